@@ -1,9 +1,9 @@
-//! Micro-benches of the index and of block hashing: `cargo bench -p kvasir-benches --bench index`.
+//! Micro-benchmarks of the index and of block hashing: `cargo bench -p kvasir-benches --bench index`.
 //!
-//! The fleet: 64 workers; 1,024 prompts of 1,024 blocks, in 32 families that share their first 32
-//! blocks; each prompt is held by two workers and each worker's names follow from the content, as
-//! with engines that hash deterministically. That is 1 M distinct positions and 2 M (worker, block)
-//! pairs: far more than a cache holds, so each answer reads memory that it has not just read.
+//! The fleet has 64 workers and 1,024 prompts of 1,024 blocks, in 32 families that share their first 32 blocks. Each
+//! prompt is cached by two workers. All workers derive names from the content, like engines with deterministic hashes.
+//! This gives 1 M distinct positions and 2 M (worker, block) pairs: far more than a CPU cache holds, so each answer
+//! reads memory that it has not just read.
 
 use bench_figures::random::mixed;
 use divan::{Bencher, black_box, counter::ItemsCount};
@@ -23,7 +23,7 @@ const PROMPTS: u64 = 1_024;
 const FAMILIES: u64 = 32;
 const SHARED_BLOCKS: usize = 32;
 const PROMPT_BLOCKS: usize = 1_024;
-/// Blocks of one event, as engines send them while a prompt is prefilled.
+/// Blocks per event, as sent by engines during a prefill.
 const EVENT_BLOCKS: usize = 64;
 
 fn main() {
@@ -68,7 +68,7 @@ impl Fleet {
         fleet
     }
 
-    /// Another prompt each time, in an order that no prefetcher guesses.
+    /// A different prompt each time, in an order that defeats prefetchers.
     fn some_prompt(&self, asked: &Cell<u64>) -> &[LocalHash] {
         asked.set(asked.get() + 1);
         &self.prompts[(mixed(asked.get()) % PROMPTS) as usize]
@@ -82,7 +82,7 @@ impl Fleet {
     }
 }
 
-/// The first blocks of a prompt that two workers hold.
+/// Looks up the first blocks of a prompt that two workers have.
 #[divan::bench(args = [64, 256, 512], sample_size = 16, sample_count = 500)]
 fn lookup_hit(bencher: Bencher<'_, '_>, blocks: usize) {
     let fleet = &*FLEET;
@@ -93,7 +93,7 @@ fn lookup_hit(bencher: Bencher<'_, '_>, blocks: usize) {
     });
 }
 
-/// The same, asked by the engines' names.
+/// Looks up the first blocks of a prompt by the engines' names.
 #[divan::bench(args = [64, 512], sample_size = 4, sample_count = 500)]
 fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
     let fleet = &*FLEET;
@@ -111,7 +111,7 @@ fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
     });
 }
 
-/// A prompt that goes its own way after its family's shared blocks: many workers match a little.
+/// Looks up a prompt that differs after its family's shared blocks: many workers match a short prefix.
 #[divan::bench(sample_size = 16, sample_count = 500)]
 fn lookup_shared_prefix(bencher: Bencher<'_, '_>) {
     let fleet = &*FLEET;
@@ -125,7 +125,7 @@ fn lookup_shared_prefix(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// A prompt of which nobody holds anything.
+/// Looks up a prompt that no worker has.
 #[divan::bench(sample_size = 16, sample_count = 500)]
 fn lookup_miss(bencher: Bencher<'_, '_>) {
     let fleet = &*FLEET;
@@ -137,16 +137,16 @@ fn lookup_miss(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// One prompt's events, and those that undo them.
+/// The events of one prompt, and the events that undo them.
 struct Job {
     prepare: Vec<KvEvent>,
     timed: Vec<KvEvent>,
 }
 
-/// Prompts that an apply bench goes round, so that it does not find its own memory warm.
+/// Number of prompts that an apply benchmark cycles through, so that its memory is not warm.
 const JOBS: u64 = 128;
 
-/// Times `timed` of one job after another on a fleet of its own, each after `prepare`, untimed.
+/// Times `timed` of one job after another on a separate fleet. Runs each job's `prepare` first, untimed.
 fn bench_apply(bencher: Bencher<'_, '_>, worker: usize, jobs: &[Job]) {
     let fleet = RefCell::new(Fleet::build());
     let apply = |events: &[KvEvent]| {
@@ -159,7 +159,7 @@ fn bench_apply(bencher: Bencher<'_, '_>, worker: usize, jobs: &[Job]) {
     let mut round = jobs.iter().cycle();
     let mut last: Option<&Job> = None;
     let next = || {
-        // Leave the job before as it was found, well before its turn comes again.
+        // Restore the state before the previous job, well before that job is due again.
         last.iter().for_each(|job| apply(&job.prepare));
         last = round.next();
         last.expect("there are jobs")
@@ -183,42 +183,42 @@ fn removal_jobs(prompts: impl Iterator<Item = u64>) -> Vec<Job> {
     store_jobs(prompts).into_iter().map(turn).collect()
 }
 
-/// Prompts that nobody in the fleet holds.
+/// Prompts that no worker of the fleet has.
 fn new_prompts() -> impl Iterator<Item = u64> {
     PROMPTS..PROMPTS + JOBS
 }
 
-/// Prompts that two workers hold, but not worker 30.
+/// Prompts that two workers have, but not worker 30.
 fn held_prompts() -> impl Iterator<Item = u64> {
     let by_30 = |number: &u64| [30, 23].contains(&(number % WORKERS));
     (0..PROMPTS).filter(move |number| !by_30(number)).take(JOBS as usize)
 }
 
-/// A prompt that is new to the fleet.
+/// Stores a prompt that is new to the fleet.
 #[divan::bench(sample_size = 1, sample_count = 500)]
 fn apply_store_new(bencher: Bencher<'_, '_>) {
     bench_apply(bencher, 30, &store_jobs(new_prompts()));
 }
 
-/// A prompt that two other workers hold.
+/// Stores a prompt that two other workers have.
 #[divan::bench(sample_size = 1, sample_count = 500)]
 fn apply_store_shared(bencher: Bencher<'_, '_>) {
     bench_apply(bencher, 30, &store_jobs(held_prompts()));
 }
 
-/// A prompt that only this worker holds, tail first.
+/// Removes a prompt that only this worker has, tail first.
 #[divan::bench(sample_size = 1, sample_count = 500)]
 fn apply_remove_last(bencher: Bencher<'_, '_>) {
     bench_apply(bencher, 30, &removal_jobs(new_prompts()));
 }
 
-/// A prompt that two other workers hold as well, tail first.
+/// Removes a prompt that two other workers also have, tail first.
 #[divan::bench(sample_size = 1, sample_count = 500)]
 fn apply_remove_shared(bencher: Bencher<'_, '_>) {
     bench_apply(bencher, 30, &removal_jobs(held_prompts()));
 }
 
-/// Everything one worker holds: 32 prompts.
+/// Dumps all blocks of one worker: 32 prompts.
 #[divan::bench(sample_size = 1, sample_count = 50)]
 fn dump_worker(bencher: Bencher<'_, '_>) {
     let mut fleet = Fleet::build();
@@ -230,7 +230,7 @@ fn dump_worker(bencher: Bencher<'_, '_>) {
         .bench_local(|| events::dump(&mut fleet.index, &worker, &mut chunk));
 }
 
-/// From 4,096 tokens to local and sequence hashes.
+/// Hashes 4,096 tokens to local and sequence hashes.
 #[divan::bench(args = [16, 64])]
 fn hash_4096_tokens(bencher: Bencher<'_, '_>, block_size: usize) {
     let tokens: Vec<u32> = (0..4_096).map(|at| mixed(at) as u32 % 128_000).collect();

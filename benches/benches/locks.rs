@@ -1,10 +1,9 @@
-//! Locks around the real index, compared: `cargo bench -p kvasir-benches --bench locks`.
+//! Compares locks around the real index: `cargo bench -p kvasir-benches --bench locks`.
 //!
-//! 64 workers hold 1 M blocks in chains of 512, each block on one worker; a lookup asks for the
-//! first 256 blocks of a random chain, and lookups follow one another without pause. The writer
-//! stores and removes chains of its own in events of 16 blocks, without pause, so that the index
-//! keeps its size. Each lock is measured in rounds, in turn with the others; the table has the
-//! medians over the rounds. It needs as many idle cores as a case has threads.
+//! 64 workers have 1 M blocks in chains of 512, each block on one worker. A lookup queries the first 256 blocks of a
+//! random chain; lookups follow each other without a pause. The writer stores and removes its own chains in events of
+//! 16 blocks, without a pause, so that the index keeps its size. Each lock is measured in rounds, in turn with the
+//! others; the table has the medians over the rounds. A case needs as many idle cores as it has threads.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
@@ -34,12 +33,12 @@ const CHAINS: u64 = 2_048;
 const CHAIN_BLOCKS: u64 = 512;
 const ASKED_BLOCKS: usize = 256;
 const EVENT_BLOCKS: usize = 16;
-/// Chains that the writer stores and removes in turn.
+/// Number of chains that the writer stores and removes in turn.
 const WRITTEN_CHAINS: u64 = 256;
 
 const ROUND: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 5;
-/// Rounds with `--quick`.
+/// Number of rounds with `--quick`.
 const QUICK_ROUNDS: usize = 1;
 
 fn chain(number: u64) -> Vec<StoredBlock> {
@@ -53,7 +52,7 @@ fn chain(number: u64) -> Vec<StoredBlock> {
 struct Fleet {
     chains: Vec<Vec<StoredBlock>>,
     asked: Vec<Vec<LocalHash>>,
-    /// Events of the writer, round and round.
+    /// Events that the writer applies in a cycle.
     written: Vec<(SourceId, KvEvent)>,
 }
 
@@ -65,7 +64,7 @@ impl Fleet {
         };
         let asked = chains.iter().map(locals).collect();
         let own: Vec<_> = (CHAINS..CHAINS + WRITTEN_CHAINS).map(chain).collect();
-        // Sources of an index are numbered in the order in which they are added.
+        // An index numbers its sources in the order in which they are added.
         let source = |chain: usize| SourceId(chain as u32 % WORKERS);
         let of_all = |events: fn(&[StoredBlock], usize) -> Vec<KvEvent>| {
             let chains = own.iter().enumerate();
@@ -96,8 +95,8 @@ impl Fleet {
 /// A lock around an index.
 trait Guarded: Sync {
     fn read(&self, ask: &mut dyn FnMut(&Index));
-    /// Calls `step` under one hold of the lock, with how much it may do, until so many operations
-    /// are done, or fewer where the lock says so. It returns how much it did.
+    /// Calls `step` within one critical section, with the number of operations that it may do. Ends after `operations`
+    /// operations, or earlier if the lock decides so. `step` returns the number of operations it did.
     fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize);
 }
 
@@ -138,7 +137,7 @@ impl Guarded for Sharded {
     }
 }
 
-/// Sharded, and the writer lets readers in that wait.
+/// Sharded; the writer also lets waiting readers in.
 struct LetIn {
     index: ShardedLock<Index>,
     waiting: CachePadded<AtomicU32>,
@@ -163,7 +162,7 @@ impl Guarded for LetIn {
     }
 }
 
-/// The server's.
+/// The server's lock.
 struct Ours {
     shard: Shard,
     pace: Mutex<Pace>,
@@ -188,7 +187,7 @@ impl Guarded for Ours {
     }
 }
 
-/// Gives way as the server's does, around another lock, with a first step of so many operations while readers come.
+/// Yields like the server's lock, around another lock. While readers wait, the first step has this many operations.
 struct GivesWay<L> {
     lock: L,
     waiting: CachePadded<AtomicU32>,
@@ -196,7 +195,7 @@ struct GivesWay<L> {
     first_step: usize,
 }
 
-/// A lock that can be tried.
+/// A lock with a non-blocking attempt.
 trait Tried: Sync {
     fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool;
     fn write(&self, change: &mut dyn FnMut(&mut Index));
@@ -258,8 +257,8 @@ impl<L: Tried> Guarded for GivesWay<L> {
     }
 }
 
-/// Two copies: the writer changes the one that nobody reads, then lets readers over, then brings
-/// the other up to date. Twice the memory, every change made twice.
+/// Two copies: the writer changes the unread copy, then moves readers over to it, then updates the other copy. It needs
+/// twice the memory and makes every change twice.
 struct TwoCopies {
     copies: [ShardedLock<Index>; 2],
     read: CachePadded<AtomicUsize>,
@@ -287,15 +286,15 @@ struct Measured {
     p50: f64,
     p99: f64,
     p999: f64,
-    /// Median of what a lookup waits that comes at a random moment: one that is kept waiting for
-    /// long stands for all that would have come meanwhile.
+    /// Median wait of a lookup that arrives at a random moment. A lookup that waits long thus represents all those that
+    /// would have arrived meanwhile.
     arriving: f64,
     writes: f64,
 }
 
 struct Case {
     readers: usize,
-    /// Operations of a hold, where the lock does not decide; none without a writer.
+    /// Operations per critical section, if the lock does not decide; none without a writer.
     hold: Option<usize>,
 }
 
@@ -317,14 +316,14 @@ fn read(lock: &dyn Guarded, fleet: &Fleet, seed: u64, stop: &AtomicBool) -> Vec<
     latencies
 }
 
-/// The writer's place in its events: which one, and how much of it is done.
+/// Position of the writer in its events: the event, and how much of it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Place {
     event: usize,
     taken: usize,
 }
 
-/// Applies at most `limit` operations of one event; how many.
+/// Applies at most `limit` operations of one event. Returns how many.
 fn apply(index: &mut Index, fleet: &Fleet, at: &mut Place, limit: usize) -> usize {
     let (source, event) = &fleet.written[at.event];
     let rest = event.operations() - at.taken;
@@ -363,15 +362,15 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> KvEvent {
     }
 }
 
-/// Operations written until `stop`, and on to where the events begin again, so that the next
-/// round finds the same index.
+/// Counts operations written until `stop`. Then continues to the end of the cycle of events, so that the next round
+/// finds the same index.
 fn write(lock: &dyn Guarded, fleet: &Fleet, hold: usize, stop: &AtomicBool) -> usize {
     let mut at = Place::default();
     let mut written = 0;
     while at != Place::default() || !stop.load(Ordering::Relaxed) {
         let begin = at;
         let mut done = 0;
-        // What is left of the events at most. Two copies are written one after the other.
+        // Operations left in the cycle, as an upper bound. Two copies are written one after the other.
         let left = (fleet.written.len() - begin.event) * EVENT_BLOCKS - begin.taken;
         let operations = hold.min(left);
         lock.hold(operations, &mut |index, limit| {
@@ -415,11 +414,10 @@ fn measure(lock: &dyn Guarded, fleet: &Fleet, case: &Case) -> Measured {
     }
 }
 
-/// The quantile of the time until a lookup under way ends, seen from a random moment. The latencies
-/// are in order.
+/// The quantile of the time from a random moment until the current lookup ends. The latencies are sorted.
 fn arriving(latencies: &[u64], quantile: f64) -> f64 {
     let total: f64 = latencies.iter().map(|&at| at as f64).sum();
-    // Of all moments, (latency - time) of each lookup that takes longer are further from its end.
+    // Weight of the moments that are farther than `time` from a lookup's end: (latency - time) for each longer lookup.
     let mut sum = 0.0;
     let mut count = 0.0;
     for &latency in latencies.iter().rev() {
@@ -457,7 +455,7 @@ const TITLE: &str = "Locks around the index";
 const NOTE: &str = "Readers ask for 256 blocks without pause, the writer stores and removes without pause: \
     medians of the rounds of one process, the locks in turn.";
 
-/// `--json` prints what goes into the report of all benches, `--quick` measures one round.
+/// `--json` prints the part for the report of all benches, `--quick` measures one round.
 fn main() {
     let has = |flag: &str| std::env::args().any(|argument| argument == flag);
     let rounds = if has("--quick") { QUICK_ROUNDS } else { ROUNDS };

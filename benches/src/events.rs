@@ -1,4 +1,4 @@
-//! What engines announce, as events of the index; and everything that a worker holds.
+//! Converts chains of blocks to events of the index, and dumps workers.
 
 use kvasir_index::{DumpRecord, Index};
 use kvasir_proto::hash::sequence_hashes;
@@ -7,13 +7,13 @@ use std::hint::black_box;
 
 const DUMP_CHUNK: usize = 2_048;
 
-/// The blocks of a prompt, named by their content.
+/// The blocks of a prompt, with names derived from their content.
 pub fn blocks_of(locals: &[LocalHash]) -> Vec<StoredBlock> {
     let names = sequence_hashes(locals).map(|name| BlockName(name.0));
     locals.iter().zip(names).map(|(&local, name)| StoredBlock { name, local }).collect()
 }
 
-/// The events that announce a chain, of so many blocks each.
+/// The events that store a chain, with `event_blocks` blocks each.
 pub fn stored(chain: &[StoredBlock], event_blocks: usize) -> Vec<KvEvent> {
     let mut parent = None;
     let event = |part: &[StoredBlock]| {
@@ -31,10 +31,10 @@ pub fn removed(chain: &[StoredBlock], event_blocks: usize) -> Vec<KvEvent> {
     names.chunks(event_blocks).map(event).collect()
 }
 
-/// Dumps a worker; the number of its records. `chunk` is where they go, some at a time.
+/// Dumps a worker and returns the number of its records. `chunk` is the reused buffer for records.
 ///
 /// # Panics
-/// If the worker is not known.
+/// If the worker is unknown.
 #[expect(clippy::expect_used, reason = "nothing disturbs the dump")]
 pub fn dump(index: &mut Index, worker: &WorkerId, chunk: &mut Vec<DumpRecord>) -> usize {
     let mut scan = index.begin_dump(worker, None).expect("a known worker");

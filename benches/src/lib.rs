@@ -1,5 +1,5 @@
-//! Benches of Kvasir: micro-benches in `benches/` and [`ratios`], the load generator in [`load`], the agent
-//! end to end in [`agent`], decisions of the router in [`router`].
+//! Benchmarks of Kvasir: micro-benchmarks in `benches/` and [`ratios`], the load generator in [`load`], the agent end
+//! to end in [`agent`], decisions of the router in [`router`].
 
 pub mod agent;
 pub mod events;

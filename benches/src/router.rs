@@ -1,6 +1,7 @@
-//! Decisions of the router. Bars: a decision takes at most 20 us beside the call of the index (median, 1,000 workers,
-//! 512 blocks); the process makes at least 20,000 decisions in a second of processor time (64 workers, prompts of 64 blocks,
-//! 4 holders each, the call of the index included), beside a bare tonic echo of the same run.
+//! Measures decisions of the router. Targets: a decision takes at most 20 us in addition to the call of the index
+//! (median, 1,000 workers, 512 blocks). The process makes at least 20,000 decisions per second of processor time (64
+//! workers, prompts of 64 blocks, 4 holders each, including the call of the index). A bare tonic echo in the same run
+//! is the comparison.
 
 use crate::load::child::{self, cpu_time};
 use crate::load::echo;
@@ -26,18 +27,18 @@ use tokio::time::Instant;
 const MODEL: &str = "m";
 const BLOCK_SIZE: u32 = 16;
 const HOLDERS: u64 = 4;
-/// How long placements count: longer than the run.
+/// Lifetime of placements; longer than the run.
 const TTL: Duration = Duration::from_secs(3_600);
-/// Requests under way while decisions are timed.
+/// Number of active requests while decisions are timed.
 const UNDER_WAY: u32 = 2_000;
-/// Questions under way at the process.
+/// Number of queries in flight at the process.
 const IN_FLIGHT: usize = 64;
-/// Different prompts.
+/// Number of different prompts.
 const PROMPTS: u32 = 256;
-/// What is not measured at the beginning.
+/// Unmeasured time at the beginning.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Runs both parts and prints their figures.
+/// Runs both parts and prints their results.
 pub async fn run(seconds: u64) -> Result<()> {
     decisions(1_000, 512, seconds).await?;
     decisions(64, 64, seconds).await?;
@@ -54,7 +55,7 @@ fn prompt(number: u32, blocks: u32) -> HashedPrompt {
     Prompt::new(MODEL, BLOCK_SIZE, &tokens).hashed()
 }
 
-/// A server with workers, and prompts that four of them hold.
+/// A server with workers, and with prompts that four of them have.
 async fn index(workers: u64, prompts: &[HashedPrompt]) -> Result<(Server, IndexerClient)> {
     let server = Server::start_anywhere().await?;
     let mut indexer: Indexer = client::connect(server.addresses.grpc).await?;
@@ -78,7 +79,7 @@ async fn index(workers: u64, prompts: &[HashedPrompt]) -> Result<(Server, Indexe
     Ok((server, index))
 }
 
-/// Times decisions of the library beside the call of the index.
+/// Measures the library's decisions in addition to the call of the index.
 async fn decisions(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     let prompts: Vec<_> = (0..16).map(|number| prompt(number, blocks)).collect();
     let (mut server, index) = index(workers, &prompts).await?;
@@ -120,7 +121,7 @@ async fn decisions(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Asks the process, and the bare echo, as fast as they answer.
+/// Sends queries to the process, and to the bare echo, as fast as they answer.
 async fn process(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     let prompts: Vec<_> = (0..PROMPTS).map(|number| prompt(number, blocks)).collect();
     let (mut server, _index) = index(workers, &prompts).await?;
@@ -178,7 +179,7 @@ fn question(prompt: &HashedPrompt) -> Bytes {
     request.encode_to_vec().into()
 }
 
-/// Answers in a second, and in a second of the process's processor time.
+/// Answers per second, and per second of the process's processor time.
 async fn load(
     address: SocketAddr,
     path: &'static str,

@@ -1,10 +1,10 @@
-//! A time to live for blocks on media whose connector announces what it stores and never what it
-//! evicts (LMCache on CPU, LMCache#5076). Pure: times come in, events come out.
+//! Time to live (TTL) for blocks on media whose connector announces stores but never evictions (LMCache on
+//! CPU, LMCache#5076). Pure: times come in, events come out.
 //!
-//! Each stored block of such a medium gets a deadline, counted from when its batch was published; each
-//! later announcement moves it. What is due leaves its tier with all its copies. The memory is
-//! bounded: beyond [`EXPIRING_BLOCKS_MAX`], and beyond [`EXPIRING_BYTES_MAX`] of all sources, the blocks with
-//! the nearest deadlines leave early.
+//! Each stored block on such a medium gets a deadline, counted from the publication of its batch. Each later
+//! announcement extends the deadline. A block that is due leaves its tier with all its copies. Memory is
+//! bounded by [`EXPIRING_BLOCKS_MAX`] per source and by [`EXPIRING_BYTES_MAX`] for all sources. Beyond either
+//! limit, the blocks with the nearest deadlines leave early.
 
 use crate::order::{HeldBytes, HeldShare};
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
@@ -13,19 +13,20 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Most blocks of one source that wait for their deadlines; as many again in its pool.
+/// Maximum number of blocks of one source with a deadline. The source's pool has the same limit again.
 pub const EXPIRING_BLOCKS_MAX: usize = 1 << 20;
-/// Most bytes that deadlines of all sources of a process take.
+/// Maximum bytes for the deadlines of all sources of a process.
 pub const EXPIRING_BYTES_MAX: usize = 512 << 20;
-/// What one deadline takes, at most and about.
+/// Approximate maximum bytes per deadline.
 pub const EXPIRING_BLOCK_BYTES: usize = 170;
-/// Engines whose time stamps are earlier (2020-01-01, seconds since 1970) do not send the time of day.
+/// Minimum time stamp (2020-01-01, seconds since 1970). Engines with earlier time stamps do not send the time
+/// of day.
 const TIME_STAMP_MIN: f64 = 1_577_836_800.0;
-/// Most blocks in one [`Expired`].
+/// Maximum number of blocks in one [`Expired`].
 const EXPIRED_BLOCKS_MAX: usize = 4_096;
 
-/// How long ago a batch was published, by its time stamp, as bits of seconds since 1970. Zero if the
-/// engine's clock is ahead of ours, or its time stamp is no time of day.
+/// Age of a batch. `ts_bits` is its time stamp, as bits of seconds since 1970. Zero if the engine's clock is
+/// ahead of ours, or the time stamp is not a time of day.
 #[must_use]
 pub fn age(ts_bits: u64, now: SystemTime) -> Duration {
     let seconds = f64::from_bits(ts_bits);
@@ -48,44 +49,44 @@ struct TimedBlock {
 /// Deadlines of the blocks of one source.
 #[derive(Debug)]
 pub struct Expiry {
-    /// By rank, so that a clear costs what the rank holds.
+    /// Deadlines by rank, so that clearing a rank costs only its own blocks.
     deadlines: HashMap<DpRank, HashMap<(Tier, BlockName), Duration>>,
-    /// The same, nearest first.
+    /// All deadlines, nearest first.
     queue: BTreeSet<(Duration, TimedBlock)>,
-    /// Blocks that had to make room for others of their batch.
+    /// Blocks that expire early because the limit is reached.
     early: VecDeque<TimedBlock>,
     share: HeldShare,
 }
 
-/// Blocks whose time is over.
+/// Blocks whose time to live is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expired {
-    /// The rank that held them.
+    /// The rank that cached the blocks.
     pub rank: DpRank,
-    /// The removal; never empty.
+    /// The removal event; never empty.
     pub event: KvEvent,
-    /// How many of them were not due yet, but had to make room.
+    /// Number of blocks in `event` that expired early because of the memory limit.
     pub early: u64,
 }
 
-/// What deadlines of all sources of a process take together.
+/// Memory budget for the deadlines of all sources of a process.
 #[must_use]
 pub const fn all_deadlines() -> HeldBytes {
     HeldBytes::new(EXPIRING_BYTES_MAX, EXPIRING_BLOCKS_MAX * EXPIRING_BLOCK_BYTES)
 }
 
 impl Expiry {
-    /// No deadlines, and as many at most as other sources leave room for.
+    /// Creates an empty `Expiry` whose size is limited by `share`.
     #[must_use]
     pub fn new(share: HeldShare) -> Self {
         Self { deadlines: HashMap::new(), queue: BTreeSet::new(), early: VecDeque::new(), share }
     }
 
-    /// Reports the number of blocks with a deadline. Returns how many there may be.
+    /// Reports the current number of deadlines. Returns the maximum number.
     fn share(&mut self) -> usize {
         let own = self.queue.len() * EXPIRING_BLOCK_BYTES;
         let most = self.share.note(own);
-        // Without an excess, the source may hold more than it does.
+        // Without an excess, the source may use more than it does now.
         let most = match self.share.excess() {
             0 => most,
             excess => most.min(own.saturating_sub(excess)),
@@ -93,8 +94,8 @@ impl Expiry {
         most / EXPIRING_BLOCK_BYTES
     }
 
-    /// Notes what a batch stores and removes at a rank, in its order, and which of its events expire; it was
-    /// published `age` before `now`.
+    /// Applies a batch's stores and removals at a rank, in order. `expiring` lists the events with a time to
+    /// live. The batch was published `age` before `now`.
     pub fn note(
         &mut self,
         (rank, events, expiring): (DpRank, &[KvEvent], &[(usize, Duration)]),
@@ -122,11 +123,11 @@ impl Expiry {
                 }
                 (KvEvent::Cleared, _) => self.forget_rank(rank, None),
                 (KvEvent::ClearedTier(tier), _) => self.forget_rank(rank, Some(*tier)),
-                // One copy fewer: others may be left, and those have the deadline.
+                // One copy fewer: other copies may remain, and keep the deadline.
                 (KvEvent::Removed { .. } | KvEvent::Stored { .. }, _)
                 | (KvEvent::StoredNames { .. }, None) => {}
             }
-            // A batch may have many more blocks than may wait.
+            // One batch may have many more blocks than the limit.
             self.make_room();
         }
         debug_assert!(expiring.next().is_none(), "times to live belong to events");
@@ -136,7 +137,7 @@ impl Expiry {
         );
     }
 
-    /// Lets those with the nearest deadlines leave, as far as there are too many.
+    /// Moves the blocks with the nearest deadlines to `early` until the limit is met.
     fn make_room(&mut self) {
         let blocks_max = self.share();
         while self.queue.len() > blocks_max
@@ -148,7 +149,7 @@ impl Expiry {
         self.share();
     }
 
-    /// When [`next`](Self::next) has something; none as long as nothing waits.
+    /// When [`next`](Self::next) will return a block; `None` if no block has a deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if !self.early.is_empty() {
@@ -157,9 +158,9 @@ impl Expiry {
         self.queue.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Blocks of one rank and tier that are due, or too many; call again until there are none.
+    /// Returns due or early blocks of one rank and tier. Call it until it returns `None`.
     pub fn next(&mut self, now: Duration) -> Option<Expired> {
-        // Other sources may hold more by now.
+        // Other sources may have taken a larger share meanwhile.
         self.make_room();
         let is_early = !self.early.is_empty();
         let mut names = Vec::new();
@@ -182,7 +183,7 @@ impl Expiry {
         Some(Expired { rank, event: KvEvent::Gone { tier, names }, early })
     }
 
-    /// The block that leaves next, if one does: among those that had to make room, or those that are due.
+    /// The next block to expire, if any: from the early blocks, or from the due blocks.
     fn first(&self, is_early: bool, now: Duration) -> Option<TimedBlock> {
         if is_early {
             return self.early.front().copied();
@@ -190,7 +191,7 @@ impl Expiry {
         self.queue.first().filter(|(deadline, _)| *deadline <= now).map(|&(_, held)| held)
     }
 
-    /// The source's blocks are dropped: none of them has a deadline any more.
+    /// Removes all deadlines, because the source's blocks were dropped.
     pub fn clear(&mut self) {
         self.deadlines.clear();
         self.queue.clear();
@@ -198,7 +199,8 @@ impl Expiry {
         self.share();
     }
 
-    /// A later announcement makes no block older, even if a replay brings it by a slow clock.
+    /// Sets a deadline, unless the block has a later one. A later announcement never shortens it, even from a
+    /// replay with a slow clock.
     fn set(&mut self, held: TimedBlock, deadline: Duration) {
         let of_rank = self.deadlines.entry(held.rank).or_default();
         let known = of_rank.entry((held.tier, held.name)).or_insert(deadline);

@@ -31,10 +31,10 @@ fn removed(tier: Tier, names: &[u64]) -> KvEvent {
     KvEvent::Removed { tier, names: names.iter().copied().map(BlockName).collect() }
 }
 
-/// A rank, what happens at it, and which events expire.
+/// A rank, the events at it, and the indexes of events with a time to live.
 type Batch = (DpRank, Vec<KvEvent>, Vec<(usize, Duration)>);
 
-/// A batch of these events; those with a time to live expire.
+/// Creates a batch of these events. The ones with a time to live expire.
 fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Batch {
     let expiring = events.iter().enumerate().filter_map(|(at, (_, ttl))| Some((at, (*ttl)?)));
     (rank, events.iter().map(|(event, _)| event.clone()).collect(), expiring.collect())
@@ -56,7 +56,7 @@ fn a_replay_gives_old_blocks_no_new_time() {
     note(&mut expiry, &host(2), at(100), at(4));
     assert_eq!(expiry.next(at(100)), Some(expired(0, gone(Tier::Host, &[1]), 0)));
     assert_eq!((expiry.next(at(105)), expiry.deadline()), (None, Some(at(106))));
-    // Announced again, and then once more by a replay with a slow clock.
+    // Announced again, then once more by a replay with a slow clock.
     note(&mut expiry, &host(2), at(105), at(0));
     note(&mut expiry, &host(2), at(106), at(60));
     assert_eq!(expiry.deadline(), Some(at(115)));
@@ -133,7 +133,7 @@ fn what_is_removed_otherwise_has_no_deadline() {
         at(1),
         at(0),
     );
-    // Another copy may be left.
+    // Another copy may remain.
     note(&mut expiry, &batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1), at(0));
     assert_eq!(expiry.next(at(10)), Some(expired(0, gone(Tier::Host, &[2, 3]), 0)));
     assert_eq!(expiry.next(at(10)), Some(expired(1, gone(Tier::Disk, &[1]), 0)));
@@ -200,7 +200,7 @@ fn later(
 }
 
 proptest! {
-    /// Against a plain map from blocks to deadlines.
+    /// Compares with a plain map from blocks to deadlines.
     #[test]
     fn blocks_leave_when_they_are_due_and_not_before(ops in prop::collection::vec(op(), 1..40)) {
         let mut expiry = expiry(EXPIRING_BLOCKS_MAX);

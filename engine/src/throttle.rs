@@ -1,10 +1,10 @@
-//! A rate limit for log lines that a peer can cause: the first is logged at once, later ones once per
-//! interval, with the number of suppressed lines.
+//! Rate limiter for log lines that a peer can cause: the first line is logged immediately, later ones once
+//! per interval, with the number of suppressed lines.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A rate limit for one kind of log line.
+/// Rate limiter for one kind of log line.
 #[derive(Debug)]
 pub struct Throttle {
     interval: Duration,
@@ -13,13 +13,13 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// At most one line in `interval`.
+    /// Allows at most one line per `interval`.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self { interval, logged_at: None, suppressed: 0 }
     }
 
-    /// The number of lines suppressed since the last one, if a line may be logged now.
+    /// Returns the number of lines suppressed since the last one, if a line may be logged now.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.logged_at.is_some_and(|logged_at| now < logged_at + self.interval) {
             self.suppressed += 1;
@@ -29,7 +29,7 @@ impl Throttle {
         Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// The problem is over: the next line is logged at once.
+    /// Records that the problem is over: the next line is logged immediately.
     pub const fn reset(&mut self) {
         (self.logged_at, self.suppressed) = (None, 0);
     }

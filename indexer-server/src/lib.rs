@@ -1,15 +1,15 @@
-//! indexer-server: ingests KV-cache events, holds the index in memory, and answers which worker holds which
-//! leading blocks of a prompt.
+//! indexer-server: ingests KV-cache events into an in-memory index. Reports how many leading blocks of a prompt each
+//! worker has cached.
 //!
-//! The modules are listed in the order in which data flows. Each uses earlier ones only, and
-//! [`ingest`], [`query`], [`siblings`] and [`snapshot`] do not use one another:
+//! The modules are listed in the order of the data flow. Each module uses only earlier modules. [`ingest`], [`query`],
+//! [`siblings`] and [`snapshot`] do not use one another:
 //!
-//! - [`partitions`]: the index of each (model, tenant), in shards behind locks, and the threads that write them.
+//! - [`partitions`]: the index of each (model, tenant), in shards behind locks, and the threads that write the shards.
 //! - [`ingest`]: events from engines' sockets and from `PublishEvents`; the worker registry.
 //! - [`snapshot`]: checkpoints of the index, and the restore.
 //! - [`broker`]: events and snapshots over NATS.
 //! - [`siblings`]: copies of workers from other replicas of the same shard.
-//! - [`query`]: matches, dumps, descriptions of workers.
+//! - [`query`]: prefix matches, dumps, descriptions of workers.
 //! - [`grpc`]: the gRPC port.
 //! - [`config`]: flags, environment and file, checked before anything is opened.
 //! - [`app`]: wires, runs and stops the modules.

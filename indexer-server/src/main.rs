@@ -1,4 +1,4 @@
-//! Entry of the process: configuration, then the application. Nothing else.
+//! Entry point of the process: reads the configuration, then runs the application.
 
 use indexer_server::app::App;
 use indexer_server::config::{self, Config, Options};

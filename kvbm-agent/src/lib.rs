@@ -1,15 +1,16 @@
-//! Beside an engine: publishes to the index what the engine holds. What it publishes is a feed of [`kvasir_feed`].
+//! Agent that runs beside an engine, and publishes the engine's cached blocks to the index. Its stream is a feed of
+//! [`kvasir_feed`].
 //!
-//! - [`relay`]: a source that is an engine's own publisher.
-//! - [`ingest`]: `EventIngest`: sources that are engines in any language.
-//! - [`load`]: how busy the worker is.
-//! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something; `WorkerLoads`.
+//! - [`relay`]: reads an engine's own publisher.
+//! - [`ingest`]: `EventIngest`, for publishers in any language.
+//! - [`load`]: loads of the worker's ranks.
+//! - [`service`]: `LocalIndexer`, with ranges and dumps for indexers that missed batches; `WorkerLoads`.
 //! - [`broker`]: batches and answers over NATS.
 //! - [`zmq`]: batches and replays as an engine publishes them: PUB and ROUTER in vLLM's wire format.
-//! - [`blocks`]: the block manager (feature `blocks`): memory, disk and volumes for what engines save.
-//! - `storage`: what the block manager stores where, for storage providers (feature `blocks`).
+//! - [`blocks`]: the block manager (feature `blocks`), which stores engines' blocks in memory, on disk and in volumes.
+//! - `storage`: the block manager's storage events, for storage providers (feature `blocks`).
 //! - [`config`], [`app`]: the process.
-//! - [`agent`]: all of these for one worker: what an engine without events of its own embeds.
+//! - [`agent`]: all of these for one worker. An engine without events of its own embeds it.
 
 pub mod relay;
 

@@ -1,4 +1,4 @@
-//! Entry of the process: configuration, then the agent. Nothing else.
+//! Entry of the process: reads the configuration, then runs the agent.
 
 use kvasir_process::entry;
 use kvbm_agent::app;

@@ -1,5 +1,5 @@
-//! The program's command line. That this is here also has every test run build the program, which the tests of
-//! the whole system start.
+//! Tests of the program's command line. Because of them, every test run builds the program, which the system tests
+//! start.
 
 use std::io;
 use std::process::{Command, Output};

@@ -1,28 +1,27 @@
-//! Names of subjects, the stream and buckets in NATS. Publishers and indexes must agree on them. None names a
-//! shard, so publishers need not know when a bucket moves.
+//! Names of the subjects, the stream and the buckets in NATS. Publishers and indexes must agree on the names. Names are
+//! independent of shards, so publishers need not know when a bucket moves.
 //!
 //! | subject | what |
 //! | --- | --- |
-//! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches; the stream retains these |
+//! | `kvasir.v1.events.<tenant>.<model>.<bucket>.<worker>.<rank>` | batches, retained by the stream |
 //! | `kvasir.v1.heartbeats.<tenant>.<model>.<bucket>.<worker>` | heartbeats |
 //! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | requests to an agent's `LocalIndexer` |
-//! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | how busy its ranks are |
-//! | `kvasir.v1.routers.<tenant>.<model>` | requests under way, among replicas of the router |
-//! | `kvasir.v1.storage.<location>.<tenant>.<model>.<worker>` | what a block manager stores and removes |
-//! | `kvasir.v1.storage-snapshots.<tenant>.<model>.<worker>` | requests for images of that |
-//! | `kvasir.v1.storage-snapshots` | the same, to all workers |
+//! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | loads of the worker's ranks |
+//! | `kvasir.v1.routers.<tenant>.<model>` | active requests, exchanged by the replicas of the router |
+//! | `kvasir.v1.storage.<location>.<tenant>.<model>.<worker>` | blocks that a block manager stores and removes |
+//! | `kvasir.v1.storage-snapshots.<tenant>.<model>.<worker>` | requests for images of one worker's stored blocks |
+//! | `kvasir.v1.storage-snapshots` | requests for images, to all workers |
 //!
 //! In locations, tenants, models and workers every byte except ASCII letters, digits, `-` and `_` is written as `=`
 //! and two hexadecimal digits in upper case; an empty name is written as `=`.
 //!
-//! Messages on the first two subjects are `BrokerMessage`, of loads `WorkerLoad`, of routers `RouterSync`,
-//! of storage `StorageBatch`. A request for images is empty, and has no answer but the images on the storage subjects. A
-//! request to an agent's `LocalIndexer` is the
-//! request message of the call, with a reply subject. Each part of the answer is one message there, with the headers
-//! of [`answer`].
+//! Message types: events and heartbeats are `BrokerMessage`, loads are `WorkerLoad`, `routers` subjects have
+//! `RouterSync`, storage subjects have `StorageBatch`. A request for images is empty; its only answer is the images on
+//! the storage subjects. A request to an agent's `LocalIndexer` is the request message of the call, with a reply
+//! subject. Each part of the answer is one message to the reply subject, with the headers of [`answer`].
 //!
-//! With a [`Namespace`], its name and a dot stand before each subject, and its name and a dash before the stream and
-//! each bucket. All names in this file are without it.
+//! A [`Namespace`] prefixes all names: its name and a dot before each subject, its name and a dash before the stream
+//! and each bucket. The names in this file are without the prefix.
 
 use crate::{
     convert::WorkerAddress,
@@ -41,7 +40,7 @@ pub const STREAM: &str = "kvasir-events";
 pub const STREAM_AGE_DEFAULT: Duration = Duration::from_secs(3_600);
 /// How many bytes the stream retains by default.
 pub const STREAM_BYTES_DEFAULT: u64 = 1 << 30;
-/// The stream's window of duplicates: a batch published twice within it is stored once.
+/// Deduplication window of the stream: a batch published twice within it is stored once.
 pub const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);
 /// Subjects of all batches.
 pub const EVENTS_ALL: &str = "kvasir.v1.events.>";
@@ -53,33 +52,33 @@ pub const LOADS_ALL: &str = "kvasir.v1.loads.>";
 pub const ROUTERS_ALL: &str = "kvasir.v1.routers.>";
 /// Subjects of all storage events.
 pub const STORAGE_ALL: &str = "kvasir.v1.storage.>";
-/// Subject on which all block managers are asked for images of what they store.
+/// Subject of requests to all block managers for images of their stored blocks.
 pub const STORAGE_SNAPSHOTS: &str = "kvasir.v1.storage-snapshots";
 /// Prefix of the object stores of snapshots, one for each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
-/// The key-value bucket in which indexes publish the stream position that they have on disk.
+/// The key-value bucket in which each index publishes the stream position that its checkpoint on disk covers.
 pub const COVERAGE: &str = "kvasir-coverage";
 /// The key-value bucket of the shard map.
 pub const SHARDS: &str = "kvasir-shards";
 /// The key of the shard map in its bucket.
 pub const SHARD_MAP: &str = "map";
 
-/// Most bytes of a namespace.
+/// Maximum length of a namespace, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 64;
 
-/// What stands before all names, so that fleets share an account of NATS without seeing each other. Empty by default:
-/// then names are as they are.
+/// Prefix of all names in NATS, so that several fleets can share an account without seeing each other. Empty by
+/// default: names then have no prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 
 impl Namespace {
-    /// A subject, in this namespace.
+    /// Adds the namespace to a subject.
     #[must_use]
     pub fn subject(&self, subject: impl Display) -> String {
         if self.0.is_empty() { subject.to_string() } else { format!("{}.{subject}", self.0) }
     }
 
-    /// The name of the stream or of a bucket, in this namespace.
+    /// Adds the namespace to the name of the stream or of a bucket.
     #[must_use]
     pub fn stored(&self, name: impl Display) -> String {
         if self.0.is_empty() { name.to_string() } else { format!("{}-{name}", self.0) }
@@ -89,8 +88,8 @@ impl Namespace {
 impl FromStr for Namespace {
     type Err = String;
 
-    /// Reads a name of ASCII letters, digits, `-` and `_` that begins with a letter or digit: it is one token of a
-    /// subject, a part of a stream's name, and no system subject such as `_INBOX`.
+    /// Reads a namespace: ASCII letters, digits, `-` and `_`, beginning with a letter or digit. Such a name is one
+    /// token of a subject and a valid part of a stream's name, and never a system subject such as `_INBOX`.
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         let begins = text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
@@ -109,14 +108,14 @@ impl Display for Namespace {
     }
 }
 
-/// Headers of the parts of an answer. The reader confirms each part by an empty message to the part's reply
-/// subject; at most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX) parts are unconfirmed.
+/// Headers of the parts of an answer. The reader confirms each part with an empty message to the part's reply subject.
+/// At most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX) parts are unconfirmed (backpressure).
 pub mod answer {
-    /// Number of the part, from 0, by which the reader notices a missing one.
+    /// Number of the part, from 0. A reader detects a missing part by this number.
     pub const PART: &str = "Kvasir-Part";
-    /// The gRPC code, as a number, of the error that ends the answer in place of a part.
+    /// gRPC code, as a number, of the error that ends the answer. It replaces a part.
     pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
-    /// The text of that error.
+    /// Text of the error that ends the answer.
     pub const ERROR: &str = "Nats-Service-Error";
 }
 
@@ -168,7 +167,7 @@ pub fn loads_subject(address: &WorkerAddress) -> String {
     format!("kvasir.v1.loads.{tenant}.{model}.{bucket}.{worker}")
 }
 
-/// Subject on which replicas of the router tell each other of the requests of a partition.
+/// Subject on which replicas of the router exchange the active requests of a partition.
 #[must_use]
 pub fn routers_subject(partition: &PartitionKey) -> String {
     let tenant = Token(partition.tenant());
@@ -183,14 +182,14 @@ pub fn local_subject(address: &WorkerAddress, call: LocalCall) -> String {
     format!("kvasir.v1.local.{tenant}.{model}.{worker}.{}", call.word())
 }
 
-/// Subject of what a worker's block manager stores in a location and removes from it.
+/// Subject of the blocks that a worker's block manager stores in a location and removes from it.
 #[must_use]
 pub fn storage_subject(address: &WorkerAddress, location: &str) -> String {
     let (Names { tenant, model, worker }, location) = (names(address), Token(location));
     format!("kvasir.v1.storage.{location}.{tenant}.{model}.{worker}")
 }
 
-/// Subject on which a worker's block manager is asked for images of all its locations.
+/// Subject of requests to a worker's block manager for images of all its locations.
 #[must_use]
 pub fn storage_snapshots_subject(address: &WorkerAddress) -> String {
     let Names { tenant, model, worker } = names(address);
@@ -209,7 +208,7 @@ pub fn heartbeats_of_bucket(bucket: u8) -> String {
     format!("kvasir.v1.heartbeats.*.*.{bucket}.*")
 }
 
-/// Id of a batch, by which the stream recognises duplicates within its window.
+/// Idempotency key of a batch: the stream drops a batch whose id it has stored within the deduplication window.
 #[must_use]
 pub fn message_id(
     address: &WorkerAddress,
@@ -235,7 +234,7 @@ fn names(address: &WorkerAddress) -> Names<'_> {
     }
 }
 
-/// A name as one token of a subject.
+/// Writes a name as one token of a subject, escaped.
 struct Token<'a>(&'a str);
 
 impl Display for Token<'_> {
@@ -254,12 +253,12 @@ impl Display for Token<'_> {
     }
 }
 
-/// How events go over NATS.
+/// Delivery of events over NATS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// To current subscribers only; nothing is retained.
+    /// At most once: to current subscribers only, without retention.
     Core,
-    /// Into a JetStream stream, which acknowledges them and retains them for a time.
+    /// Into a JetStream stream, which acknowledges events and retains them for a time.
     Jetstream,
 }
 

@@ -1,21 +1,21 @@
-//! The restricted set of error codes of all services, and its table to gRPC status.
+//! The error codes that all services use, and their mapping to gRPC status codes.
 
-/// What kind of failure a service reports. Deliberately few: a client can act on each.
+/// The kind of failure that a service reports. The list is short: a client can act on each code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     /// The request itself is wrong; the message names the field. Do not retry.
     InvalidArgument,
-    /// The named thing does not exist.
+    /// The requested worker, model or other object does not exist.
     NotFound,
     /// The request contradicts the server's state: block size, hash scheme, other registration.
     FailedPrecondition,
-    /// A named limit was reached.
+    /// A limit was reached; the message names it.
     ResourceExhausted,
     /// A concurrent change interrupted the operation; retry it from the beginning.
     Aborted,
     /// The server is starting or stopping; retry elsewhere or later.
     Unavailable,
-    /// A fault of the server.
+    /// A bug in the server.
     Internal,
 }
 

@@ -1,9 +1,9 @@
-//! The codec of the generated services: protobuf whose requests are measured before they are
-//! decoded.
+//! The codec of the generated services: protobuf that counts the list entries of a request before it decodes the
+//! request.
 //!
-//! An empty entry of a list takes two bytes on the wire and a hundred times that in memory, so
-//! the largest message could take gigabytes before its conversion counts the entries. This codec counts
-//! them on the wire, at no cost in memory.
+//! An empty list entry takes two bytes on the wire and a hundred times that in memory. Without this check, the largest
+//! message could allocate gigabytes before its conversion counts the entries. This codec counts entries on the wire and
+//! allocates nothing.
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
@@ -24,14 +24,14 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// Largest request that is neither a query nor a batch of events.
+/// Maximum size of a request that is neither a query nor a batch of events.
 pub const SMALL_REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// This codec refuses a list with more than so many times its limit. Between the limit and that, the
-/// conversion refuses it: the conversion can name the request of a stream, and does not end the stream.
+/// Factor by which a list may exceed its limit before this codec rejects the message. Up to this factor, the conversion
+/// rejects the list: it can name the request of a stream and does not end the stream.
 pub const EXCESS_MAX: usize = 4;
 
-/// Protobuf that refuses requests beyond their bounds before it decodes them.
+/// Protobuf codec that rejects oversized requests before it decodes them.
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -79,15 +79,15 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
     type Error = Status;
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // One buffer, not copied: the `bytes` fields of the message share it.
+        // One buffer, without a copy: the message's `bytes` fields share it.
         decode(source.copy_to_bytes(source.remaining())).map(Some)
     }
 }
 
-/// Reads a message that did not come over gRPC, within the same bounds.
+/// Decodes a message received other than by gRPC, within the same bounds.
 ///
 /// # Errors
-/// If it exceeds its bounds or is not protobuf.
+/// If the message exceeds its bounds or is not protobuf.
 pub fn decode<U: Message + Name + Default>(message: Bytes) -> Result<U, Status> {
     measure(U::NAME, &message)?;
     U::decode(message).map_err(malformed)
@@ -99,20 +99,20 @@ pub(crate) fn malformed(error: DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
-/// Bounds of a message on the wire.
+/// Bounds of one message type on the wire.
 struct Bounds {
     message: &'static str,
     bytes_max: usize,
     lists: &'static [List],
 }
 
-/// A list of messages or strings within a request.
+/// A list of messages or strings in a request, with its maximum length.
 struct List {
-    /// Its name in error texts.
+    /// Name of the list in error texts.
     name: &'static str,
-    /// Numbers of the fields on the path to it.
+    /// Numbers of the fields on the path to the list.
     path: &'static [u32],
-    /// Its most entries.
+    /// Maximum number of entries.
     limit: usize,
 }
 
@@ -128,7 +128,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
     List { name, path, limit }
 }
 
-/// Every request of the package.
+/// Bounds of every request of the package.
 static REQUESTS: [Bounds; 39] = [
     large(
         "FindMatchesRequest",
@@ -202,7 +202,7 @@ static REQUESTS: [Bounds; 39] = [
     small("GetBlockStatsRequest", &[]),
 ];
 
-/// Messages that come over a broker.
+/// Bounds of messages received over a broker.
 static BROKER_MESSAGES: [Bounds; 4] = [
     Bounds {
         message: "BrokerMessage",
@@ -237,7 +237,7 @@ static BROKER_MESSAGES: [Bounds; 4] = [
     },
 ];
 
-/// Answers that indexes and routers read from agents. Answers of an index to its clients are not measured.
+/// Bounds of the answers that indexes and routers read from agents. Clients do not check answers of an index.
 static AGENT_ANSWERS: [Bounds; 6] = [
     large("GetEventsResponse", &[list("batch.events", &[1, 3], BATCH_EVENTS_MAX)]),
     large("LocalDumpResponse", &[list("chunk.records", &[1, 2], DUMP_CHUNK_RECORDS_MAX)]),
@@ -247,7 +247,7 @@ static AGENT_ANSWERS: [Bounds; 6] = [
     small("WatchLoadsResponse", &[list("loads", &[1], WORKER_RANKS_MAX)]),
 ];
 
-/// Refuses a message that exceeds its bounds or is not protobuf.
+/// Rejects a message that exceeds its bounds or is not protobuf.
 pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     let mut bounded = REQUESTS.iter().chain(&BROKER_MESSAGES).chain(&AGENT_ANSWERS);
     let Some(bounds) = bounded.find(|bounds| bounds.message == name) else {
@@ -273,8 +273,8 @@ fn refusal(text: fmt::Arguments<'_>) -> Status {
     Status::invalid_argument(text.to_string())
 }
 
-/// Entries of the list at `path`, in all occurrences of the messages around it: the decoder merges
-/// them. It reads with the decoder's own functions, so that both agree on every message.
+/// Counts the entries of the list at `path`, over all occurrences of the enclosing messages, because the decoder merges
+/// occurrences. Uses the decoder's own functions, so that both agree on every message.
 fn count(mut message: &[u8], path: &[u32]) -> Result<usize, DecodeError> {
     let Some((&field, inner)) = path.split_first() else { return Ok(1) };
     let mut entries = 0;

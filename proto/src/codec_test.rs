@@ -31,16 +31,16 @@ fn entries_are_counted_on_the_wire() {
     check(&[batch(5), batch(7)].concat(), &[2, 3], 12);
     // Field 3 as a varint, as 8 and as 4 bytes: not an entry.
     check(&[0x18, 7, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x1d, 1, 2, 3, 4, 0x1a, 0], &[3], 1);
-    // An entry inside an unknown group does not count, one after it does.
+    // An entry inside an unknown group does not count; an entry after the group does.
     check(&[0x23, 0x1a, 0, 0x24, 0x1a, 0], &[3], 1);
-    // The length may be written longer than it needs to be.
+    // A length may be encoded with more bytes than it needs.
     check(&[0x1a, 0x82, 0x80, 0x00, 1, 2, 0x1a, 0], &[3], 2);
 }
 
 #[test]
 fn malformed_messages_are_errors() {
     for message in [
-        // A key without a number, an invalid wire type, a group that only ends or never ends.
+        // A key without a number, an invalid wire type, a group that has only an end or has no end.
         &[0x02, 0][..],
         &[0x1e],
         &[0x24],
@@ -54,11 +54,11 @@ fn malformed_messages_are_errors() {
     ] {
         assert!(count(message, &[2, 3]).is_err(), "{message:?}");
     }
-    // Groups within groups, deeper than the decoder goes.
+    // Groups nested deeper than the decoder accepts.
     assert!(count(&[0x23; 1_000_000], &[3]).is_err());
 }
 
-/// If the decoder accepts a message, so does counting, and both agree.
+/// If the decoder accepts a message, counting accepts it too, with the same result.
 #[test]
 fn every_truncation_is_counted_as_it_is_decoded() {
     let message = [batch(3), batch(200)].concat();
@@ -114,7 +114,7 @@ fn requests_beyond_their_bounds_are_refused() {
     assert_eq!(measure(events, &[0x12, 9]).expect_err("too short").code(), Code::Internal);
 }
 
-/// A message of a peer, or a list in one, that is missing from the tables would not be bounded.
+/// A message or list that is missing from the tables would have no bounds.
 #[test]
 fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     let set = FileDescriptorSet::decode(pb::FILE_DESCRIPTOR_SET).expect("the package");
@@ -139,7 +139,7 @@ fn the_tables_know_every_request_and_every_list_of_messages_or_strings() {
     }
 }
 
-/// Name and path of every list of messages or strings in a message, nested ones included.
+/// Name and path of every list of messages or strings in a message, including nested lists.
 fn find_lists(
     messages: &[&DescriptorProto],
     name: &str,

@@ -1,21 +1,21 @@
-//! Digests of what a source holds: equal if two sides hold the same, and otherwise they show which parts
-//! differ. They are updated block by block, at the cost of one hash each.
+//! Digests of a source's blocks for anti-entropy. Equal digests mean equal blocks; otherwise the digests show which
+//! buckets differ. An update costs one hash per block.
 //!
 //! - A block's digest is XXH3-64 of its name, followed by its local hash if that is known, both
 //!   little-endian.
-//! - Its bucket is the upper 12 bits of that; a bucket's digest is the wrapping sum of those of its
-//!   blocks, for each tier of each rank.
-//! - The digest of a source is the wrapping sum, over the tiers of its ranks that hold anything, of XXH3-64
-//!   of (rank as 32 bits, number of the tier in [`Tier::ALL`] + 1 as 32 bits, sum of all its blocks'
-//!   digests, their number), little-endian.
+//! - A block's bucket is the upper 12 bits of its digest. A bucket's digest is the wrapping sum of its blocks' digests,
+//!   for each tier of each rank.
+//! - A source's digest is the wrapping sum, over the non-empty tiers of its ranks, of XXH3-64 of (rank as 32 bits,
+//!   number of the tier in [`Tier::ALL`] + 1 as 32 bits, sum of the digests of all blocks in the tier, number of these
+//!   blocks), little-endian.
 //!
-//! A 64-bit sum misses a difference once in 2^64 times by chance. It does not resist collisions made on purpose;
-//! whoever could make one can publish false events anyway.
+//! A 64-bit sum misses a difference once in 2^64 times by chance. The sum does not resist deliberate collisions,
+//! because an attacker who could create one can publish false events anyway.
 
 use crate::types::{BlockName, DpRank, LocalHash, Tier};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Buckets of one tier of one rank.
+/// Number of buckets for one tier of one rank.
 pub const DIGEST_BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 12;
 
@@ -30,13 +30,13 @@ pub fn block_digest(name: BlockName, local: Option<LocalHash>) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// Bucket of a block of that digest.
+/// Bucket of a block with this digest.
 #[must_use]
 pub const fn digest_bucket(digest: u64) -> u16 {
     (digest >> (u64::BITS - BUCKET_BITS)) as u16
 }
 
-/// Digest of what one rank holds in one tier.
+/// Digest of one rank's blocks in one tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierDigest {
     blocks: u64,
@@ -51,7 +51,7 @@ impl Default for TierDigest {
 }
 
 impl TierDigest {
-    /// A tier of `blocks` blocks, with the digests of these buckets; all others are 0.
+    /// A tier with `blocks` blocks and these buckets' digests; all other buckets are 0.
     #[must_use]
     pub fn of(blocks: u64, buckets: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut digest = Self { blocks, ..Self::default() };
@@ -64,7 +64,7 @@ impl TierDigest {
         digest
     }
 
-    /// Blocks held.
+    /// Number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
@@ -92,7 +92,7 @@ impl TierDigest {
     }
 }
 
-/// Digest of what one rank holds, by tier: 32 KiB for each tier that holds anything.
+/// Digest of one rank's blocks, by tier. Each non-empty tier takes 32 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankDigest {
     tiers: [Option<TierDigest>; Tier::COUNT],
@@ -106,7 +106,7 @@ impl RankDigest {
         }
     }
 
-    /// Takes a block from a tier.
+    /// Removes a block from a tier.
     pub fn take(&mut self, tier: Tier, digest: u64) {
         let Some(at) = self.tiers.get_mut(tier.index()) else { return };
         if let Some(held) = at {
@@ -124,24 +124,24 @@ impl RankDigest {
         }
     }
 
-    /// The tiers that hold anything.
+    /// The non-empty tiers.
     pub fn tiers(&self) -> impl Iterator<Item = (Tier, &TierDigest)> {
         Tier::ALL.into_iter().zip(&self.tiers).filter_map(|(tier, at)| Some((tier, at.as_ref()?)))
     }
 
-    /// Whether nothing is held.
+    /// Whether all tiers are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tiers().next().is_none()
     }
 
-    /// Bytes allocated.
+    /// Allocated memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.tiers().count() * DIGEST_BUCKETS * size_of::<u64>()
     }
 
-    /// The rank's part of the digest of its source.
+    /// The rank's term in the digest of its source.
     #[must_use]
     pub fn total(&self, rank: DpRank) -> u64 {
         let mut total = 0_u64;
@@ -187,7 +187,7 @@ mod tests {
         block_digest(BlockName(name), local.map(LocalHash))
     }
 
-    /// Vectors for agents in other languages.
+    /// Test vectors for agents in other languages.
     #[test]
     fn vectors() {
         assert_eq!(digest(1, None), xxh3_64(&1_u64.to_le_bytes()));

@@ -1,5 +1,5 @@
-//! The codec of a server that answers prompts. It measures requests as [`crate::codec`] does, then reads them and
-//! writes answers without generated messages in between.
+//! The codec of a server that answers queries by prompt. It checks requests like [`crate::codec`], then reads requests
+//! and writes answers without generated messages.
 
 use crate::{
     codec::{malformed, measure},
@@ -14,20 +14,20 @@ use tonic::{
 
 /// Initial capacity for an answer: enough for a few matches.
 const ANSWER_BYTES: usize = 512;
-/// Largest buffer that a stream keeps for its next answer.
+/// Maximum size of the buffer that a stream keeps for its next answer.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Reads [`FindRequest`]s and writes answers of one kind.
+/// Codec that reads [`FindRequest`]s and writes answers of one type.
 pub struct FindCodec<A>(PhantomData<A>);
 
-/// Writes answers of one kind.
+/// Encoder of answers of one type.
 pub struct FindEncoder<A> {
-    /// Buffer of the answer being written; reused for the next one of a stream.
+    /// Buffer of the current answer; a stream reuses it for the next answer.
     answer: Vec<u8>,
     of: PhantomData<A>,
 }
 
-/// Reads [`FindRequest`]s.
+/// Decoder of [`FindRequest`]s.
 #[derive(Debug, Clone, Copy)]
 pub struct FindDecoder;
 

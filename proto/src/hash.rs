@@ -1,6 +1,5 @@
-//! Tokens to block hashes: the single implementation that index, agents and routers use,
-//! interoperable bit for bit with `dynamo-kv-router` 1.6.1 and `kv-index` 2.0.0 (golden vectors in
-//! `tests/golden_hashes.rs`).
+//! Hashes tokens to block hashes: the single implementation for index, agents and routers. Interoperable bit for bit
+//! with `dynamo-kv-router` 1.6.1 and `kv-index` 2.0.0 (golden vectors in `tests/golden_hashes.rs`).
 //!
 //! - seed = 1337 + XXH3-64(LoRA name, seed 0) + XXH3-64(salt, seed 1), wrapping, each term only if set
 //! - local hash = XXH3-64(little-endian u32 tokens of the block ‖ its multimodal hashes, ascending,
@@ -16,13 +15,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Name of this scheme, as requests may state it.
+/// Name of this hash scheme, for requests that state one.
 pub const HASH_SCHEME: &str = "xxh3-64/1337";
 
 const SEED: u64 = 1337;
 const SALT_SEED: u64 = 1;
 
-/// What decides the content of a prompt's blocks besides its tokens.
+/// The parts of a prompt, besides its tokens, that determine the content of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Namespace<'a> {
     /// LoRA adapter; "" for none.
@@ -52,9 +51,9 @@ impl Namespace<'_> {
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// A namespace that no query can name: blocks hashed with it never match.
+    /// Seed of a namespace that no query can name: blocks hashed with it never match.
     ///
-    /// `discriminator` separates unrelated content of this kind.
+    /// `discriminator` separates unrelated contents of this kind.
     #[must_use]
     pub fn opaque(discriminator: &[u8]) -> Self {
         Self(!xxh3_64_with_seed(discriminator, SEED))
@@ -81,11 +80,11 @@ pub struct MultimodalSpan {
     pub hash: u64,
     /// First token.
     pub start: usize,
-    /// One past its last token.
+    /// One past the last token.
     pub end: usize,
 }
 
-/// The tokens as the little-endian bytes that are hashed; borrowed on little-endian machines.
+/// The tokens as little-endian bytes, for hashing; borrowed on little-endian machines.
 #[must_use]
 pub fn tokens_le(tokens: &[u32]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
@@ -95,7 +94,7 @@ pub fn tokens_le(tokens: &[u32]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Local hash of one complete block. `multimodal` must be ascending.
+/// Local hash of one complete block. `multimodal` must be in ascending order.
 #[must_use]
 pub fn local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
     if multimodal.is_empty() {
@@ -109,8 +108,8 @@ pub fn local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash 
     LocalHash(hasher.digest())
 }
 
-/// Local hash of one complete block whose tokens are little-endian u64: as [`local_hash`] of the same tokens as u32, if
-/// all are below 2^32, else of the u64 bytes. `multimodal` must be ascending.
+/// Local hash of one complete block of little-endian u64 tokens. If all tokens are below 2^32, the result equals
+/// [`local_hash`] of the tokens as u32; else the u64 bytes are hashed. `multimodal` must be in ascending order.
 #[must_use]
 pub fn wide_local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
     let (tokens, _no_rest) = block_le.as_chunks::<8>();
@@ -125,8 +124,8 @@ pub fn wide_local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> Local
 /// Seed of the hashes of look-ahead blocks.
 const LOOK_AHEAD_SEED: u64 = 0x6c6f_6f6b;
 
-/// What the engine's hash of a look-ahead block covers of what follows the block: the next token, and the hashes of
-/// the multimodal content that begins with that token, ascending. Without such content it is the token.
+/// The number that a look-ahead block's hash covers for the next token: a hash of the token and of the multimodal
+/// content that begins there, in ascending order. Without such content, the token itself.
 #[must_use]
 pub fn next_token(token: u32, multimodal: &[u64]) -> u32 {
     if multimodal.is_empty() {
@@ -137,8 +136,8 @@ pub fn next_token(token: u32, multimodal: &[u64]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// What follows each complete block of a prompt, as [`next_token`] has it: one fewer than blocks if the prompt ends with
-/// the last one. A `block_size` of 0 yields none.
+/// The [`next_token`] after each complete block of a prompt. If the prompt ends with the last block, that block has no
+/// entry. A `block_size` of 0 yields none.
 #[must_use]
 pub fn next_tokens(tokens: &[u32], block_size: usize, multimodal: &[MultimodalSpan]) -> Vec<u32> {
     let ends = tokens.iter().enumerate().skip(block_size).step_by(block_size.max(1));
@@ -146,8 +145,8 @@ pub fn next_tokens(tokens: &[u32], block_size: usize, multimodal: &[MultimodalSp
     with_begins(next, multimodal)
 }
 
-/// As [`next_tokens`], of tokens of which some are beyond 32 bits: no engine that hashes the next token has such ones, and
-/// the highest token stands for each.
+/// [`next_tokens`] for tokens of which some are beyond 32 bits. Engines that hash the next token have no such tokens,
+/// so `u32::MAX` replaces each.
 #[must_use]
 pub fn wide_next_tokens(
     tokens: &[u64],
@@ -160,7 +159,7 @@ pub fn wide_next_tokens(
     with_begins(next, multimodal)
 }
 
-/// Tokens at their positions, each with the multimodal content that begins there.
+/// The [`next_token`] of each token, with the multimodal content that begins at its position.
 fn with_begins(
     tokens: impl Iterator<Item = (usize, u32)>,
     multimodal: &[MultimodalSpan],
@@ -175,27 +174,27 @@ fn with_begins(
     next.collect()
 }
 
-/// A look-ahead block takes two positions of a chain: this one for its content, and below it [`leaf`] for what follows.
-/// So a prompt that ends with the block finds it under any next token.
+/// Content position of a look-ahead block, which takes two positions of a chain: this one, and below it [`leaf`] for
+/// the next token. A prompt that ends with the block therefore matches it whatever the next token is.
 #[must_use]
 pub fn stem(local: LocalHash) -> LocalHash {
     LocalHash(xxh3_64_with_seed(&local.0.to_le_bytes(), LOOK_AHEAD_SEED))
 }
 
-/// Position of a look-ahead block below its [`stem`], by what its hash covers of what follows.
+/// Next-token position of a look-ahead block, below its [`stem`], for the result of [`next_token`].
 #[must_use]
 pub fn leaf(next_token: u32) -> LocalHash {
     LocalHash(xxh3_64_with_seed(&next_token.to_le_bytes(), LOOK_AHEAD_SEED))
 }
 
-/// Name of the stem of the look-ahead block of this name.
+/// Name of the [`stem`] of a look-ahead block, derived from the block's name.
 #[must_use]
 pub fn stem_name(name: BlockName) -> BlockName {
     BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), LOOK_AHEAD_SEED))
 }
 
-/// Name of a block of a connector's chunk, by the chunk's name and the number of the blocks after it in the chunk. The
-/// last block has the chunk's name.
+/// Name of a block in a connector's chunk, derived from the chunk's name and the number of following blocks in the
+/// chunk. The last block has the chunk's name.
 #[must_use]
 pub fn chunk_block_name(chunk: BlockName, blocks_after: u32) -> BlockName {
     if blocks_after == 0 {
@@ -204,8 +203,7 @@ pub fn chunk_block_name(chunk: BlockName, blocks_after: u32) -> BlockName {
     BlockName(xxh3_64_with_seed(&chunk.0.to_le_bytes(), u64::from(blocks_after)))
 }
 
-/// Local hashes of all complete blocks of `tokens_le`, appended to `out`. A `block_size` of 0 yields
-/// none.
+/// Appends the local hashes of all complete blocks of `tokens_le` to `out`. A `block_size` of 0 yields none.
 pub fn local_hashes(
     tokens_le: &[u8],
     block_size: usize,
@@ -216,7 +214,7 @@ pub fn local_hashes(
     hash_blocks((tokens_le, 4), block_size, seed, multimodal, out);
 }
 
-/// As [`local_hashes`], of tokens of which some are beyond 32 bits.
+/// [`local_hashes`] for tokens of which some are beyond 32 bits.
 pub fn wide_local_hashes(
     tokens: &[u64],
     block_size: usize,
@@ -228,7 +226,7 @@ pub fn wide_local_hashes(
     hash_blocks((&tokens_le, 8), block_size, seed, multimodal, out);
 }
 
-/// Hashes the blocks of tokens of so many bytes each.
+/// Hashes the blocks of tokens with the given number of bytes per token.
 fn hash_blocks(
     (tokens_le, width): (&[u8], usize),
     block_size: usize,
@@ -271,11 +269,11 @@ fn hash_blocks(
     }
 }
 
-/// Number of buckets. It can never change: subjects and shard maps name buckets.
+/// Number of buckets. It must never change, because subjects and shard maps name buckets.
 pub const BUCKETS: usize = 256;
 
-/// The bucket of a worker, below [`BUCKETS`]. It can never change: shards own buckets, and a worker moves with
-/// its bucket.
+/// The bucket of a worker, below [`BUCKETS`]. It must never change: shards own buckets, and a worker moves with its
+/// bucket.
 #[must_use]
 pub fn bucket(worker: &WorkerId) -> u8 {
     let [lowest, ..] = xxh3_64(worker.as_str().as_bytes()).to_le_bytes();
@@ -284,7 +282,7 @@ pub fn bucket(worker: &WorkerId) -> u8 {
 
 const _: () = assert!(BUCKETS == 1 << u8::BITS);
 
-/// Canonical sequence hash of a block whose parent has the sequence hash `parent`.
+/// Canonical sequence hash of a block whose parent has the sequence hash `parent`; none for a first block.
 #[must_use]
 pub fn sequence_hash(parent: Option<SequenceHash>, local: LocalHash) -> SequenceHash {
     let Some(parent) = parent else {

@@ -1,15 +1,15 @@
 //! The contract of Kvasir: what servers, routers, agents and engines must agree on.
 //!
 //! - [`types`]: value types without serialisation: hashes, workers, tiers, cursors, events.
-//! - [`hash`]: tokens to block hashes, the one implementation that all sides use.
-//! - [`digest`]: digests of what a source holds, by which two sides find where they differ.
-//! - [`shard`]: which shard a worker belongs to.
-//! - [`target`]: addresses of gRPC ports, as people write them.
-//! - [`limits`]: every bound on what a peer may send.
-//! - [`code`]: the restricted set of error codes and its table to gRPC status.
-//! - `pb`, `codec`, `find_codec`, `convert` and `broker` (feature `grpc`): generated messages, their
-//!   size checks on the wire, the fast path for prompts and their answers, conversions that reject and
-//!   never panic, and the names of subjects, streams and buckets in NATS.
+//! - [`hash`]: tokens to block hashes, in the single implementation for all sides.
+//! - [`digest`]: digests of a source's blocks, by which two sides find differences (anti-entropy).
+//! - [`shard`]: the shard that owns a worker.
+//! - [`target`]: addresses of gRPC ports in text form.
+//! - [`limits`]: every limit on messages of peers.
+//! - [`code`]: the error codes of all services, and their mapping to gRPC status.
+//! - `pb`, `codec`, `find_codec`, `convert` and `broker` (feature `grpc`): generated messages, their size checks on the
+//!   wire, the fast path for queries and answers, conversions that reject invalid messages, and the names of subjects,
+//!   streams and buckets in NATS.
 
 #[cfg(feature = "grpc")]
 pub mod broker;

@@ -1,127 +1,132 @@
-//! Every bound on what a peer may send, with its unit in its name. One file, so that server,
-//! client and documents cannot disagree; a test checks the table in `docs/reference/indexer-server.md` against it.
+//! Every limit on a peer's messages, with its unit in its name. One file keeps server, client and documents consistent:
+//! a test checks the table in `docs/reference/indexer-server.md` against it.
 
-/// Longest model name, tenant, worker id, source name, LoRA name or topic.
+/// Maximum length of a model name, tenant, worker id, source name, LoRA name or topic.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Longest cache salt of a prompt: vLLM takes 128 characters.
+/// Maximum length of a prompt's cache salt. vLLM accepts 128 characters.
 pub const SALT_BYTES_MAX: usize = 512;
-/// Longest multimodal identifier.
+/// Maximum length of a multimodal identifier.
 pub const MULTIMODAL_IDENTIFIER_BYTES_MAX: usize = 256;
-/// Largest block size.
+/// Maximum block size.
 pub const BLOCK_SIZE_TOKENS_MAX: u32 = 65_536;
-/// Most tokens in one query.
+/// Maximum number of tokens in one query.
 pub const QUERY_TOKENS_MAX: usize = 1 << 20;
-/// Most blocks in one query.
+/// Maximum number of blocks in one query.
 pub const QUERY_BLOCKS_MAX: usize = 65_536;
-/// Most reasons in one heartbeat.
+/// Maximum number of reasons in one heartbeat.
 pub const HEARTBEAT_REASONS_MAX: usize = 64;
-/// Most bytes of the example of a reason; the rest is cut off.
+/// Maximum length of a reason's example. Longer examples are truncated.
 pub const REASON_EXAMPLE_BYTES_MAX: usize = 256;
-/// Most multimodal items in one query.
+/// Maximum number of multimodal items in one query.
 pub const QUERY_MULTIMODAL_ITEMS_MAX: usize = 1_024;
-/// Most worker ids in a query's filter.
+/// Maximum number of worker ids in a query's filter.
 pub const QUERY_WORKER_IDS_MAX: usize = 4_096;
-/// Longest time to live of a placement, in milliseconds.
+/// Maximum time to live of a placement, in milliseconds.
 pub const PLACEMENT_TTL_MS_MAX: u32 = 3_600_000;
-/// Time to live of a placement, in milliseconds, if the request does not set it.
+/// Default time to live of a placement, in milliseconds.
 pub const PLACEMENT_TTL_MS_DEFAULT: u32 = 120_000;
-/// Most workers (all partitions) one server accepts.
+/// Maximum number of workers of one server, over all partitions.
 pub const WORKERS_MAX: usize = 16_384;
-/// Most bytes of the registrations of all workers of one server: encoded, and 64 more for each entry of their lists.
+/// Maximum total size of the registrations of one server's workers: encoded size plus 64 bytes per list entry.
 pub const REGISTRATIONS_BYTES_MAX: usize = 256 << 20;
-/// Most ranks of one worker.
+/// Maximum number of ranks of one worker.
 pub const WORKER_RANKS_MAX: usize = 1_024;
-/// Most endpoints in one registration.
+/// Maximum number of endpoints in one registration.
 pub const WORKER_ENDPOINTS_MAX: usize = 64;
-/// Most sources of one worker: endpoints and publishers together.
+/// Maximum number of sources of one worker: endpoints and publishers together.
 pub const WORKER_SOURCES_MAX: usize = 128;
-/// Past incarnations of a source that a server remembers, so that none of them comes back.
+/// Maximum number of past incarnations of a source that a server remembers. The server rejects streams of a past
+/// incarnation.
 pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 64;
-/// Past incarnations of a source in a dump, or in an agent's journal: the latest.
+/// Maximum number of past incarnations of a source in a dump or in an agent's journal: the most recent ones.
 pub const TOLD_PAST_INCARNATIONS_MAX: usize = 8;
-/// Highest sequence number of a batch.
+/// Maximum sequence number of a batch.
 pub const SEQUENCE_MAX: u64 = (1 << 63) - 1;
-/// Shortest distance beyond the expected sequence number at which a batch is refused.
+/// A batch whose sequence number is this far or farther beyond the expected one is rejected.
 pub const SEQUENCES_AHEAD_MAX: u64 = 1 << 32;
-/// Highest number of the first batch of an incarnation whose hello does not state `first_sequence`.
+/// Maximum number of the first batch of an incarnation whose hello does not state `first_sequence`.
 pub const UNSTATED_FIRST_SEQUENCE_MAX: u64 = (1 << 48) - 1;
-/// Most names of numbered LoRA adapters in one registration.
+/// Maximum number of names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
-/// Most pools that a worker names.
+/// Maximum number of pools of one worker.
 pub const WORKER_POOLS_MAX: usize = 8;
-/// Most pools of a partition.
+/// Maximum number of pools of one partition.
 pub const POOLS_MAX: usize = 64;
-/// Most media with a time to live in one registration.
+/// Maximum number of media with a time to live in one registration.
 pub const WORKER_MEDIUM_TTLS_MAX: usize = 16;
-/// Shortest time to live of blocks on a medium, in milliseconds.
+/// Minimum time to live of blocks on a medium, in milliseconds.
 pub const MEDIUM_TTL_MS_MIN: u32 = 100;
-/// Longest time to live of blocks on a medium, in milliseconds: 30 days.
+/// Maximum time to live of blocks on a medium, in milliseconds: 30 days.
 pub const MEDIUM_TTL_MS_MAX: u32 = 2_592_000_000;
-/// Most media with chunks of a connector in one registration.
+/// Maximum number of media with connector chunks in one registration.
 pub const WORKER_CONNECTOR_CHUNKS_MAX: usize = 16;
-/// Smallest chunk of a connector, in blocks.
+/// Minimum size of a connector's chunk, in blocks.
 pub const CONNECTOR_CHUNK_BLOCKS_MIN: u32 = 2;
-/// Largest chunk of a connector, in blocks: LMCache's 256 tokens with blocks of one token.
+/// Maximum size of a connector's chunk, in blocks: LMCache's 256 tokens with blocks of one token.
 pub const CONNECTOR_CHUNK_BLOCKS_MAX: u32 = 256;
-/// Most workers in one page of ListWorkers, and the default.
+/// Maximum and default number of workers in one page of ListWorkers.
 pub const LIST_PAGE_WORKERS_MAX: usize = 4_096;
-/// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that would exceed it.
+/// Maximum total size of the workers in one page of ListWorkers. A page ends before the worker that would exceed it.
 pub const LIST_PAGE_BYTES_MAX: usize = 1 << 20;
-/// Most labels of one worker.
+/// Maximum number of labels of one worker.
 pub const WORKER_LABELS_MAX: usize = 64;
-/// Shortest lease of a worker, in milliseconds.
+/// Minimum lease of a worker, in milliseconds.
 pub const LEASE_MS_MIN: u32 = 1_000;
-/// Longest lease of a worker, in milliseconds.
+/// Maximum lease of a worker, in milliseconds.
 pub const LEASE_MS_MAX: u32 = 3_600_000;
-/// Most batches of one publisher that wait for their answers; the server reads no more until one is answered.
+/// Maximum number of a publisher's batches that wait for their acknowledgements. The server then stops reading until it
+/// has answered one.
 pub const UNANSWERED_BATCHES_MAX: usize = 1_024;
-/// Most partitions one server accepts.
+/// Maximum number of partitions of one server.
 pub const PARTITIONS_MAX: usize = 4_096;
-/// Most blocks in one stored or removed event.
+/// Maximum number of blocks in one stored or removed event.
 pub const EVENT_BLOCKS_MAX: usize = 65_536;
-/// Most events in one batch.
+/// Maximum number of events in one batch.
 pub const BATCH_EVENTS_MAX: usize = 4_096;
-/// Most records in one chunk of a dump.
+/// Maximum number of records in one chunk of a dump.
 pub const DUMP_CHUNK_RECORDS_MAX: usize = 8_192;
-/// Most names in one message of a dump that says what names mean.
+/// Maximum number of names in one message of a dump that contains meanings of names.
 pub const DUMP_MEANINGS_MAX: usize = 4_096;
-/// Records in one chunk of a dump, if the request does not set it.
+/// Default number of records in one chunk of a dump.
 pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
-/// Largest gRPC message in either direction.
+/// Maximum size of a gRPC message in either direction.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 8 << 20;
-/// Largest message over NATS: servers accept 1 MiB by default, headers and subject included.
+/// Maximum size of a NATS message. NATS servers accept 1 MiB by default, including headers and subject.
 pub const BROKER_MESSAGE_BYTES_MAX: usize = 1_000_000;
 /// Maximum size of an agent's batch on the wire. The agent splits larger batches.
 pub const BATCH_WIRE_BYTES_MAX: usize = 512 << 10;
-/// Most unconfirmed parts of an answer of LocalIndexer over NATS; the reader confirms each part it has read.
+/// Maximum number of unconfirmed parts of a LocalIndexer answer over NATS. The reader confirms each part after reading
+/// it.
 pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;
-/// Deepest chain of blocks in the index.
+/// Maximum length of a chain of blocks in the index, from its first block.
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
-/// Most parked names of one rank: held, parent unknown.
+/// Maximum number of parked names of one rank: announced blocks whose parent is unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
-/// Most names of one rank for one block: an engine may give one content several names. A look-ahead block has one for each token after it.
+/// Maximum number of names of one rank for one block. An engine may give one content several names; a look-ahead block
+/// has one name per next token.
 pub const BLOCK_NAMES_MAX: usize = 4_096;
-/// Most names that may change during one dump; more abort it.
+/// Maximum number of names that change during one dump. More changes abort the dump.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
-/// Shortest time between two answers of WatchLoads, in milliseconds.
+/// Minimum time between two answers of WatchLoads, in milliseconds.
 pub const LOADS_INTERVAL_MS_MIN: u32 = 10;
-/// Longest time between two answers of WatchLoads, in milliseconds.
+/// Maximum time between two answers of WatchLoads, in milliseconds.
 pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
-/// Time between two answers of WatchLoads, in milliseconds, if the request does not set it.
+/// Default time between two answers of WatchLoads, in milliseconds.
 pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
-/// Most items of a message among replicas of the router.
+/// Maximum number of items in one message between replicas of the router.
 pub const SYNC_ITEMS_MAX: usize = 4_096;
-/// Most slots, sequence hashes or pins in one call of BlockManager, but for those below and MatchPrefix.
+/// Maximum number of slots, sequence hashes or pins in one BlockManager call. MatchPrefix, Commit, Read and Verify have
+/// other limits.
 pub const BLOCK_SLOTS_MAX: usize = 4_096;
-/// Most slots in one Commit, Read or Verify of BlockManager, whose bytes are all read.
+/// Maximum number of slots in one Commit, Read or Verify call of BlockManager, which read all bytes of each slot.
 pub const BLOCK_CHECKS_MAX: usize = 1_024;
-/// Most bytes of one Write of BlockManager.
+/// Maximum number of bytes in one Write call of BlockManager.
 pub const BLOCK_WRITE_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of a block in one message of Read of BlockManager.
+/// Maximum number of bytes of a block in one message of BlockManager's Read.
 pub const BLOCK_PART_BYTES_MAX: usize = 1 << 20;
-/// Longest time that Onboard of BlockManager takes, in milliseconds.
+/// Maximum timeout of BlockManager's Onboard, in milliseconds.
 pub const ONBOARD_TIMEOUT_MS_MAX: u32 = 25_000;
-/// Time that Onboard of BlockManager takes at most, in milliseconds, if the request does not set it.
+/// Default timeout of BlockManager's Onboard, in milliseconds.
 pub const ONBOARD_TIMEOUT_MS_DEFAULT: u32 = 10_000;
 /// Maximum number of events in one batch of storage events.
 pub const STORAGE_BATCH_EVENTS_MAX: usize = 4_096;
@@ -135,18 +140,18 @@ pub const STORAGE_METADATA_KEY_BYTES_MAX: usize = 32;
 pub const STORAGE_METADATA_VALUE_BYTES_MAX: usize = 64;
 /// Maximum number of peers in one Fetch call of BlockManager.
 pub const FETCH_PEERS_MAX: usize = 64;
-/// Largest shard map, as text, in bytes.
+/// Maximum size of a shard map's text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX <= CHAIN_BLOCKS_MAX);
 const _: () = assert!(BLOCK_WRITE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX);
-// A held block is at most 80 bytes on the wire, and MatchPrefix may hold as many as a query has.
+// A cached block takes at most 80 bytes on the wire, and MatchPrefix returns at most as many blocks as a query has.
 const _: () = assert!(QUERY_BLOCKS_MAX * 80 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
-// The largest worker fits into a page: names of its endpoints (three each), adapters, labels (key
-// and value), sources (with the replay endpoint) and ranks, with 64 bytes for the rest of each entry.
+// The largest worker fits into a page: names of its endpoints (three each), adapters, labels (key and value), sources
+// (with the replay endpoint) and ranks, plus 64 bytes for the rest of each entry.
 const _: () = assert!(
     WORKER_ENDPOINTS_MAX * (3 * NAME_BYTES_MAX + 64)
         + WORKER_LORA_NAMES_MAX * (NAME_BYTES_MAX + 64)
@@ -159,8 +164,8 @@ const _: () = assert!(
 );
 const _: () = assert!(LIST_PAGE_BYTES_MAX * 2 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(TOLD_PAST_INCARNATIONS_MAX <= SOURCE_PAST_INCARNATIONS_MAX);
-// The number after the highest, and one that is as far ahead as can be believed, are numbers.
+// The number after the highest one, and the farthest accepted number beyond it, do not overflow.
 const _: () = assert!(UNSTATED_FIRST_SEQUENCE_MAX < SEQUENCE_MAX);
 const _: () = assert!(SEQUENCE_MAX.checked_add(SEQUENCES_AHEAD_MAX).is_some());
-// A record is at most 64 bytes on the wire.
+// A record takes at most 64 bytes on the wire.
 const _: () = assert!(DUMP_CHUNK_RECORDS_MAX * 64 <= GRPC_MESSAGE_BYTES_MAX);

@@ -1,32 +1,32 @@
-//! Addresses of gRPC ports, as people write them.
+//! Addresses of gRPC ports in text form.
 
 use crate::limits::NAME_BYTES_MAX;
 use std::net::Ipv6Addr;
 
-/// The scheme of targets without TLS,
+/// Scheme of targets without TLS.
 const PLAIN: &str = "http://";
-/// and of those with TLS.
+/// Scheme of targets with TLS.
 const TLS: &str = "https://";
 
 /// Why a text is not a valid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// It is too long.
+    /// The text is too long.
     #[error("has {0} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong(usize),
-    /// It is not a host and a port alone.
+    /// The text is not exactly a host and a port.
     #[error(
         "{0:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051"
     )]
     Malformed(String),
 }
 
-/// Reads a target, `http://host:port`, `https://host:port` (TLS) or `host:port`, and returns it with its scheme, which is
-/// `http://` where the text has none. All servers, agents and clients read targets here, so that they accept the same.
+/// Reads a target `http://host:port`, `https://host:port` (TLS) or `host:port`. Returns it with its scheme; the default
+/// scheme is `http://`. All servers, agents and clients use this function, so that they accept the same targets.
 ///
 /// # Errors
-/// If the text is not a valid target: no host, no port, another scheme, a user, a path or a query. An IPv6 address
-/// needs brackets.
+/// If the host or the port is missing, or the text has another scheme, a user, a path or a query. An IPv6 address needs
+/// brackets.
 pub fn read_target(text: &str) -> Result<String, TargetError> {
     if text.len() > NAME_BYTES_MAX {
         return Err(TargetError::TooLong(text.len()));

@@ -1,4 +1,4 @@
-//! A gateway in one file: each line of its input is a prompt, as token ids, and goes to a worker.
+//! A gateway in one file: reads prompts as token ids, one per line, and sends each to a worker.
 //!
 //! `cargo run -p router-client --example gateway -- 127.0.0.1:50051 demo < prompts.txt`
 #![allow(clippy::print_stdout, clippy::missing_errors_doc, reason = "an example")]
@@ -15,16 +15,17 @@ pub async fn connect(server: &str, model: &str) -> Result<(Router, u32)> {
     let listed = index.list_workers(Some(&PartitionKey::new(model, "")?)).await?;
     let block_size = listed.first().ok_or("no worker of that model")?.block_size;
     let builder = Router::builder(NonZeroU32::new(block_size).ok_or("a block size of 0")?);
-    // Workers come and go: list them again now and then, and call router.set_workers.
+    // Workers join and leave: list them periodically, and call router.set_workers.
     let workers = listed.iter().flat_map(RouterWorker::of);
     Ok((builder.index(Index::One(index)).workers(workers).build()?, block_size))
 }
 
-/// Has a worker serve a prompt, and another one if that fails. Returns the worker, and how many blocks it had.
+/// Serves a prompt by a worker, and by another one if that fails. Returns the worker, and how many blocks it had
+/// cached.
 pub async fn serve(router: &Router, prompt: &Prompt<'_>) -> Result<(WorkerKey, f64)> {
     let mut hints = Hints::default();
     for _attempt in 0..2 {
-        // Counts as load of its worker until it is dropped, whatever happens in between.
+        // Counts as load of its worker until it is dropped, even after an error.
         let reservation = router.select(prompt, &hints).await?;
         let worker = reservation.worker().clone();
         let cost = reservation.decision().cost;
@@ -39,7 +40,8 @@ pub async fn serve(router: &Router, prompt: &Prompt<'_>) -> Result<(WorkerKey, f
     Err("no worker took the prompt".into())
 }
 
-/// Your gateway speaks HTTP with the engine here. Returns whether it answered: engines named "broken" do not.
+/// Replace this by your gateway's HTTP request to the engine. Returns whether the engine answered; engines named
+/// "broken" do not.
 fn send(worker: &WorkerKey, _tokens: &[u32]) -> impl Future<Output = bool> {
     ready(worker.worker.as_str() != "broken")
 }

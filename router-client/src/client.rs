@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
-/// Longest time for a list of workers.
+/// Timeout of [`IndexerClient::list_workers`], all pages together.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client of one indexer; cheap to clone.
@@ -25,14 +25,14 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct IndexerClient {
     stub: Stub<Channel>,
     pipeline: Arc<Pipeline>,
-    /// Whether the server has no stream because it is older than this client.
+    /// Whether the server is older than this client and has no stream.
     without_stream: Arc<AtomicBool>,
     in_flight: Arc<Semaphore>,
     config: ClientConfig,
 }
 
-/// Refuses a prompt that no server accepts: a message beyond the size limit would end the stream that
-/// other questions share.
+/// Checks that a server accepts a prompt of this length. A message beyond the size limit would break the stream, which
+/// other queries share.
 pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
     let blocks = blocks.len();
     if blocks > QUERY_BLOCKS_MAX {
@@ -42,11 +42,12 @@ pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
 }
 
 impl IndexerClient {
-    /// A client of the indexer at `endpoint` (`host:port`, `http://host:port` or `https://host:port`). It
-    /// connects when first used, and again whenever the connection is lost.
+    /// A client of the indexer at `endpoint` (`host:port`, `http://host:port` or `https://host:port`). It connects on
+    /// first use and reconnects after a lost connection.
     ///
     /// # Errors
-    /// If `endpoint` is no such address, or is `https://` and the configuration's dialer has no authorities.
+    /// If `endpoint` is not such an address, or is `https://` and the configuration's dialer has no certificate
+    /// authorities.
     pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let channel = config.dialer.lazy_within(endpoint, config.connect_timeout)?;
         let stub = Stub::new(channel)
@@ -62,17 +63,16 @@ impl IndexerClient {
         })
     }
 
-    /// Finds which workers hold how much of `prompt`. A prompt that is shorter than a block gets an empty
-    /// answer without a request, whatever overlap it asks for.
+    /// Finds the workers that cache leading blocks of `prompt`. A prompt shorter than a block gets an empty answer
+    /// without a request, even with `minimum_overlap_blocks` 0.
     ///
     /// # Errors
-    /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within
-    /// the deadline.
+    /// If the prompt is too long, or the server refuses, cannot be reached, or does not answer within the deadline.
     pub async fn find(&self, prompt: &Prompt<'_>) -> Result<Answer, ClientError> {
         self.find_hashed(&prompt.hashed()).await
     }
 
-    /// [`IndexerClient::find`] for a prompt that is hashed already.
+    /// [`IndexerClient::find`] for an already hashed prompt.
     ///
     /// # Errors
     /// As for [`IndexerClient::find`].
@@ -80,7 +80,7 @@ impl IndexerClient {
         self.find_in(prompt, &[]).await
     }
 
-    /// [`IndexerClient::find_hashed`] for blocks in these tiers; in all, if there are none.
+    /// [`IndexerClient::find_hashed`] for blocks in `tiers`; an empty list means all tiers.
     pub(crate) async fn find_in(
         &self,
         prompt: &HashedPrompt,
@@ -95,20 +95,19 @@ impl IndexerClient {
         Answer::try_from(answer)
     }
 
-    /// Makes a query that is not too long.
+    /// Sends a query. The caller has checked its length ([`check_length`]).
     pub(crate) async fn query(&self, request: &FindMatchesRequest) -> Result<Answer, ClientError> {
         let answer = self.call(self.ask(request.clone(), || request.clone())).await?;
         Answer::try_from(answer)
     }
 
-    /// Reports that `prompt` was just sent to `worker`. Until `ttl` is over (`None` for the server's
-    /// default), answers count its blocks as speculative there. For a prompt without a complete block
-    /// this sends nothing.
+    /// Reports that `prompt` was just sent to `worker`. Until `ttl` expires (`None`: the server's default), answers
+    /// count the prompt's blocks as speculative on this worker. A prompt without a complete block sends no request.
     ///
     /// # Errors
-    /// If the prompt is too long, or the server refuses the placement (for example because the worker
-    /// is not registered), cannot be reached, or does not answer within the deadline. Do not fail the
-    /// placed request for any of these.
+    /// If the prompt is too long, or the server cannot be reached or does not answer within the deadline. Also if the
+    /// server refuses the placement, for example because the worker is not registered. Do not fail the placed request
+    /// because of such an error.
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
@@ -118,7 +117,7 @@ impl IndexerClient {
         self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
     }
 
-    /// [`IndexerClient::record_placement`] for a prompt that is hashed already.
+    /// [`IndexerClient::record_placement`] for an already hashed prompt.
     ///
     /// # Errors
     /// As for [`IndexerClient::record_placement`].
@@ -135,13 +134,13 @@ impl IndexerClient {
         self.record(prompt.placement(worker, ttl)).await
     }
 
-    /// Records a placement that is not too long.
+    /// Records a placement. The caller has checked its length ([`check_length`]).
     pub(crate) async fn record(&self, request: RecordPlacementRequest) -> Result<(), ClientError> {
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }
 
-    /// Lists the workers of a model and tenant, or all; not the pools.
+    /// Lists the workers of a model and tenant, or all workers. Pools are left out.
     ///
     /// # Errors
     /// If the server refuses, cannot be reached, or does not answer within 5 s.
@@ -183,7 +182,7 @@ impl IndexerClient {
             let is_pool = |info: &WorkerInfo| {
                 info.registration.as_ref().is_some_and(|at| at.kind() == HolderKind::Pool)
             };
-            // They serve no requests.
+            // Pools serve no requests.
             for info in page.workers.into_iter().filter(|info| !is_pool(info)) {
                 list.workers.push(ListedWorker::try_from(info)?);
             }
@@ -196,19 +195,19 @@ impl IndexerClient {
         }
     }
 
-    /// The deadline of a query.
+    /// Deadline of a query.
     pub(crate) const fn deadline(&self) -> Duration {
         self.config.deadline
     }
 
-    /// Makes one call when there is room in flight, within the deadline.
+    /// Makes one call within the deadline, which includes the wait for a permit.
     async fn call<R>(
         &self,
         call: impl Future<Output = Result<R, Status>>,
     ) -> Result<R, ClientError> {
         let deadline = self.config.deadline;
         let ask = async {
-            // The semaphore is never closed, so this waits for a turn and nothing else.
+            // The semaphore is never closed, so acquiring a permit cannot fail.
             let _turn = self.in_flight.acquire().await;
             call.await
         };
@@ -237,7 +236,7 @@ impl IndexerClient {
             }
             request = again();
         }
-        // On the heap: this call is rare, and would make each question's future larger by 10 KB.
+        // On the heap: this call is rare, and would enlarge each query's future by 10 KB.
         let mut stub = self.stub.clone();
         Box::pin(stub.find_matches(request)).await.map(Response::into_inner)
     }

@@ -1,29 +1,29 @@
 use kvasir_tls::Dialer;
 use std::time::Duration;
 
-/// How questions travel.
+/// How queries are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Calls {
-    /// In one stream with many in flight, or as single calls if the server has no stream. A refused
-    /// question does not affect the others. A stream that breaks is replaced.
+    /// Over one stream with many queries in flight, or as single calls if the server has no stream. A refused query
+    /// does not affect the others. A broken stream is replaced.
     #[default]
     Pipelined,
-    /// One call for each question: for proxies that do not carry streams.
+    /// One call per query, for proxies that do not support streams.
     Single,
 }
 
-/// Bounds of one client.
+/// Limits of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Longest time for one question, including the wait for room in flight.
+    /// Timeout of one query, including the wait for a permit.
     pub deadline: Duration,
-    /// Most questions in flight, at least 1. Further questions wait.
+    /// Maximum queries in flight, at least 1. Further queries wait.
     pub in_flight_max: usize,
-    /// Longest time for a connection attempt.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// How questions travel.
+    /// How queries are sent.
     pub calls: Calls,
-    /// What connects; [`Dialer::open`] makes one for `https://` servers.
+    /// Opens connections; [`Dialer::open`] makes a dialer for `https://` servers.
     pub dialer: Dialer,
 }
 

@@ -2,26 +2,25 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_tls::DialError;
 use std::time::Duration;
 
-/// Why a question was not answered. Do not fail the request that is to be routed for any of these: route
-/// it without cache information.
+/// Why a query has no answer. Do not fail the request because of this error: route it without cache information.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The endpoint is not a valid server address, or needs TLS that is not configured.
     #[error("endpoint {0}")]
     Target(#[from] DialError),
-    /// The configured shards and replicas cannot be used.
+    /// The configured shards and replicas are unusable.
     #[error("{problem}")]
     Topology {
-        /// What is wrong with them.
+        /// What is wrong with the configured shards and replicas.
         problem: String,
     },
-    /// The prompt has more blocks than a query may have.
+    /// The prompt has more blocks than a query may contain.
     #[error(transparent)]
     TooLong(#[from] TooManyBlocks),
     /// The server did not answer within the deadline.
     #[error("no answer within {} ms", deadline.as_millis())]
     DeadlineExceeded {
-        /// The deadline.
+        /// The deadline that has passed.
         deadline: Duration,
     },
     /// The server refused, or could not be reached.

@@ -1,13 +1,13 @@
-//! Images and other multimodal content in prompts: what an engine has in the place of its tokens.
+//! Replaces the placeholder tokens of images and other multimodal content by the tokens that an engine hashes.
 
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::hash::{MultimodalSpan, multimodal_hash};
 use ring::digest::{Context, SHA256};
 use std::ops::Range;
 
-/// Where the numbers begin that SGLang puts in the place of an image's tokens: above all vocabularies.
+/// First number of the range from which SGLang takes image tokens: above all vocabularies.
 const SGLANG_BASE: u64 = 1_000_000;
-/// What SGLang from 0.5.23 hashes before an image's hash.
+/// Prefix that SGLang from 0.5.23 hashes before an image's hash.
 const SGLANG_TAG: &[u8] = b"sglang-mm-wide-pad-v1";
 /// Hexadecimal digits of a 64-bit hash.
 const HASH_DIGITS: usize = 16;
@@ -15,14 +15,16 @@ const HASH_DIGITS: usize = 16;
 /// An image, audio clip or other item of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// The engine's identifier of its content. SGLang has a hash as a hexadecimal number, of which the last 16 digits count.
+    /// The engine's identifier of the content. SGLang's identifier is a hash as a hexadecimal number, of which the last
+    /// 16 digits count.
     pub identifier: String,
     /// The range of the image's placeholder tokens in the prompt.
     pub tokens: Range<usize>,
 }
 
 impl Image {
-    /// The image's hash at SGLang. `None` if the identifier is not a hexadecimal number.
+    /// The image's SGLang hash: the last 16 hexadecimal digits of the identifier. `None` if the identifier is not a
+    /// hexadecimal number.
     #[must_use]
     pub fn hash(&self) -> Option<u64> {
         let digits = self.identifier.strip_prefix("0x").unwrap_or(&self.identifier);
@@ -39,8 +41,8 @@ impl Image {
     }
 }
 
-/// The numbers that an engine puts in the place of an image's tokens, in turn from its first token on; empty if it leaves
-/// the placeholder tokens there. `hash` is the image's hash at SGLang.
+/// The numbers by which an engine replaces an image's placeholder tokens, repeated from the image's first token on.
+/// Empty if the engine keeps the placeholder tokens. `hash` is the image's SGLang hash.
 ///
 /// Source: `schedule_batch.py` of SGLang 0.5.22 and 0.5.23.
 #[must_use]
@@ -60,11 +62,11 @@ pub fn image_tokens(form: ImageTokens, hash: u64) -> Vec<u64> {
     }
 }
 
-/// The tokens of a prompt and its multimodal content as engines of a form have them: for [`Prompt::wide_tokens`] and
-/// [`Prompt::multimodal`]. Images beyond the end of `tokens` count as far as the prompt goes.
+/// A prompt's tokens and multimodal content as an engine with this `form` hashes them: for [`Prompt::wide_tokens`] and
+/// [`Prompt::multimodal`]. The part of an image beyond the end of `tokens` is ignored.
 ///
-/// An image whose identifier is no hash, at an engine whose tokens are made from hashes, is left as it is: its blocks match
-/// nothing.
+/// If the engine makes tokens from hashes and an image's identifier is not a hash, the image is not replaced. Its
+/// blocks match no cached block.
 ///
 /// [`Prompt::wide_tokens`]: crate::Prompt::wide_tokens
 /// [`Prompt::multimodal`]: crate::Prompt::multimodal
@@ -97,7 +99,7 @@ pub fn with_images(
 mod tests {
     use super::*;
 
-    /// Numbers that SGLang 0.5.22 and 0.5.23 themselves make of hashes: the first release one, the second four.
+    /// Image tokens that SGLang 0.5.22 and 0.5.23 compute from hashes: the first release one token, the second four.
     fn golden() -> Vec<(u64, u64, [u64; 4])> {
         let lines = include_str!("../../proto/tests/data/image-tokens.txt").lines();
         let read = |line: &str| {

@@ -1,4 +1,4 @@
-//! Client of the indexer: which workers hold how much of a prompt?
+//! Client of the indexer: finds the workers that cache leading blocks of a prompt.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,13 +18,13 @@
 //! # }
 //! ```
 //!
-//! If the index is split into shards, [`ShardedClient`] asks all shards at once. It asks each shard's
-//! freshest replica, and another one if that is slow or down. [`Answer::missing_shards`] lists the shards
-//! that did not answer.
+//! If the index is split into shards, [`ShardedClient`] queries all shards concurrently. It queries each shard's
+//! freshest replica, and another replica if the first is slow or down. [`Answer::missing_shards`] lists the shards that
+//! did not answer.
 //!
-//! The client hashes tokens; they never leave the process. Questions share one pipelined stream, which
-//! costs a fraction of a call for each ([`Calls`]). The client limits its questions in flight and its
-//! waits, because a server under back-pressure moves the queue to its callers.
+//! The client hashes tokens; they never leave the process. Queries share one pipelined stream, which costs a fraction
+//! of a call per query ([`Calls`]). The client limits its queries in flight and its waits, because a server under
+//! backpressure moves the queue to its callers.
 
 mod client;
 mod config;

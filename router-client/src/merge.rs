@@ -1,14 +1,14 @@
-//! The answers of all shards as the answer of one index. Pure.
+//! Merges the answers of all shards into the answer of one index. Pure.
 
 use crate::{Answer, Overlap, PoolState};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// Merges the answers of shards. Each worker belongs to one shard, so the union is what one index of all
-/// workers would answer, whatever the assignment. While a bucket moves, two shards list its workers; then
-/// the fresher entry counts. `top_k` is that of the question, 0 for all.
+/// Merges the answers of shards. Each worker belongs to one shard, so the union equals the answer of one index with all
+/// workers. While a bucket moves, two shards list its workers; then the fresher entry counts. `top_k` is the query's
+/// limit, 0 for all workers.
 ///
-/// If a worker is listed twice, `best_overlap_blocks` is that of the entries that count.
+/// If a worker is listed twice, `best_overlap_blocks` is computed from the entries that count.
 pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
     let mut merged = Answer::default();
     for part in parts {
@@ -40,7 +40,8 @@ pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
     merged
 }
 
-/// A pool is in every shard: the entry that knows least counts, as a worker of that shard is credited by it.
+/// Merges the pools. Every shard lists each pool, and the least fresh entry counts: that shard's workers are credited
+/// by it.
 fn merge_pools(pools: &mut Vec<PoolState>) {
     let age = |at: &PoolState| at.verified_age.unwrap_or(Duration::MAX);
     pools.sort_unstable_by(|a, b| {
@@ -55,8 +56,8 @@ fn merge_pools(pools: &mut Vec<PoolState>) {
     pools.dedup_by(|later, first| later.pool == first.pool);
 }
 
-/// The freshest of the entries for one rank: among those in the best state, the incarnation that was verified
-/// most recently; of that, the entry with the most events. Among equals, the one with the fewest blocks.
+/// Chooses the freshest of the entries for one rank. Order: best state; most recently verified incarnation; most
+/// events; fewest blocks.
 fn freshest(same: &[Overlap]) -> Option<&Overlap> {
     let [first, _, ..] = same else { return same.first() };
     debug_assert!(same.iter().all(|at| at.worker == first.worker), "entries of one rank");
@@ -64,7 +65,7 @@ fn freshest(same: &[Overlap]) -> Option<&Overlap> {
     let incarnation = |at: &Overlap| at.applied.map(|cursor| cursor.incarnation);
     let best = same.iter().map(|at| at.state).min()?;
     let of_best = || same.iter().filter(|at| at.state == best);
-    // If two incarnations were verified at the same moment, any rule will do that does not depend on order.
+    // If two incarnations were verified at the same moment, the rule only has to be independent of the order.
     let latest = of_best()
         .min_by_key(|at| (age(at), at.lag_batches, Reverse(incarnation(at).map(|at| at.0))));
     let current = incarnation(latest?);

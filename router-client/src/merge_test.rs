@@ -24,7 +24,7 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
     }
 }
 
-/// What one index says that has these ranks: the contract of `FindMatches`.
+/// The answer of one index with all these ranks: the contract of `FindMatches`.
 fn one_index(ranks: &[Overlap], least: u32, top_k: u32) -> Answer {
     let mut overlaps = ranks.to_vec();
     overlaps.retain(|at| at.blocks.max(at.speculative_blocks) >= least);
@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(merge(parts.into_iter().rev().collect(), top_k), whole);
     }
 
-    /// While workers are at two shards, all of the fresher one's answer holds, in whatever order.
+    /// While workers are at two shards, the fresher answer counts, in any order.
     #[test]
     fn of_two_that_have_a_worker_the_fresher_one_counts(
         fresh in ranks(), stale in ranks(), left in 0..9_u8,
@@ -100,7 +100,7 @@ proptest! {
         union.extend(lagging.into_iter().filter(|at| fresh.iter().all(|it| it.worker != at.worker)));
         let expected = one_index(&union, 0, 0);
         prop_assert_eq!(merged.overlaps, expected.overlaps);
-        // Three of one rank, in any order, come to the same.
+        // Three entries of one rank give the same result in any order.
         let overlap = |state, incarnation, sequence, age| Overlap {
             state,
             applied: Some(Cursor { incarnation: Incarnation(incarnation), sequence, fingerprint: None }),
@@ -116,7 +116,7 @@ proptest! {
         if left > 5 {
             three.swap(0, 1);
         }
-        // The first life was seen last; of the two in it, the one with more events.
+        // The first incarnation was verified last; of its two entries, the one with more events counts.
         prop_assert_eq!(freshest(&three), Some(&overlap(SourceState::Exact, 1, 10, 5)));
     }
 }
@@ -148,7 +148,7 @@ fn what_is_fresher_is_decided_by_state_then_incarnation_then_events() {
     check(with(exact, cursor(1, 9), 0, age(1)), with(exact, cursor(1, 9), 0, age(50)));
     check(with(gap, cursor(1, 9), 0, age(1)), with(gap, cursor(1, 9), 2, age(1)));
     check(with(exact, cursor(1, 0), 0, age(1)), with(exact, None, 0, age(1)));
-    // A guess at one of two replicas is not made twice, and credits nobody too much.
+    // A placement known to one of two replicas counts once, and no other rank is credited for it.
     check(base.clone(), Overlap { speculative_blocks: 8, ..base });
 }
 
@@ -169,7 +169,7 @@ fn what_is_not_there_yet_is_kept() {
     assert_eq!(whole.restoring, ["a", "b"].map(worker));
 }
 
-/// Each shard has each pool. The router is told what the worst informed one knows.
+/// Every shard lists each pool; the least fresh entry counts.
 #[test]
 fn a_pool_is_listed_once() {
     let pool = |name: &str, state, held_blocks| PoolState {

@@ -5,78 +5,78 @@ use kvasir_proto::types::{Cursor, SourceState, Tier, WorkerId, WorkerKey};
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
-/// What one worker rank holds of the prompt.
+/// The overlap of one worker rank with the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
     /// The rank.
     pub worker: WorkerKey,
-    /// Leading blocks that it holds in any tier, confirmed by events.
+    /// Leading blocks cached in any tier, confirmed by events.
     pub blocks: u32,
-    /// Leading blocks that placements announced for it; see
+    /// Leading blocks announced by placements on this rank; see
     /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
     pub speculative_blocks: u32,
-    /// How many of them lie in device memory.
+    /// Leading blocks in device memory.
     pub device_blocks: u32,
-    /// How many of them lie in host memory.
+    /// Leading blocks in host memory.
     pub host_blocks: u32,
-    /// How many of them lie on local disk.
+    /// Leading blocks on local disk.
     pub disk_blocks: u32,
-    /// The same blocks, each in its best tier only, by [`Tier::index`](kvasir_proto::types::Tier::index): with
-    /// `pool_blocks`, the sum is `blocks`.
+    /// The rank's own leading blocks, each counted only in its best tier, by
+    /// [`Tier::index`](kvasir_proto::types::Tier::index). The sum plus `pool_blocks` equals `blocks`.
     pub blocks_by_best_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` only a pool has that the worker reads; 0 unless the prompt is `shared`.
+    /// The part of `blocks` that only a pool has and the worker reads from there; 0 unless the prompt is `shared`.
     pub pool_blocks: u32,
-    /// How far this can be trusted.
+    /// How far the counts can be trusted.
     pub state: SourceState,
-    /// The last event of the worker that the index has applied; none while the worker is cold.
+    /// The worker's last event that the index has applied; `None` while the worker is cold.
     pub applied: Option<Cursor>,
-    /// Batches that were published and are not in the index yet.
+    /// Published batches that the index has not applied yet.
     pub lag_batches: u64,
-    /// How long ago the index last verified that the worker has published nothing newer.
+    /// Time since the index last verified that the worker has published no newer event.
     pub verified_age: Option<Duration>,
-    /// Blocks of the rank that the index has shed to stay within its byte budget: the rank may hold more of
-    /// the prompt than `blocks`.
+    /// Blocks of the rank that the index has evicted to stay within its byte budget. The rank may cache more of the
+    /// prompt than `blocks`.
     pub shed_blocks: u64,
-    /// Whether the index is connected to all publishers of this rank. It distinguishes an engine that is
-    /// gone from one that is slow: both are `CatchingUp`.
+    /// Whether the index is connected to all publishers of this rank. Distinguishes a dead engine from a slow one: both
+    /// are `CatchingUp`.
     pub connected: bool,
-    /// Whether the rank may hold less than `blocks`, for a reason that the index has noted.
+    /// Whether the rank may cache fewer blocks than `blocks`, for a reason recorded by the index.
     pub may_be_high: bool,
 }
 
 impl Overlap {
-    /// The larger of its confirmed and its speculative leading blocks. Route by this number.
+    /// The larger of confirmed and speculative leading blocks. Route by this number.
     #[must_use]
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)
     }
 
-    /// The order of an answer: best first, equals by worker id and rank.
+    /// The order of an answer: best first; equals are ordered by worker id and rank.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
         let best = Reverse(self.expected_blocks()).cmp(&Reverse(other.expected_blocks()));
         best.then_with(|| self.worker.cmp(&other.worker))
     }
 }
 
-/// Answer for one prompt. The default is the answer for a prompt without a complete block.
+/// Answer to one query. The default is the answer for a prompt without a complete block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     /// Complete blocks of the prompt.
     pub query_blocks: u32,
-    /// Most blocks that any worker holds, confirmed by events, even if `top_k` leaves that worker out.
+    /// The most blocks that any worker caches, confirmed by events, even if `top_k` excludes this worker.
     pub best_overlap_blocks: u32,
-    /// Best first by expected blocks; equals by worker id and rank.
+    /// Best first by expected blocks; equals are ordered by worker id and rank.
     pub overlaps: Vec<Overlap>,
-    /// Shards whose workers are missing: none of their replicas answered in time.
+    /// Shards whose workers are missing because no replica answered in time.
     pub missing_shards: Vec<u32>,
-    /// Workers that an index restores after a restart, by id: they may hold more than `overlaps` lists.
+    /// Workers, by id, that an index is restoring after a restart. They may cache more than `overlaps` lists.
     pub restoring: Vec<WorkerId>,
-    /// Pools that hold blocks of the prompt, by id; none unless the prompt is `shared`.
+    /// Pools with blocks of the prompt, by id. Empty unless the prompt is `shared`.
     pub pools: Vec<PoolState>,
 }
 
 impl Answer {
-    /// The worker that holds or is about to hold most, if any does.
+    /// The worker with the most expected blocks, if any worker matches.
     #[must_use]
     pub fn best(&self) -> Option<&Overlap> {
         self.overlaps.first()
@@ -117,7 +117,7 @@ impl TryFrom<WorkerMatch> for Overlap {
     fn try_from(at: WorkerMatch) -> Result<Self, ClientError> {
         let state = state(at.state());
         let tiers = at.blocks_by_tier.unwrap_or_default();
-        // An older server does not say: a block in device memory counts there.
+        // Older servers omit this field. Without it, a block in device memory counts there.
         let best = at.blocks_by_best_tier.unwrap_or_else(|| best_tiers(at.matched_blocks, tiers));
         let worker = worker_id(&at.worker_id)?;
         let applied = at.applied.as_ref().map(convert::read_cursor).transpose();
@@ -142,7 +142,8 @@ impl TryFrom<WorkerMatch> for Overlap {
     }
 }
 
-/// The least that blocks by tier say about the best tiers: a block in host memory may be one in device memory, too.
+/// Lower bound of blocks by best tier, computed from blocks by tier. A block in host memory may also be one in device
+/// memory.
 fn best_tiers(blocks: u32, tiers: BlocksByTier) -> BlocksByTier {
     let device = tiers.device.min(blocks);
     let disk = tiers.disk.min(blocks - device);
@@ -153,7 +154,7 @@ fn worker_id(id: &str) -> Result<WorkerId, ClientError> {
     WorkerId::new(id).map_err(|error| ClientError::Malformed(error.to_string()))
 }
 
-/// A state that this client does not know counts as cold.
+/// Converts a state. States unknown to this client count as cold.
 fn state(state: WorkerState) -> SourceState {
     match state {
         WorkerState::Exact => SourceState::Exact,

@@ -3,10 +3,10 @@ use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest, Tier};
 use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
 use std::time::Duration;
 
-/// A prompt to be placed.
+/// A prompt to route.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompt<'a> {
-    /// Model it runs on.
+    /// Model that serves the prompt.
     pub model: &'a str,
     /// Tenant, "" by default.
     pub tenant: &'a str,
@@ -14,35 +14,35 @@ pub struct Prompt<'a> {
     pub namespace: Namespace<'a>,
     /// Tokens per block of the fleet.
     pub block_size: u32,
-    /// Its tokens.
+    /// Tokens of the prompt.
     pub tokens: &'a [u32],
     /// The prompt's tokens where some may be beyond 32 bits ([`with_images`](crate::with_images)); empty otherwise.
     pub wide_tokens: &'a [u64],
-    /// Its multimodal content.
+    /// Multimodal content of the prompt.
     pub multimodal: &'a [MultimodalSpan],
-    /// Leave out workers that hold, and are expected to hold, fewer of its blocks. 0 lists every rank.
+    /// Exclude workers with fewer confirmed and fewer expected blocks of the prompt. 0 lists every rank.
     pub minimum_overlap_blocks: u32,
     /// List at most this many workers, the best ones; 0 for all.
     pub top_k: u32,
-    /// Whether blocks count as held by a worker that only a pool holds which the worker reads.
+    /// Whether a worker's overlap includes blocks that it can read only from a pool.
     pub shared: bool,
 }
 
-/// A prompt as hashes of its complete blocks: hashed once, it serves every query and placement.
+/// A prompt as hashes of its complete blocks. Hashed once, it serves every query and placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedPrompt {
-    /// Model it runs on.
+    /// Model that serves the prompt.
     pub model: String,
     /// Tenant, "" by default.
     pub tenant: String,
     /// Tokens per block of the fleet.
     pub block_size: u32,
-    /// Number of its tokens, those beyond its last complete block included.
+    /// Number of tokens, including those after the last complete block.
     pub input_tokens: u64,
-    /// Local hashes of its complete blocks. Adapter, salt and multimodal content are part of them.
+    /// Local hashes of the complete blocks, which include adapter, salt and multimodal content.
     pub local_hashes: Vec<u64>,
-    /// What follows each block, for workers whose hashes cover it, as
-    /// [`next_tokens`](kvasir_proto::hash::next_tokens) has it: empty if that is not known.
+    /// Token after each block, for workers whose hashes cover it, as in
+    /// [`next_tokens`](kvasir_proto::hash::next_tokens). Empty if unknown.
     pub next_tokens: Vec<u32>,
     /// See [`Prompt::minimum_overlap_blocks`].
     pub minimum_overlap_blocks: u32,
@@ -53,8 +53,8 @@ pub struct HashedPrompt {
 }
 
 impl<'a> Prompt<'a> {
-    /// A plain prompt: no tenant, adapter, salt or multimodal content; asks for all workers that hold
-    /// or are expected to hold a block.
+    /// A plain prompt without tenant, adapter, salt or multimodal content. Queries return all workers with at least one
+    /// confirmed or expected block.
     #[must_use]
     pub fn new(model: &'a str, block_size: u32, tokens: &'a [u32]) -> Self {
         let namespace = Namespace::default();
@@ -72,7 +72,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Local hashes of its complete blocks.
+    /// Local hashes of the prompt's complete blocks.
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
         let mut hashes = Vec::new();
@@ -100,7 +100,7 @@ impl<'a> Prompt<'a> {
         hash::wide_next_tokens(self.wide_tokens, self.block_tokens(), self.multimodal)
     }
 
-    /// The same prompt as hashes.
+    /// Hashes the prompt.
     #[must_use]
     pub fn hashed(&self) -> HashedPrompt {
         HashedPrompt {
@@ -116,14 +116,14 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// The question to ask an indexer.
+    /// The query for an indexer.
     #[must_use]
     pub fn request(&self) -> FindMatchesRequest {
         self.hashed().request()
     }
 
-    /// The placement to record at an indexer after this prompt was sent to `worker`. A `ttl` of `None`
-    /// takes the server's default; its unit on the wire is the millisecond.
+    /// The placement to record at an indexer after this prompt was sent to `worker`. A `ttl` of `None` means the
+    /// server's default. On the wire, the unit is the millisecond.
     #[must_use]
     pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
         self.hashed().placement(worker, ttl)
@@ -131,13 +131,13 @@ impl<'a> Prompt<'a> {
 }
 
 impl HashedPrompt {
-    /// Whether it has no complete block: then no worker holds any of it, and no server needs to be asked.
+    /// Whether the prompt has no complete block. If so, no worker can match, and no query is needed.
     pub(crate) fn is_short(&self) -> bool {
         // The server refuses a block size of 0.
         self.local_hashes.is_empty() && self.block_size != 0
     }
 
-    /// Its sequence hashes: each names the whole prefix up to its block.
+    /// Sequence hashes of the prompt. Each identifies the complete prefix up to its block.
     #[must_use]
     pub fn sequence_hashes(&self) -> Vec<SequenceHash> {
         let mut parent = None;
@@ -149,7 +149,7 @@ impl HashedPrompt {
         self.local_hashes.iter().map(next).collect()
     }
 
-    /// The question to ask an indexer.
+    /// The query for an indexer.
     #[must_use]
     pub fn request(&self) -> FindMatchesRequest {
         FindMatchesRequest {
@@ -166,7 +166,7 @@ impl HashedPrompt {
         }
     }
 
-    /// The question for blocks in these tiers of the workers' own; in all, if there are none.
+    /// The query for blocks in `tiers` of the workers' own memory; an empty list means all tiers.
     pub(crate) fn request_in(&self, tiers: &[Tier]) -> FindMatchesRequest {
         let shared = self.shared && tiers.is_empty();
         let tiers = tiers.iter().map(|tier| i32::from(*tier)).collect();

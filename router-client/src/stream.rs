@@ -1,5 +1,5 @@
-//! Questions in one pipelined `FindMatchesStream`: many in flight, each answer handed to its caller. A
-//! question in a stream costs the transport a fraction of a call.
+//! Sends queries over one pipelined `FindMatchesStream`: many are in flight, and answers are matched by request id. A
+//! query in a stream costs the transport a fraction of a call.
 
 use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse,
@@ -17,13 +17,13 @@ use tonic::{Code, Status, Streaming};
 
 type Answer = Result<FindMatchesResponse, Status>;
 
-/// The stream of one client, replaced when it breaks or stalls.
+/// The stream of one client. It is replaced when it breaks or stalls.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     stub: Stub<Channel>,
-    /// Most questions that wait to be sent.
+    /// Maximum queries that wait to be sent.
     queued_max: usize,
-    /// A stream stalls if it delivers no answer for this long while a caller waits.
+    /// A stream counts as stalled if it delivers no answer for this long while a caller waits.
     stall: Duration,
     lanes: Mutex<Lanes>,
 }
@@ -31,12 +31,11 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 struct Lanes {
     current: Option<Lane>,
-    /// The previous one, for callers that still wait there. It is aborted when `current` is retired in
-    /// turn.
+    /// The previous stream, for callers that still wait on it. Aborted when `current` is retired too.
     retired: Option<AbortHandle>,
-    /// Tasks of both, which end with the client.
+    /// Tasks of both streams, which end with the client.
     tasks: JoinSet<()>,
-    /// Id of the last question.
+    /// Id of the last query.
     last_id: u64,
 }
 
@@ -48,29 +47,29 @@ struct Lane {
     task: AbortHandle,
 }
 
-/// The callers that wait for the answers of one stream.
+/// The callers that wait for answers of one stream.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     by_id: HashMap<u64, oneshot::Sender<Answer>>,
-    /// Answers so far, to distinguish a slow stream from one that stalls.
+    /// Number of answers so far, to distinguish a slow stream from a stalled one.
     answered: u64,
-    /// How the stream ended, if it has.
+    /// How the stream ended; `None` while it is open.
     ended: Option<End>,
 }
 
 /// How a stream ended.
 #[derive(Debug, Clone)]
 enum End {
-    /// The server has ended it without an error, or has no room for it.
+    /// The server ended the stream without an error, or has no room for it.
     Done,
-    /// It broke.
+    /// The stream broke.
     Broken(Status),
 }
 
-/// A waiting caller; it stops waiting when this is dropped.
+/// A waiting caller. Dropping this cancels the wait.
 struct Place<'a> {
     pipeline: &'a Pipeline,
     lane: Lane,
@@ -85,9 +84,9 @@ impl Pipeline {
         Self { stub, queued_max, stall, lanes: Mutex::default() }
     }
 
-    /// Sends a question and waits for its answer, without a timeout of its own. None if the server ended the
-    /// stream before it answered, without an error or since it has no room for streams: servers end idle ones, and
-    /// those of old connections.
+    /// Sends a query and waits for its answer, without its own timeout. Returns `None` if the server ended the stream
+    /// before the answer, without an error or because it has no room for streams. Servers end idle streams, and streams
+    /// of old connections.
     pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
         let mut place = match self.join(answer) {
@@ -102,7 +101,8 @@ impl Pipeline {
         answer.ok()
     }
 
-    /// A place in the current stream, or in a new one if that has ended. None if it ends meanwhile.
+    /// Registers a caller with the current stream, or with a new one if that has ended. `None` if the stream ends
+    /// meanwhile.
     fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Option<Place<'_>>, Status> {
         let mut lanes = lock(&self.lanes);
         lanes.last_id += 1;
@@ -126,7 +126,7 @@ impl Pipeline {
         Ok(Some(Place { pipeline: self, lane, id, asked, answered_before, done: false }))
     }
 
-    /// Retires a stream: its callers still wait there, and further questions go to a new one.
+    /// Retires a stream: its callers keep waiting on it, and further queries use a new stream.
     fn retire(&self, lane: &Lane) {
         let mut lanes = lock(&self.lanes);
         if lanes.current.as_ref().is_some_and(|at| Arc::ptr_eq(&at.waiting, &lane.waiting)) {
@@ -157,7 +157,7 @@ impl Drop for Place<'_> {
         }
         let mut state = lock(&self.lane.waiting.0);
         let answered = state.by_id.remove(&self.id).is_none();
-        // A caller that gives up early shows nothing about the stream.
+        // If a caller cancels early, this does not show a stalled stream.
         let silent = !answered && state.answered == self.answered_before;
         let stalled = silent && self.asked.elapsed() >= self.pipeline.stall;
         drop(state);
@@ -174,7 +174,7 @@ impl Waiting {
         let asked = state.by_id.remove(&id);
         drop(state);
         if let Some(asked) = asked {
-            // Fails if the caller has just given up.
+            // Fails if the caller has just cancelled.
             let _given_up = asked.send(answer);
         }
     }
@@ -184,7 +184,7 @@ impl Waiting {
         state.ended = Some(end.clone());
         let left = std::mem::take(&mut state.by_id);
         drop(state);
-        // A caller without an answer may ask again.
+        // A caller without an answer may retry.
         let End::Broken(status) = end else { return };
         let mut left: Vec<_> = left.into_iter().collect();
         left.sort_unstable_by_key(|(id, _)| *id);
@@ -205,7 +205,7 @@ async fn run(
         Err(status) => End::Broken(status),
     };
     let end = match end {
-        // The server has enough streams: it may still answer single calls.
+        // The server has too many streams: it may still answer single calls.
         End::Broken(status) if status.code() == Code::ResourceExhausted => End::Done,
         end @ (End::Done | End::Broken(_)) => end,
     };
@@ -229,7 +229,7 @@ async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiti
     }
 }
 
-/// Nothing panics while it holds one of these locks.
+/// No code panics while it has the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{DpRank, PartitionKey, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most workers of one list; of more, those that come last are left out.
+/// Maximum workers in one list; further workers are dropped.
 pub const LISTED_WORKERS_MAX: usize = 16_384;
 
 /// The workers that a server lists.
@@ -12,33 +12,33 @@ pub const LISTED_WORKERS_MAX: usize = 16_384;
 pub struct WorkerList {
     /// The workers.
     pub workers: Vec<ListedWorker>,
-    /// Id of the server's process, new with each start; 0 if the server does not state it. A server that has just started
-    /// lists the workers that have registered again.
+    /// Id of the server's process, new with each start; 0 if the server does not report it. A server that has just
+    /// started lists only the workers that have registered again.
     pub server_id: u64,
 }
 
 /// A worker as the index lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedWorker {
-    /// Its model and tenant.
+    /// Model and tenant of the worker.
     pub partition: PartitionKey,
-    /// Its id.
+    /// Id of the worker.
     pub worker: WorkerId,
     /// Tokens per block.
     pub block_size: u32,
-    /// Its ranks: those that publish and those that are to. 0 if none is known.
+    /// Data-parallel ranks, publishing or registered. Rank 0 if none is known.
     pub ranks: BTreeSet<DpRank>,
-    /// What it states about itself.
+    /// Profile that the worker published.
     pub profile: WorkerProfile,
-    /// What its engine has in the place of an image's tokens.
+    /// How the worker's engine replaces an image's placeholder tokens.
     pub image_tokens: ImageTokens,
-    /// LoRA adapters that it has loaded.
+    /// LoRA adapters loaded at the worker.
     pub adapters: BTreeSet<String>,
-    /// Where its agent is, if it has one.
+    /// Address of the worker's agent; `None` without an agent.
     pub agent: Option<String>,
-    /// Whether the index knows a block that it holds.
+    /// Whether the index has a block of this worker.
     pub has_blocks: bool,
-    /// Blocks that each rank holds, as the index knows.
+    /// Number of blocks of each rank in the index.
     pub held_blocks: BTreeMap<DpRank, u64>,
 }
 

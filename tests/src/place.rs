@@ -1,4 +1,4 @@
-//! The folder for downloads of tests, and free ports for their processes.
+//! The download folder of tests, and free ports for their processes.
 
 use anyhow::{Result, bail};
 use std::env;
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The folder for downloads: `KVASIR_CACHE`, or `.cache/kvasir` in the home folder.
+/// The download folder: `KVASIR_CACHE`, or `.cache/kvasir` in the home folder.
 #[must_use]
 pub fn cache() -> PathBuf {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
@@ -14,11 +14,10 @@ pub fn cache() -> PathBuf {
     chosen.or_else(home).unwrap_or_else(env::temp_dir)
 }
 
-/// A free port outside the range that the system assigns, so that no other process takes it before
-/// the intended one does.
+/// A free port outside the range that the system assigns, so that no other process takes it first.
 ///
 /// # Errors
-/// If there is none.
+/// If no port is free.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 10_000)?;

@@ -1,10 +1,10 @@
-//! gRPC messages as their bytes: what is sent is encoded already, and answers stay encoded.
+//! A codec for gRPC messages as bytes: requests are already encoded, and answers stay encoded.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Bytes in, bytes out.
+/// Passes bytes through in both directions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawCodec;
 

@@ -1,4 +1,4 @@
-//! The indexer-server as a child process.
+//! Servers as child processes: indexer-server, agent, router and gateway.
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,31 +23,31 @@ const AGENT: &str = "kvbm-agent";
 const ROUTER: &str = "router";
 /// Name of the gateway's binary.
 const GATEWAY: &str = "gateway";
-/// Longest wait until the server listens after its start.
+/// Timeout for the server to listen after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait until the server ends after SIGTERM; then it is killed.
+/// Timeout for the server to end after SIGTERM; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the exit status of a server that may have caused a failed call by ending.
+/// Timeout for the exit status of a server whose end may have caused a failed call.
 const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Lines of the server's output that are retained for error messages.
+/// Number of output lines that are kept for error messages.
 const OUTPUT_LINES_MAX: usize = 20;
 
-/// The last lines that a process wrote.
+/// The last output lines of a process.
 pub(crate) type Output = Arc<Mutex<VecDeque<String>>>;
 
-/// Addresses that a server listens on.
+/// Addresses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// gRPC.
+    /// Address of the gRPC port.
     pub grpc: SocketAddr,
-    /// HTTP.
+    /// Address of the HTTP side port.
     pub http: SocketAddr,
 }
 
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    /// Addresses that it listens on.
+    /// Addresses of the server.
     pub addresses: Addresses,
     child: Child,
     output: Output,
@@ -55,19 +55,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until it listens. An address that is in use is replaced by a
-    /// free port of the same interface; port 0 is any.
+    /// Starts the server and waits until it listens. If an address is in use, a free port of the same interface
+    /// replaces it; port 0 selects any port.
     ///
     /// # Errors
-    /// If the binary is missing, or the server ends or stays silent.
+    /// If the binary is missing, or the server ends or does not become ready.
     pub async fn start(listen: SocketAddr, http_listen: SocketAddr) -> Result<Self> {
         Self::start_with(listen, http_listen, &[]).await
     }
 
-    /// As [`Server::start`], with further flags for the server.
+    /// Like [`Server::start`], with further flags for the server.
     ///
     /// # Errors
-    /// As [`Server::start`], or if the server refuses a flag.
+    /// As [`Server::start`], or if the server rejects a flag.
     pub async fn start_with(
         listen: SocketAddr,
         http_listen: SocketAddr,
@@ -76,7 +76,7 @@ impl Server {
         Self::launch(Command::new(binary()?), (listen, http_listen), flags).await
     }
 
-    /// Starts a server on free ports of the loopback interface that may have at most `limit` files open.
+    /// Starts a server on free ports of the loopback interface, with a limit on open files.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -88,8 +88,8 @@ impl Server {
         Self::launch(limited, (any, any), flags).await
     }
 
-    /// Starts an agent on free ports of the loopback interface: a process like the server, with the same common
-    /// flags and the same log lines.
+    /// Starts an agent on free ports of the loopback interface. The process has the same common flags and log lines as
+    /// the server.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -98,7 +98,7 @@ impl Server {
         Self::agent_at(Addresses { grpc: any, http: any }, flags).await
     }
 
-    /// As [`Server::agent`], on these addresses.
+    /// Like [`Server::agent`], at these addresses.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -107,8 +107,8 @@ impl Server {
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
-    /// Starts a router on free ports of the loopback interface: a process like the server, with the same common flags and
-    /// the same log lines.
+    /// Starts a router on free ports of the loopback interface. The process has the same common flags and log lines as
+    /// the server.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -117,7 +117,7 @@ impl Server {
         Self::router_at(Addresses { grpc: any, http: any }, flags).await
     }
 
-    /// As [`Server::router`], on these addresses.
+    /// Like [`Server::router`], at these addresses.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -126,8 +126,8 @@ impl Server {
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
-    /// Starts a gateway on free ports of the loopback interface: a process like the server, with the same common flags; its
-    /// first address is that of the API.
+    /// Starts a gateway on free ports of the loopback interface. The process has the same common flags as the server.
+    /// Its first address is the API's.
     ///
     /// # Errors
     /// As [`Server::start_with`].
@@ -143,7 +143,7 @@ impl Server {
     ) -> Result<Self> {
         let grpc = usable_address(listen);
         let http = usable_address(http_listen);
-        // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
+        // A separate process group: Ctrl-C reaches only the demo, which then stops the server.
         let mut child = program
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
             .args(["--log-format", "text", "--log-filter", "info"])
@@ -186,17 +186,17 @@ impl Server {
         Self::start(any, any).await
     }
 
-    /// Its process id; none after [`Server::exited`] or [`Server::stop`].
+    /// Id of the process; none after [`Server::exited`] or [`Server::stop`].
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits until the server ends by itself, and returns its exit status and last output as an error.
+    /// Waits until the server ends by itself. Returns its exit status and last output as an error.
     pub async fn exited(&mut self) -> anyhow::Error {
         match self.child.wait().await {
             Ok(status) => {
-                // Its pipes are closed, so the readers end.
+                // The server's pipes are closed, so the readers end.
                 while self.readers.join_next().await.is_some() {}
                 let last = last_lines(&self.output);
                 anyhow!("the server ended with {status}; its last output:\n{last}")
@@ -205,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Adds the cause to the error of a call if the cause is that the server ended.
+    /// Adds the server's exit to the error of a call, if the exit caused the error.
     pub async fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match timeout(EXIT_NOTICE_TIMEOUT, self.exited()).await {
             Ok(exit) => exit.context(error),
@@ -218,7 +218,7 @@ impl Server {
     /// # Panics
     /// If the server dies of SIGSEGV instead.
     pub async fn stop(&mut self) {
-        // No id, and an error, both mean that it has ended already.
+        // A missing id, or an error, means that the server has already ended.
         let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
         if let Some(pid) = pid {
             let _ = kill_process(pid, Signal::TERM);
@@ -232,13 +232,13 @@ impl Server {
         assert_ne!(signal, Some(Signal::SEGV.as_raw()), "the server died at its stop");
     }
 
-    /// Kills the server, as a crash would, and waits until it has ended.
+    /// Kills the server like in a crash, and waits until it has ended.
     pub async fn kill(&mut self) {
-        // This fails only if the server has ended already.
+        // This fails only if the server has already ended.
         drop(self.child.kill().await);
     }
 
-    /// The last lines that it wrote.
+    /// The last output lines of the server.
     #[must_use]
     pub fn output(&self) -> String {
         last_lines(&self.output)
@@ -255,7 +255,7 @@ impl Server {
     }
 }
 
-/// The last lines of a process, as one text.
+/// The last output lines of a process, as one text.
 pub(crate) fn last_lines(output: &Output) -> String {
     let lines = output.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -264,7 +264,7 @@ pub(crate) fn last_lines(output: &Output) -> String {
 /// The server's binary of this build's profile.
 ///
 /// # Errors
-/// If it is missing.
+/// If the binary is missing.
 pub fn binary() -> Result<PathBuf> {
     binary_of(BINARY)
 }
@@ -272,7 +272,7 @@ pub fn binary() -> Result<PathBuf> {
 /// The agent's binary of this build's profile.
 ///
 /// # Errors
-/// If it is missing.
+/// If the binary is missing.
 pub fn agent_binary() -> Result<PathBuf> {
     binary_of(AGENT)
 }
@@ -280,7 +280,7 @@ pub fn agent_binary() -> Result<PathBuf> {
 /// The router's binary of this build's profile.
 ///
 /// # Errors
-/// If it is missing.
+/// If the binary is missing.
 pub fn router_binary() -> Result<PathBuf> {
     binary_of(ROUTER)
 }
@@ -288,7 +288,7 @@ pub fn router_binary() -> Result<PathBuf> {
 /// A binary of the workspace, in the folder of this build's profile.
 ///
 /// # Errors
-/// If it has not been built.
+/// If the binary has not been built.
 pub fn binary_of(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     // Test programs are one folder deeper than binaries.
@@ -313,17 +313,17 @@ fn usable_address(wanted: SocketAddr) -> SocketAddr {
     SocketAddr::new(wanted.ip(), 0)
 }
 
-/// Sends the addresses that the server listens on, once it logs them.
+/// Sends the server's addresses when the server logs them.
 fn report_addresses(listening: mpsc::Sender<Addresses>) -> impl FnMut(&str) {
     move |line| {
         if let Some(addresses) = listening_at(line) {
-            // Only the first report counts, and the receiver may be gone.
+            // Only the first report counts. The receiver may be gone.
             let _ = listening.try_send(addresses);
         }
     }
 }
 
-/// Retains the last lines of a process, and passes each line to `on_line`.
+/// Keeps the last output lines of a process, and passes each line to `on_line`.
 pub(crate) async fn read_lines(
     source: impl AsyncRead + Unpin,
     output: Output,
@@ -340,7 +340,7 @@ pub(crate) async fn read_lines(
     }
 }
 
-/// The addresses in the log line that states them.
+/// The addresses in a log line, if the line states them.
 fn listening_at(line: &str) -> Option<Addresses> {
     let (_, fields) = line.split_once(" listening ")?;
     let field = |name: &str| {

@@ -1,4 +1,4 @@
-//! The ways a process is asked to stop.
+//! Signals that ask a process to stop.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,10 +11,10 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Handles the signals from now on, instead of letting them kill the process.
+    /// Handles the signals from now on. By default they would kill the process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails to install the handlers.
     pub fn listen() -> Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

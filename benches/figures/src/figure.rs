@@ -1,32 +1,32 @@
-//! Figures over the trials of a run.
+//! Computes statistics over the trials of a run.
 
 use crate::number::{median, spread};
 use serde::{Deserialize, Serialize};
 
-/// A figure in all its trials.
+/// A statistic of one measure over all trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     /// The median.
     pub median: f64,
-    /// Largest less smallest, as a share of it.
+    /// Largest value minus smallest, as a fraction of the median.
     pub spread: f64,
-    /// How many trials.
+    /// Number of trials.
     pub trials: usize,
 }
 
 /// One side of a comparison, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// The median, with its unit, and whose it is if that is not clear.
+    /// The median with its unit, and its origin if that is unclear.
     pub text: String,
-    /// Largest less smallest, as a share of the median.
+    /// Largest value minus smallest, as a fraction of the median.
     pub spread: String,
-    /// Trials that it is the median of.
+    /// Number of trials.
     pub trials: usize,
 }
 
 impl Figure {
-    /// The values of the trials; none if nothing was measured.
+    /// Statistics of the trials' values; none without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let median = median(&values);
@@ -35,7 +35,7 @@ impl Figure {
         (trials > 0).then_some(Self { median, spread, trials })
     }
 
-    /// As one side of a comparison; `show` writes the median.
+    /// Converts it to one side of a comparison; `show` formats the median.
     #[must_use]
     pub fn side(self, show: impl Fn(f64) -> String) -> Side {
         let spread = format!("{:.0} %", self.spread * 100.0);

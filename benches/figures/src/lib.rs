@@ -1,12 +1,12 @@
-//! What the parts of the benches hand over to the report of all of them.
+//! Data format that the parts of the benches pass to the report of all benches.
 //!
-//! - [`part`]: bars that were to be reached, tables and plots, as data;
+//! - [`part`]: targets (bars), tables and plots, as data;
 //! - [`figure`]: medians over trials;
-//! - [`raw`]: what trials printed, a file each, of which parts are made;
+//! - [`raw`]: output of trials, one file each, from which parts are made;
 //! - [`mod@table`][], [`plot`]: tables and plots;
-//! - [`memory`]: how much of it there is;
-//! - [`number`]: figures as people write them;
-//! - [`random`]: numbers that look random.
+//! - [`memory`]: the amount of memory;
+//! - [`number`]: formats numbers for people;
+//! - [`random`]: reproducible pseudo-random numbers.
 
 pub mod figure;
 pub mod memory;

@@ -1,14 +1,14 @@
-//! How much memory this machine has.
+//! Reads the amount of memory of this machine.
 
 use std::fs;
 
-/// Bytes of memory; 0 if not known.
+/// Total memory in bytes; 0 if unknown.
 #[must_use]
 pub fn total_bytes() -> u64 {
     kibibytes("MemTotal") << 10
 }
 
-/// Bytes that can still be used without swapping; 0 if not known.
+/// Memory available without swapping, in bytes; 0 if unknown.
 #[must_use]
 pub fn available_bytes() -> u64 {
     kibibytes("MemAvailable") << 10

@@ -1,4 +1,4 @@
-//! Figures as people write them.
+//! Formats numbers for people, and computes medians.
 
 /// Three significant digits, with thousands separated: 0.123, 12.3, 1,230.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn millions(value: f64) -> String {
     format!("{} M", short(value / 1e6))
 }
 
-/// The middle value; of an even number of values, the mean of the two in the middle. 0 of none.
+/// Median; for an even number of values, the mean of the two middle values. 0 without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -40,7 +40,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Largest less smallest, as a share of the median.
+/// Largest value minus smallest, as a fraction of the median.
 #[must_use]
 pub fn spread(values: &[f64]) -> f64 {
     let max = values.iter().copied().fold(f64::MIN, f64::max);

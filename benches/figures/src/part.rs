@@ -1,42 +1,42 @@
-//! One part of the benches, as data: what was to be reached, and everything that was measured.
+//! One part of the benches as data: its targets, and all measurements.
 
 use crate::{Figure, Plot, Side, Table};
 use serde::{Deserialize, Serialize};
 
-/// What a part says.
+/// Content of a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its heading.
+    /// Heading of the part.
     pub title: String,
-    /// What was compared and how, a paragraph each.
+    /// What was compared and how, one paragraph each.
     pub notes: Vec<String>,
-    /// What was to be reached, whether or not it was measured.
+    /// Targets, measured or not.
     pub bars: Vec<Bar>,
-    /// Everything that was measured.
+    /// All measurements.
     pub sections: Vec<Section>,
-    /// The same to look at. Parts that earlier versions printed may have none.
+    /// The measurements as plots. Parts from earlier versions may have none.
     #[serde(default)]
     pub plots: Vec<Plot>,
-    /// Trials without figures, and why.
+    /// Trials without results, and the reasons.
     pub incidents: Vec<Incident>,
 }
 
 impl Part {
-    /// Adds a table with its heading, if anything in it was measured.
+    /// Adds a table with its heading, unless the table is empty.
     pub fn add(&mut self, title: impl Into<String>, note: impl Into<String>, table: Table) {
         if !table.is_empty() {
             self.sections.push(Section { title: title.into(), note: note.into(), table });
         }
     }
 
-    /// Adds a plot, if anything in it was measured.
+    /// Adds a plot, unless it is empty.
     pub fn add_plot(&mut self, plot: Plot) {
         if !plot.series.is_empty() {
             self.plots.push(plot);
         }
     }
 
-    /// Notes and tables in Markdown, with lines that show the plots between them.
+    /// Notes and tables in Markdown, with `plots`, the lines that show the plots, between them.
     #[must_use]
     pub fn markdown(&self, plots: &str) -> String {
         let notes = self.notes.iter().map(|note| format!("{note}\n\n"));
@@ -47,7 +47,7 @@ impl Part {
         notes.chain([plots.to_owned()]).chain(self.sections.iter().map(section)).collect()
     }
 
-    /// The report of this part alone in Markdown, and whether all bars that were measured are met.
+    /// The report of this part alone in Markdown, and whether all measured targets are met.
     #[must_use]
     pub fn report(&self) -> (String, bool) {
         let measured = || self.bars.iter().filter(|bar| bar.value.is_some());
@@ -56,7 +56,7 @@ impl Part {
     }
 }
 
-/// Bars, what was measured, and whether they are met: a row each.
+/// A table with one row per target: the measured value, and whether it meets the target.
 #[must_use]
 pub fn bar_table<'a>(bars: impl Iterator<Item = &'a Bar>) -> Table {
     let heads = ["what", "bar", "measured", "", "ours", "other", "spread", "trials"];
@@ -67,7 +67,7 @@ pub fn bar_table<'a>(bars: impl Iterator<Item = &'a Bar>) -> Table {
             let sides = [of(ours), of(other)].into_iter().filter(|side| !side.is_empty());
             sides.collect::<Vec<_>>().join(", ")
         };
-        // One trial has no spread.
+        // A single trial has no spread.
         let spread = both(|side| if side.trials > 1 { side.spread.clone() } else { String::new() });
         let trials = both(|side| match side.trials {
             0 => String::new(),
@@ -88,7 +88,7 @@ pub fn bar_table<'a>(bars: impl Iterator<Item = &'a Bar>) -> Table {
     table
 }
 
-/// A trial without figures, and why.
+/// A trial without results, and the reason.
 pub type Incident = (String, String);
 
 /// A table with its heading.
@@ -96,23 +96,23 @@ pub type Incident = (String, String);
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the table.
     pub note: String,
-    /// The figures.
+    /// The table.
     pub table: Table,
 }
 
-/// Where a bar lies.
+/// Limit of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Limit {
-    /// The value must not be larger.
+    /// The value must be at most this.
     AtMost(f64),
-    /// The value must not be smaller.
+    /// The value must be at least this.
     AtLeast(f64),
 }
 
 impl Limit {
-    /// Whether a value is on the good side.
+    /// Whether a value meets the limit.
     #[must_use]
     pub fn allows(self, value: f64) -> bool {
         match self {
@@ -121,7 +121,7 @@ impl Limit {
         }
     }
 
-    /// Whether `a` is nearer to the good side than `b`.
+    /// Whether `a` is better than `b`.
     #[must_use]
     pub fn prefers(self, a: f64, b: f64) -> bool {
         match self {
@@ -130,7 +130,7 @@ impl Limit {
         }
     }
 
-    /// In words; `show` writes the number.
+    /// The limit as text; `show` formats the number.
     pub fn text(self, show: impl Fn(f64) -> String) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {}", show(most)),
@@ -139,19 +139,19 @@ impl Limit {
     }
 }
 
-/// What became of a bar.
+/// Result of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Reached.
+    /// Measured and met.
     Met,
-    /// Measured and not reached.
+    /// Measured and not met.
     Missed,
-    /// Not measured, or not a number: never counts as met.
+    /// Not measured, or not a number. It never counts as met.
     NotMeasured,
 }
 
 impl Verdict {
-    /// In words.
+    /// The result as text.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -162,48 +162,48 @@ impl Verdict {
     }
 }
 
-/// Something that was to be reached.
+/// A target of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bar {
-    /// Names it for explanations: words between points.
+    /// Identifies the target in explanations: words separated by points.
     pub id: String,
-    /// What is measured.
+    /// The measured quantity.
     pub what: String,
-    /// What is wanted.
+    /// The limit.
     pub limit: Limit,
-    /// That in words.
+    /// The limit as text.
     pub wanted: String,
-    /// What was measured; none if nothing was.
+    /// The measured value, if any.
     pub value: Option<f64>,
-    /// That in words.
+    /// The measured value as text.
     pub measured: String,
-    /// Ours.
+    /// Kvasir's side.
     pub ours: Side,
-    /// What it is compared with.
+    /// The side of the baseline or peer.
     pub other: Side,
 }
 
 impl Bar {
-    /// A bar on a ratio to something, which `against` names; not measured yet.
+    /// A target for a ratio to the baseline `against`; not measured yet.
     pub fn ratio(id: String, what: String, limit: Limit, against: &str) -> Self {
         let wanted = limit.text(|limit| format!("{limit} × {against}"));
         Self::new(id, what, limit, wanted)
     }
 
-    /// A bar on a figure of ours alone; not measured yet.
+    /// A target for one of Kvasir's own figures; not measured yet.
     pub fn new(id: String, what: String, limit: Limit, wanted: String) -> Self {
         let ours = Side::default();
         let other = Side::default();
         Self { id, what, limit, wanted, value: None, measured: String::new(), ours, other }
     }
 
-    /// With the ratio that was measured, if it was.
+    /// Adds the measured ratio, if any.
     #[must_use]
     pub fn with_ratio(self, value: Option<f64>) -> Self {
         Self { value, measured: value.map_or(String::new(), |at| format!("{at:.2} ×")), ..self }
     }
 
-    /// With the figure of ours that was measured, if it was; `show` writes it.
+    /// Adds the measured figure, if any; `show` formats it.
     #[must_use]
     pub fn with_figure(self, figure: Option<Figure>, show: impl Fn(f64) -> String) -> Self {
         let Some(figure) = figure else { return self };
@@ -211,7 +211,7 @@ impl Bar {
         Self { value: Some(figure.median), measured: ours.text.clone(), ours, ..self }
     }
 
-    /// What became of it.
+    /// Result of the target.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match self.value {

@@ -5,56 +5,56 @@ use serde::{Deserialize, Serialize};
 /// A plot of lines or of bars.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
-    /// Name of its file, without the extension.
+    /// Name of the plot's file, without the extension.
     pub name: String,
-    /// Above it.
+    /// Title above the plot.
     pub title: String,
-    /// From left to right.
+    /// Horizontal axis.
     pub x: Axis,
-    /// From bottom to top.
+    /// Vertical axis.
     pub y: Axis,
-    /// Names of the groups of bars, which are at 0, 1, .. of the x axis; none if it has lines.
+    /// Names of the groups of bars, at 0, 1, .. of the x axis; empty for a plot of lines.
     pub groups: Vec<String>,
-    /// What it shows.
+    /// Lines or bars of the plot.
     pub series: Vec<Series>,
 }
 
 /// One line, or one bar of each group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its values, (x, y).
+    /// Points (x, y).
     pub points: Vec<(f64, f64)>,
 }
 
 /// An axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// Quantity and unit.
     pub label: String,
-    /// How values are laid out along it.
+    /// Scale of the axis.
     pub scale: Scale,
 }
 
-/// How values are laid out along an axis.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
     /// Equal distances for equal differences.
     Linear,
-    /// Equal distances for equal ratios; values up to 0 are not shown.
+    /// Equal distances for equal ratios; values of 0 or less are not shown.
     Logarithmic,
 }
 
 impl Plot {
-    /// A plot of lines, none of which is there yet.
+    /// An empty plot of lines.
     pub fn lines(name: impl Into<String>, title: impl Into<String>, x: Axis, y: Axis) -> Self {
         let groups = Vec::new();
         let series = Vec::new();
         Self { name: name.into(), title: title.into(), x, y, groups, series }
     }
 
-    /// A plot of groups of bars, none of which is there yet.
+    /// An empty plot of groups of bars.
     pub fn bars<S: Into<String>>(
         name: impl Into<String>,
         title: impl Into<String>,
@@ -79,7 +79,7 @@ impl Plot {
         self
     }
 
-    /// Adds a bar to each group that has a value, if any has.
+    /// Adds a bar to each group that has a value, if there is any.
     #[must_use]
     pub fn with_bars(
         self,

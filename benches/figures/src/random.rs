@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in each run.
+//! Reproducible pseudo-random numbers.
 
 /// SplitMix64: different numbers give unrelated hashes.
 #[must_use]

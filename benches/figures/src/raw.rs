@@ -1,4 +1,4 @@
-//! What trials printed: a file each, so that a run that was interrupted goes on where it was.
+//! Stores the output of trials, one file each, so that an interrupted run can resume.
 
 use crate::{Incident, Part};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -10,54 +10,54 @@ use std::path::{Path, PathBuf};
 /// Why a raw file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
-    /// The system refused.
+    /// The file system failed.
     #[error("{path}: {source}")]
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It is not what a trial prints.
+    /// The file is not a trial's output.
     #[error("{path}: not what this version prints: {source}")]
     Form {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
 }
 
-/// What became of a trial.
+/// Result of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// What it printed: lines of JSON.
+    /// Output of a successful trial: lines of JSON.
     Done(Vec<Value>),
-    /// What it complained about.
+    /// Error output of a failed trial.
     Failed(String),
 }
 
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
-    /// Names it among the trials of its part.
+    /// Name of the trial, unique within its part.
     pub name: String,
-    /// Programs and arguments that it was made with: with others it would be another trial.
+    /// Programs and arguments of the trial. A trial with others counts as a different one.
     pub identity: String,
-    /// How long it took, in seconds.
+    /// Duration of the trial, in seconds.
     pub secs: f64,
-    /// What became of it.
+    /// Result of the trial.
     pub outcome: Outcome,
 }
 
 impl Raw {
-    /// The file of a trial in the folder of its part.
+    /// The file of a trial in its part's folder.
     #[must_use]
     pub fn path(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}.json"))
     }
 
-    /// Writes it into the folder of its part: whole or not at all.
+    /// Writes the trial atomically into its part's folder.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -70,10 +70,10 @@ impl Raw {
         written.map_err(|source| RawError::File { path, source })
     }
 
-    /// Reads one.
+    /// Reads a trial.
     ///
     /// # Errors
-    /// If the file is not there or is not one.
+    /// If the file does not exist or is not a trial's output.
     pub fn read(path: &Path) -> Result<Self, RawError> {
         let text = fs::read_to_string(path)
             .map_err(|source| RawError::File { path: path.to_owned(), source })?;
@@ -81,10 +81,10 @@ impl Raw {
             .map_err(|source| RawError::Form { path: path.to_owned(), source })
     }
 
-    /// All trials of a part, by name; none if the folder is not there.
+    /// All trials of a part, by name; empty if the folder does not exist.
     ///
     /// # Errors
-    /// If a file cannot be read or is not one.
+    /// If a file cannot be read or is not a trial's output.
     pub fn read_all(folder: &Path) -> Result<Vec<Self>, RawError> {
         let error = |source| RawError::File { path: folder.to_owned(), source };
         let entries = match fs::read_dir(folder) {
@@ -102,10 +102,10 @@ impl Raw {
         Ok(all)
     }
 
-    /// The lines of all trials as `T`, and the names and complaints of those without.
+    /// The lines of all trials as `T`, and the names and error outputs of failed trials.
     ///
     /// # Errors
-    /// If a line is something else.
+    /// If a line has another type.
     pub fn lines<T: DeserializeOwned>(all: &[Self]) -> Result<(Vec<T>, Vec<Incident>), RawError> {
         let mut lines = Vec::new();
         let mut incidents = Vec::new();
@@ -126,10 +126,10 @@ impl Raw {
     }
 }
 
-/// Prints what the trials in a folder say, as a line of JSON; `part` makes it of their lines.
+/// Prints the results of the trials in a folder as a line of JSON; `part` creates the part from their lines.
 ///
 /// # Errors
-/// If a file cannot be read or is not one of these trials.
+/// If a file cannot be read or is not a trial of this part.
 pub fn print_part<T: DeserializeOwned>(
     folder: &Path,
     part: impl FnOnce(&[T], Vec<Incident>) -> Part,

@@ -1,9 +1,9 @@
-//! Tables, which print themselves as Markdown.
+//! Tables that are printed as Markdown.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A table; the first column is text, the others are figures.
+/// A table; the first column is text, the others are numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     heads: Vec<String>,
@@ -16,14 +16,14 @@ impl Table {
         Self { heads: heads.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; what is missing at its end stays empty.
+    /// Adds a row; missing cells at its end stay empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.heads.len(), String::new());
         self.rows.push(row);
     }
 
-    /// Whether nothing was added.
+    /// Whether the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

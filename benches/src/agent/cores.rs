@@ -1,17 +1,17 @@
-//! A core for the agent, the others for everybody else.
+//! Assigns one core to the agent, and the other cores to all other threads.
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Which processors threads may run on. Those that a thread starts inherit what it may.
+/// Processors on which threads may run. Threads started later inherit the assignment.
 #[derive(Debug, Clone, Copy)]
 pub struct Cores {
-    /// The agent's, and the others'; none where there is one only, or it is not wanted.
+    /// Processors of the agent and of the others; none with a single processor, or without pinning.
     split: Option<(CpuSet, CpuSet)>,
 }
 
 impl Cores {
-    /// The first processor that we may use for the agent, if there is another.
+    /// Assigns the first allowed processor to the agent, if there is another one.
     pub fn split(wanted: bool) -> Result<Self> {
         let all = sched_getaffinity(None).context("ask for the processors that may be used")?;
         let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
@@ -26,7 +26,7 @@ impl Cores {
         Ok(Self { split })
     }
 
-    /// In words.
+    /// The assignment as text.
     pub const fn text(&self) -> &'static str {
         match self.split {
             Some(_) => "the agent on a processor of its own",
@@ -34,12 +34,12 @@ impl Cores {
         }
     }
 
-    /// This thread, and those it starts, run where the agent may.
+    /// Moves this thread, and threads it starts, to the agent's processor.
     pub fn enter_agents(&self) -> Result<()> {
         self.split.map_or(Ok(()), |(agents, _)| enter(&agents))
     }
 
-    /// This thread, and those it starts, run where the others may.
+    /// Moves this thread, and threads it starts, to the other processors.
     pub fn enter_others(&self) -> Result<()> {
         self.split.map_or(Ok(()), |(_, others)| enter(&others))
     }

@@ -1,5 +1,5 @@
-//! How old an answer is: from an engine's batch to the first answer of the index that shows it, both for a stored and for a removed
-//! block, while the engine stores and removes others at a steady rate.
+//! Measures the staleness of answers: the time from an engine's batch to the first answer of the index that includes
+//! it. Measured for stored and removed blocks, while the engine stores and removes other blocks at a constant rate.
 
 use super::cores::Cores;
 use super::index::Index;
@@ -17,30 +17,30 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-/// Ways from an engine to the index, each measured at all [`RATES`].
+/// Paths from an engine to the index, each measured at all [`RATES`].
 pub const WAYS: [To; 4] = [To::ServerAlone, To::ServerByGrpc, To::Server, To::ServerByNats];
-/// Blocks stored and removed a second, and stored events of each batch.
+/// Rates in blocks stored and removed per second, and stored events per batch.
 pub const RATES: [(f64, u64); 3] = [(100_000.0, 1), (250_000.0, 4), (500_000.0, 8)];
 
-/// Batches that are due and not sent yet.
+/// Maximum number of batches that are due and not sent yet.
 const DUE_MAX: usize = 1 << 16;
-/// Probes are at least this far apart.
+/// Minimum time between two probes.
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
-/// Longest wait for one probe.
+/// Timeout of one probe.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time that is told apart, in nanoseconds.
+/// Maximum recorded latency, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
-/// The rate counts as held if 99 of 100 batches were sent within this time after they were due.
+/// The rate counts as sustained if 99 of 100 batches were sent at most this late.
 const HELD_LATE_MAX: Duration = Duration::from_millis(5);
 
-/// A block that was stored or removed, and when its batch was sent.
+/// A stored or removed block, and the time when its batch was sent.
 struct Probe {
     question: pb::FindMatchesRequest,
     is_stored: bool,
     sent: Instant,
 }
 
-/// Times from the sending of a batch to the first answer that shows what it says.
+/// Times from sending a batch to the first answer that includes it.
 struct Seen {
     stored: Histogram<u64>,
     removed: Histogram<u64>,
@@ -54,7 +54,7 @@ fn record(times: &mut Histogram<u64>, time: Duration) {
     times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Asks for each probe again and again until the answer is right; reports each.
+/// Queries each probe repeatedly until the answer is right; reports each.
 async fn ask(
     mut indexer: Indexer,
     mut probes: mpsc::Receiver<Probe>,
@@ -77,13 +77,13 @@ async fn ask(
     Ok(times)
 }
 
-/// Sends probes one after the other: each block is stored, and once that is seen, removed.
+/// Sends probes one after the other: stores a block and, once that is visible, removes it.
 struct Prober {
     probes: mpsc::Sender<Probe>,
     seen: mpsc::Receiver<()>,
-    /// One task.
+    /// The task that queries.
     asking: JoinSet<Result<Seen>>,
-    /// How many were sent. Odd ones are removed.
+    /// Number of sent probes. Odd ones are removals.
     sent: u64,
     is_waiting: bool,
     next: Instant,
@@ -97,7 +97,7 @@ impl Prober {
         Self { probes, seen, asking, sent: 0, is_waiting: false, next: Instant::now() }
     }
 
-    /// Sends the next probe, if it is time.
+    /// Sends the next probe, if it is due.
     async fn go_on(&mut self, way: &mut Way) -> Result<()> {
         if self.is_waiting && self.seen.try_recv().is_ok() {
             (self.is_waiting, self.next) = (false, Instant::now() + PROBE_PAUSE);
@@ -121,13 +121,13 @@ impl Prober {
 
     async fn end(mut self) -> Result<Seen> {
         drop(self.probes);
-        // Until the task has ended.
+        // Wait until the task has ended.
         while self.seen.recv().await.is_some() {}
         self.asking.join_next().await.context("a task")??
     }
 }
 
-/// One way at one rate.
+/// Measures one path at one rate.
 pub async fn freshness(
     (to, rate, batch_events, held): (To, f64, u64, u64),
     length: Duration,

@@ -1,4 +1,4 @@
-//! The least that an index can be: it registers anybody, acknowledges each batch and knows when it came.
+//! A minimal index: it registers every worker, acknowledges each batch and records its arrival.
 
 use super::stream::block;
 use anyhow::Result;
@@ -27,36 +27,36 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
-/// The last block stored by each batch, and when it came.
+/// The last block stored by each batch, and the batch's arrival time.
 type Arrivals = Vec<(u64, Instant)>;
 
-/// Where it stands.
+/// Counters of the minimal index.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     operations: Arc<AtomicU64>,
-    /// Kept if asked for.
+    /// Arrivals, if recorded.
     arrivals: Option<Arc<Mutex<Arrivals>>>,
 }
 
 impl Index {
-    /// One that notes when batches come.
+    /// Creates an index that records the arrivals of batches.
     pub fn noting() -> Self {
         Self { arrivals: Some(Arc::default()), ..Self::default() }
     }
 
-    /// Blocks stored and removed so far.
+    /// Number of blocks stored and removed so far.
     pub const fn operations(&self) -> &Arc<AtomicU64> {
         &self.operations
     }
 
-    /// What came, and when, since this was asked last.
+    /// Arrivals since the last call.
     pub fn take_arrivals(&self) -> Arrivals {
         let arrivals = self.arrivals.iter();
         let mut taken = arrivals.map(|all| all.lock().unwrap_or_else(PoisonError::into_inner));
         taken.next().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default()
     }
 
-    /// Serves it on a free port.
+    /// Serves the index on a free port.
     pub async fn start(&self, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -64,7 +64,7 @@ impl Index {
         let ingest = EventIngestServer::new(self.clone());
         tasks.spawn(async move {
             let server = Server::builder().add_service(ingest).add_service(Register);
-            // Whoever feeds it notices that it is gone.
+            // The publisher detects the end of the server.
             drop(server.serve_with_incoming(incoming).await);
         });
         Ok(address)
@@ -119,7 +119,7 @@ impl EventIngest for Index {
     }
 }
 
-/// `RegisterWorker`, and nothing else of its service.
+/// Implements only `RegisterWorker` of its service.
 #[derive(Debug, Clone)]
 struct Register;
 

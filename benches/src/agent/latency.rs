@@ -1,4 +1,4 @@
-//! How late a batch is by way of the agent, beside a subscriber that listens to the engine itself.
+//! Measures the latency that the agent adds to a batch, compared with a direct subscriber of the engine.
 
 use super::cores::Cores;
 use super::index::Index;
@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Batches that are due and not sent yet.
+/// Maximum number of batches that are due and not sent yet.
 const DUE_MAX: usize = 1 << 16;
-/// Batches are this far apart until the subscriber hears them.
+/// Interval of batches until the subscriber receives them.
 const FIRST_EVERY: Duration = Duration::from_millis(20);
-/// Longest wait for what is on its way.
+/// Timeout for batches in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest latency that is told apart, in nanoseconds.
+/// Maximum recorded latency, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// When batches came to somebody who listens to the engine without an agent, by their number.
+/// Arrival times of batches at a direct subscriber of the engine, by number.
 type Arrivals = Arc<Mutex<BTreeMap<u64, Instant>>>;
 
 async fn listen(mut socket: SubSocket, arrivals: Arrivals) {
@@ -39,7 +39,7 @@ async fn listen(mut socket: SubSocket, arrivals: Arrivals) {
                 arrivals.lock().unwrap_or_else(PoisonError::into_inner).insert(number, now);
             }
             SubEvent::Connected => {}
-            // Batches that do not come are complained of.
+            // Missing batches are reported elsewhere.
             SubEvent::Disconnected(_) => return,
         }
     }
@@ -49,7 +49,7 @@ fn has(arrivals: &Arrivals, number: u64) -> bool {
     arrivals.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number)
 }
 
-/// Latencies at a steady rate of blocks stored and removed a second. A latency begins when its batch was due.
+/// Latencies at a constant rate of blocks stored and removed per second. A latency begins when its batch was due.
 pub async fn latency(
     (rate, batch_events, held): (f64, u64, u64),
     length: Duration,
@@ -65,7 +65,7 @@ pub async fn latency(
     let direct = Arrivals::default();
     let mut listening = JoinSet::new();
     listening.spawn(listen(socket, Arc::clone(&direct)));
-    // It has subscribed once it hears something.
+    // The subscription is active once the first batch arrives.
     loop {
         way.say().await?;
         sleep(FIRST_EVERY).await;
@@ -76,7 +76,7 @@ pub async fn latency(
     way.settle().await?;
     drop(index.take_arrivals());
 
-    // In a steady state each block takes the place of another.
+    // In a steady state, each new block replaces an old one.
     let batches = rate / (2 * batch_events * EVENT_BLOCKS) as f64;
     let window = Window::after_warm_up(length);
     let (sender, mut due) = mpsc::channel(DUE_MAX);

@@ -1,4 +1,4 @@
-//! What is measured: one case, one trial each.
+//! Measurements of the agent: one trial of one case each.
 
 use super::cores::Cores;
 use super::index::Index;
@@ -15,13 +15,13 @@ use std::hint::black_box;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Blocks that are held while the ring of last batches fills, before memory is looked at.
+/// Number of held blocks while the ring of recent batches fills, before memory is measured.
 const LITTLE_HELD: u64 = 2_048;
-/// Batches that fill that ring at its default bounds.
+/// Number of batches that fill this ring at its default limits.
 const RING_BATCHES: u64 = 20_000;
-/// Memory is looked at when this has passed with nothing to do: an allocator gives it back late.
+/// Idle time before memory is measured, because an allocator returns memory late.
 const REST: Duration = Duration::from_secs(2);
-/// Blocks that physical limits are measured with.
+/// Number of blocks for measuring physical limits.
 const LIMIT_BLOCKS: u64 = 1 << 18;
 
 fn rates(record: Record, what: &str, cost: Cost) -> Record {
@@ -31,8 +31,8 @@ fn rates(record: Record, what: &str, cost: Cost) -> Record {
         .with(&format!("{what}_cores"), cost.cpu_seconds / cost.wall_seconds)
 }
 
-/// Blocks per second of the agent's processor time: while its engine fills up, and while each block takes the place
-/// of another.
+/// Blocks per second of the agent's processor time, while its engine fills up, and while each new block replaces an old
+/// one.
 pub async fn throughput(
     (to, batch_events, held): (To, u64, u64),
     length: Duration,
@@ -55,7 +55,7 @@ pub async fn throughput(
     Ok(rates(record, "replaced", churned.since(filled)))
 }
 
-/// Resident memory for each held block.
+/// Resident memory per held block.
 pub async fn memory(held: u64, cores: &Cores) -> Result<Record> {
     let stream = Stream::new(1, LITTLE_HELD);
     let mut way = Way::start(To::Bare, Index::default(), stream, cores).await?;
@@ -92,7 +92,7 @@ pub async fn memory(held: u64, cores: &Cores) -> Result<Record> {
         .with("idle_mib", begun as f64 / mebi))
 }
 
-/// What the machine takes for parts that cannot be left out, in this process.
+/// Cost of the indispensable parts on this machine, measured in this process.
 pub fn limits(batch_events: u64, held: u64) -> Record {
     let per_block = |begin: Instant, blocks: u64| begin.elapsed().as_nanos() as f64 / blocks as f64;
     let tokens: Vec<u8> =

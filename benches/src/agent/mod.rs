@@ -1,5 +1,5 @@
-//! The agent, end to end: frames of an engine's publisher in, gRPC out. Blocks per second of its processor time,
-//! the latency it adds, the memory it takes; and beside them what the machine takes for parts of it.
+//! Measures the agent end to end: frames of an engine's publisher in, gRPC out. Results are blocks per second of its
+//! processor time, added latency and memory, with the machine's cost of the indispensable parts for comparison.
 
 mod cores;
 mod freshness;
@@ -23,68 +23,68 @@ use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use way::To;
 
-/// Feeds a real kvbm-agent from an engine's publisher, in vLLM's frames, and takes what it sends to an index.
+/// Feeds a real kvbm-agent from an engine's publisher, in vLLM's frames, and receives its events like an index.
 ///
 /// Needs `kvbm-agent` and `indexer-server` in the same folder: build with
 /// `cargo build --release --workspace --bins`.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "agent")]
 pub struct Args {
-    /// What to do; without it, measure.
+    /// Action; if not set: measure.
     #[command(subcommand)]
     pub role: Option<Role>,
-    /// Rounds of everything; the report has medians.
+    /// Rounds of all measurements; the report has medians.
     #[arg(long, default_value_t = 5)]
     pub trials: usize,
     /// Number of the first round.
     #[arg(long, default_value_t = 0)]
     pub first_trial: usize,
-    /// Fewer blocks and shorter measurements, once: to see that it works.
+    /// Quick check that everything works: fewer blocks, shorter measurements, one round.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to run, of throughput, disk, latency, freshness, memory and limits; all by default.
+    /// Parts to run: throughput, disk, latency, freshness, memory and limits. If not set: all.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Let the agent run on all processors; else it has one for itself, where there are two.
+    /// Let the agent run on all processors. If not set: the agent has its own processor, if there are at least two.
     #[arg(long)]
     pub no_pin: bool,
-    /// Where the raw measurements go, a line of JSON each.
+    /// File for the raw measurements, one line of JSON each.
     #[arg(long, default_value = "agent.jsonl")]
     pub out: PathBuf,
-    /// Where the report goes, in Markdown; it is printed as well.
+    /// File for the report in Markdown, which is also printed.
     #[arg(long, default_value = "agent.md")]
     pub report: PathBuf,
-    /// End with failure if a bar is missed.
+    /// Exit with failure if a target is missed.
     #[arg(long)]
     pub check: bool,
 }
 
-/// What else there is to do.
+/// Actions other than measuring.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
-    /// Makes of raw files what goes into the report of all benches, and prints it as a line of JSON.
+    /// Creates the part for the report of all benches from raw files, and prints it as a line of JSON.
     Report {
-        /// Their folder.
+        /// Folder of the raw files.
         folder: PathBuf,
     },
 }
 
-/// Stored events of 16 blocks in each batch, one throughput case each.
+/// Stored events of 16 blocks per batch, one throughput case each.
 const BATCH_EVENTS: [u64; 2] = [1, 32];
-/// Blocks stored and removed a second, for latency.
+/// Blocks stored and removed per second, for latency.
 const RATE: f64 = 100_000.0;
 
-/// Blocks held at most while freshness is measured: filling up takes longer than the measurement.
+/// Maximum number of held blocks while freshness is measured: filling up takes longer than the measurement.
 const FRESHNESS_HELD: u64 = 200_000;
 
-/// How much is measured.
+/// Size of the measurements.
 struct Size {
     trials: usize,
-    /// Length of each measurement.
+    /// Duration of each measurement.
     length: Duration,
-    /// Blocks that the engine holds, for throughput and latency.
+    /// Number of blocks that the engine has, for throughput and latency.
     held: u64,
-    /// Blocks that are held when memory is looked at, one case each.
+    /// Numbers of held blocks at which memory is measured, one case each.
     memory_held: &'static [u64],
 }
 
@@ -104,7 +104,7 @@ impl Args {
     }
 }
 
-/// Does what is asked for; true if all bars are met, or it was no measurement.
+/// Executes the requested action. Returns true if all targets are met, or if it was not a measurement.
 pub fn run(args: Args) -> Result<bool> {
     if let Some(Role::Report { folder }) = &args.role {
         print_part(folder, report::part)?;
@@ -112,7 +112,7 @@ pub fn run(args: Args) -> Result<bool> {
     }
     let mut records = Records::create(&args)?;
     if args.has_part("freshness") {
-        // Index, agent and engine have a machine each where people use them: none gets a processor of its own here.
+        // In production, index, agent and engine each have their own machine. So none has its own processor here.
         runtime()?.block_on(measure_freshness(&args, &mut records))?;
     }
     let cores = Cores::split(!args.no_pin)?;
@@ -124,12 +124,12 @@ pub fn run(args: Args) -> Result<bool> {
     Ok(met)
 }
 
-/// Its threads run where the thread may that calls this.
+/// A runtime whose threads inherit the calling thread's processors.
 fn runtime() -> Result<Runtime> {
     Ok(runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// What was measured, in memory and in a file.
+/// Measurements, in memory and in a file.
 struct Records {
     all: Vec<Record>,
     out: BufWriter<File>,

@@ -1,4 +1,4 @@
-//! An engine that publishes straight to an index over gRPC.
+//! An engine that publishes directly to an index over gRPC.
 
 use super::stream::{BLOCK_SIZE, Batch, NAME};
 use crate::load::fleet::{applied, batch, ingest_client};
@@ -12,17 +12,18 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-/// Batches that are published and not on the wire yet.
+/// Maximum number of published batches that are not sent yet.
 const WAITING_MAX: usize = 256;
 
-/// Its stream of batches.
+/// The engine's stream of batches.
 pub struct GrpcPublisher {
     requests: mpsc::Sender<pb::PublishEventsRequest>,
     sequence: u64,
 }
 
 impl GrpcPublisher {
-    /// Registers the worker and opens the stream. Its task ends with the stream: at once, if a batch is refused.
+    /// Registers the worker and opens the stream. Its task ends with the stream, and immediately if a batch is
+    /// rejected.
     pub async fn start(index: SocketAddr, tasks: &mut JoinSet<()>) -> Result<Self> {
         let registration = pb::RegisterWorkerRequest {
             worker_id: NAME.to_owned(),

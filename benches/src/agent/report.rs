@@ -1,4 +1,4 @@
-//! Records of measurements, and what is made of them.
+//! Records of measurements, and the report made from them.
 
 use super::way::To;
 use bench_figures::number::{millions, short};
@@ -7,35 +7,36 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Blocks per second of processor time.
+/// Target: minimum blocks per second of processor time.
 const BLOCKS_PER_CPU_SECOND_MIN: f64 = 1e6;
-/// Latency that the agent adds, in microseconds.
+/// Target: maximum latency that the agent adds, in microseconds.
 const ADDED_P99_US_MAX: f64 = 2_000.0;
-/// From an engine's batch to the first answer that shows it, in microseconds: without an agent, and through one.
+/// Target: maximum time from an engine's batch to the first answer that includes it, in microseconds: without an agent,
+/// and through one.
 const FRESH_P99_US_MAX: [f64; 2] = [2_000.0, 4_000.0];
-/// Resident bytes for each held block.
+/// Target: maximum resident bytes per held block.
 const BYTES_PER_BLOCK_MAX: f64 = 64.0;
 
 /// One trial of one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// throughput, disk, latency, freshness, memory or limits.
+    /// One of throughput, disk, latency, freshness, memory, limits.
     pub part: String,
-    /// What was measured.
+    /// Name of the case.
     pub case: String,
-    /// Round.
+    /// Number of the round.
     pub trial: usize,
     /// Figures by name; the unit is in the name.
     pub figures: BTreeMap<String, f64>,
 }
 
 impl Record {
-    /// One without figures yet.
+    /// Creates a record without figures.
     pub fn new(part: &str, case: String) -> Self {
         Self { part: part.to_owned(), case, trial: 0, figures: BTreeMap::new() }
     }
 
-    /// With one more.
+    /// Adds a figure.
     pub fn with(mut self, name: &str, value: f64) -> Self {
         self.figures.insert(name.to_owned(), value);
         self
@@ -50,13 +51,13 @@ impl fmt::Display for Record {
     }
 }
 
-/// A figure of a case, in all trials.
+/// Statistics of a case's figure over all trials.
 fn figure(records: &[Record], (part, case, name): (&str, &str, &str)) -> Option<Figure> {
     let those = records.iter().filter(|record| record.part == part && record.case == case);
     Figure::of(those.filter_map(|record| record.figures.get(name).copied()))
 }
 
-/// The cases of a part, in the order in which they were measured first.
+/// Cases of a part, in the order of their first measurement.
 fn cases<'a>(records: &'a [Record], part: &str) -> Vec<&'a str> {
     let mut cases: Vec<&str> = Vec::new();
     for record in records.iter().filter(|record| record.part == part) {
@@ -67,7 +68,7 @@ fn cases<'a>(records: &'a [Record], part: &str) -> Vec<&'a str> {
     cases
 }
 
-/// A bar on the median of a figure of ours; `show` writes it.
+/// A target for the median of a figure; `show` formats it.
 fn bar(
     (id, what): (String, String),
     limit: Limit,
@@ -77,7 +78,7 @@ fn bar(
     Bar::new(id, what, limit, limit.text(&show)).with_figure(figure, show)
 }
 
-/// What is to be reached, for each case that was measured.
+/// Targets for each measured case.
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for case in cases(records, "throughput") {
@@ -96,7 +97,7 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         bars.push(bar(name, limit, all, |value| format!("{} µs", short(value))));
     }
     for case in cases(records, "freshness") {
-        // Where the sender filled the machine, the times are the sender's.
+        // If the sender saturated the machine, the times are the sender's.
         let is_held = figure(records, ("freshness", case, "is_held"));
         if is_held.is_none_or(|held| held.median < 1.0) {
             continue;
@@ -122,7 +123,7 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
     bars
 }
 
-/// What was measured, for the report of all benches.
+/// The results, for the report of all benches.
 pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const METHOD: &str = "An engine's ZMQ publisher (vLLM's frames), a real kvbm-agent process, and an index over gRPC: \
         the least one that acknowledges, or the real server. Blocks are stored and removed ones; rates are per second of the \
@@ -141,7 +142,7 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     part
 }
 
-/// Medians: a row for each case and figure.
+/// Medians: one row per case and figure.
 fn table(records: &[Record], part: &str) -> Table {
     let mut table = Table::new(["case", "figure", "median", "spread", "trials"]);
     for case in cases(records, part) {

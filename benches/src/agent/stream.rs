@@ -1,4 +1,4 @@
-//! What the engine says: vLLM's frames, made of numbers.
+//! Generates the engine's events in vLLM's frames, from numbers.
 
 use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hash, tokens_le};
@@ -8,19 +8,19 @@ use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Name of the model and the worker.
 pub const NAME: &str = "bench";
-/// Tokens of a block.
+/// Tokens per block.
 pub const BLOCK_SIZE: usize = 16;
-/// Blocks of a stored event.
+/// Blocks per stored event.
 pub const EVENT_BLOCKS: u64 = 16;
-/// Blocks of a prompt: the first has no parent.
+/// Blocks per prompt: the first has no parent.
 const CHAIN_BLOCKS: u64 = 512;
 const TOKEN_IDS: u64 = 128_000;
 
-/// Names are multiples of an odd number, which can be undone.
+/// Names are multiples of an odd number, which makes the mapping invertible.
 const NAMING: u64 = 0x9e37_79b9_7f4a_7c15;
 const UNNAMING: u64 = inverse(NAMING);
 
-/// What an odd number times this is 1, modulo 2^64: each step doubles the bits that are right.
+/// The multiplicative inverse of an odd number modulo 2^64: each step doubles the number of correct bits.
 const fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut bits = 3;
@@ -35,13 +35,13 @@ const fn name(block: u64) -> u64 {
     (block + 1).wrapping_mul(NAMING)
 }
 
-/// Number of the block that has a name: they are stored in this order.
+/// Number of the block with a name. Blocks are stored in the order of their numbers.
 pub const fn block(name: u64) -> u64 {
     name.wrapping_mul(UNNAMING).wrapping_sub(1)
 }
 
-/// Batches of an engine that stores prompt after prompt. Once it holds as many blocks as it may, each new one takes the
-/// place of an old one: those of the oldest prompt, last first, an event each, as vLLM evicts.
+/// Batches of an engine that stores prompt after prompt. Once the engine is full, each new block replaces an old one:
+/// the oldest prompt's blocks are evicted, last block first, one event each, like in vLLM.
 #[derive(Debug)]
 pub struct Stream {
     style: BatchStyle,
@@ -56,17 +56,17 @@ pub struct Stream {
 pub struct Batch {
     events: Vec<EngineEvent>,
     style: BatchStyle,
-    /// Blocks stored and removed by it.
+    /// Number of blocks that the batch stores and removes.
     pub operations: u64,
 }
 
 impl Batch {
-    /// Its bytes, as the engine's publisher sends them.
+    /// Encodes the batch like the engine's publisher.
     pub fn payload(&self) -> Vec<u8> {
         self.style.encode(1.0, &self.events)
     }
 
-    /// The same for an engine that publishes over gRPC, and hashes the tokens of each block itself.
+    /// Converts the batch for an engine that publishes over gRPC and hashes the tokens of each block itself.
     pub fn published(&self) -> Vec<pb::PublishedEvent> {
         self.events.iter().map(|event| pb::PublishedEvent { event: published(event) }).collect()
     }
@@ -95,7 +95,7 @@ fn local_of(tokens: &[u32]) -> u64 {
 }
 
 impl Stream {
-    /// An engine with room for so many blocks, which says so many stored events at once.
+    /// Creates an engine with room for `held_max` blocks and `batch_events` stored events per batch.
     pub const fn new(batch_events: u64, held_max: u64) -> Self {
         let style = BatchStyle {
             form: WireForm::Map,
@@ -109,17 +109,17 @@ impl Stream {
         Self { style, batch_events, held_max, stored: 0, removed: 0 }
     }
 
-    /// Blocks held.
+    /// Number of held blocks.
     pub const fn held(&self) -> u64 {
         self.stored - self.removed
     }
 
-    /// From now on it has room for so many.
+    /// Changes the capacity.
     pub const fn set_held_max(&mut self, held_max: u64) {
         self.held_max = held_max;
     }
 
-    /// The batch that the block of this number is stored by.
+    /// Number of the batch that stores this block.
     pub const fn batch_of(&self, block: u64) -> u64 {
         block / (EVENT_BLOCKS * self.batch_events)
     }
@@ -143,8 +143,8 @@ impl Stream {
         Batch { events, style: self.style, operations }
     }
 
-    /// A batch that stores or removes one block that nothing else is about, and the block's local hash: the first block of a
-    /// prompt of its own.
+    /// A batch that stores or removes one block that occurs nowhere else, and the block's local hash. The block is the
+    /// first block of its own prompt.
     pub fn probe(&self, number: u64, is_stored: bool) -> (Batch, u64) {
         let tokens: Vec<u32> = (0..BLOCK_SIZE as u64)
             .map(|at| (TOKEN_IDS + mixed(number * BLOCK_SIZE as u64 + at) % TOKEN_IDS) as u32)

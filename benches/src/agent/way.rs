@@ -1,4 +1,4 @@
-//! The whole way: an engine's publisher, a real agent as a process of its own, and an index.
+//! The complete path: an engine's publisher, a real agent in a separate process, and an index.
 
 use super::cores::Cores;
 use super::index::Index;
@@ -21,18 +21,18 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Blocks that the engine says before they have come through: enough that the agent never waits, and fewer than
-/// can be replayed, should its connection be lost on a busy machine.
+/// Maximum number of block operations in flight. It is large enough that the agent never waits, and smaller than the
+/// replay buffer, in case its connection is lost on a busy machine.
 const AHEAD_OPERATIONS: u64 = 1 << 14;
-/// How often is looked whether they have.
+/// Polling interval of the applied operations.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Batches are this far apart until the first has come through: before, the agent may not have subscribed.
+/// Interval of batches until the first one has arrived: before that, the agent may not have subscribed.
 const FIRST_EVERY: Duration = Duration::from_millis(20);
-/// Batches that can be replayed.
+/// Number of batches that can be replayed.
 const REPLAYED_BATCHES: usize = 2_048;
-/// Longest wait for what is on its way.
+/// Timeout for batches in flight.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Figures of the agent that tell where something was lost.
+/// Metrics of the agent that show where batches were lost.
 const LOSS_METRICS: [&str; 5] = [
     "source_losses_total",
     "source_batches_total",
@@ -41,25 +41,25 @@ const LOSS_METRICS: [&str; 5] = [
     "uplink_skipped_batches_total",
 ];
 
-/// What the agent feeds.
+/// Receiver of the agent's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// The least that an index can be, in our own process.
+    /// A minimal index, in this process.
     Bare,
-    /// The same, with the agent's journal on disk too.
+    /// A minimal index; the agent also has its journal on disk.
     BareFromDisk,
     /// The real indexer-server.
     Server,
-    /// The same, over NATS.
+    /// The real indexer-server, over NATS.
     ServerByNats,
-    /// The same, which listens to the engine itself: there is no agent.
+    /// The real indexer-server, which subscribes to the engine directly, without an agent.
     ServerAlone,
-    /// The same, to which the engine itself publishes over gRPC.
+    /// The real indexer-server, to which the engine publishes directly over gRPC.
     ServerByGrpc,
 }
 
 impl To {
-    /// What it is called.
+    /// Name of the path.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -72,25 +72,25 @@ impl To {
     }
 }
 
-/// Everything between an engine and an index.
+/// All parts between an engine and an index.
 pub struct Way {
-    /// What the engine says.
+    /// Events of the engine.
     pub stream: Stream,
-    /// Its socket.
+    /// Socket of the engine.
     pub engine: Publisher,
-    /// Where it publishes instead, if it does so over gRPC.
+    /// Publisher of the engine over gRPC, if it uses gRPC.
     publisher: Option<GrpcPublisher>,
     agent: Option<Server>,
     server: Option<Server>,
     _broker: Option<NatsServer>,
     _folder: TempDir,
-    /// Blocks stored and removed that the engine has published, and that have come through.
+    /// Number of block operations that the engine has published.
     published: u64,
     arrived: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
-/// What the agent's process has cost so far.
+/// Resource use of the agent's process so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     at: Instant,
@@ -98,19 +98,19 @@ pub struct Mark {
     arrived: u64,
 }
 
-/// What it has cost between two marks.
+/// Resource use between two marks.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Blocks stored and removed.
+    /// Number of blocks stored and removed.
     pub operations: f64,
     /// Processor time of the agent, in seconds.
     pub cpu_seconds: f64,
-    /// In seconds.
+    /// Wall time, in seconds.
     pub wall_seconds: f64,
 }
 
 impl Way {
-    /// Starts it, and waits until the first batches have come through.
+    /// Starts all parts, and waits until the first batches have arrived.
     pub async fn start(to: To, index: Index, stream: Stream, cores: &Cores) -> Result<Self> {
         let config = PublisherConfig {
             topic: String::new(),
@@ -190,13 +190,13 @@ impl Way {
         self.arrived.load(Ordering::Acquire)
     }
 
-    /// The engine publishes its next batch.
+    /// Publishes the engine's next batch.
     pub async fn say(&mut self) -> Result<()> {
         let next = self.stream.next_batch();
         self.publish(next).await
     }
 
-    /// The engine publishes this batch.
+    /// Publishes this batch.
     pub async fn publish(&mut self, batch: Batch) -> Result<()> {
         self.published += batch.operations;
         match &mut self.publisher {
@@ -210,7 +210,7 @@ impl Way {
         client::connect(self.server.as_ref().context("a real index")?.addresses.grpc).await
     }
 
-    /// The engine says as much as goes through, while `go_on`.
+    /// Publishes as fast as batches arrive, while `go_on` returns true.
     pub async fn say_while(&mut self, mut go_on: impl FnMut(&Stream) -> bool) -> Result<()> {
         while go_on(&self.stream) {
             self.say().await?;
@@ -225,7 +225,7 @@ impl Way {
         Ok(())
     }
 
-    /// Waits until all has come through that was published, each block once.
+    /// Waits until everything published has arrived, each block once.
     pub async fn settle(&self) -> Result<()> {
         let begin = Instant::now();
         while self.arrived() < self.published && begin.elapsed() < PATIENCE {
@@ -237,7 +237,7 @@ impl Way {
         Ok(())
     }
 
-    /// What the agent says of what was lost, and where.
+    /// Describes losses and where they occurred, from the agent's metrics.
     async fn account(&self) -> Result<String> {
         let mut account = String::new();
         if self.agent.is_some() {
@@ -250,7 +250,7 @@ impl Way {
         Ok(format!("{account} the engine's last batch {last:?}"))
     }
 
-    /// What the agent has cost so far.
+    /// Resource use of the agent so far.
     pub fn mark(&self) -> Result<Mark> {
         let cpu = cpu_time(self.process_id()?)?;
         Ok(Mark { at: Instant::now(), cpu, arrived: self.arrived() })
@@ -269,14 +269,14 @@ impl Way {
         resident_bytes(self.process_id()?)
     }
 
-    /// One of the agent's own figures.
+    /// The value of one of the agent's metrics.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let samples = metrics::fetch(self.agent()?.addresses.http).await?;
         let at = samples.iter().find(|at| at.name.ends_with(name));
         Ok(at.with_context(|| format!("no metric {name}"))?.value)
     }
 
-    /// Ends its processes.
+    /// Stops all processes.
     pub async fn stop(mut self) -> Result<()> {
         if self.agent.is_some() {
             let losses = self.metric("source_losses_total").await?;
@@ -290,7 +290,7 @@ impl Way {
 }
 
 impl Mark {
-    /// What was spent since `before`.
+    /// Resource use since `before`.
     pub fn since(self, before: Self) -> Cost {
         Cost {
             operations: (self.arrived - before.arrived) as f64,
@@ -312,18 +312,18 @@ async fn start_agent(engine: &Publisher, more: &[&str], cores: &Cores) -> Result
         ["--source", &source],
     ];
     let flags = [flags.as_flattened(), more].concat();
-    // What is started from here inherits where it may run.
+    // Processes started here inherit the processors.
     cores.enter_agents()?;
     let agent = Server::agent(&flags).await;
     cores.enter_others()?;
     agent
 }
 
-/// Asks a server again and again how much it has applied.
+/// Polls a server for the number of applied operations.
 async fn look(mut indexer: Indexer, arrived: Arc<AtomicU64>) {
     loop {
         let stats = indexer.get_stats(pb::GetStatsRequest::default()).await;
-        // Whoever waits for what does not come says so.
+        // The task that waits for the operations reports the error.
         let Ok(stats) = stats else { return };
         let counters = stats.into_inner().counters;
         let applied = counters.iter().filter(|at| at.unit == "block" && at.outcome == "applied");

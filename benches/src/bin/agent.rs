@@ -1,10 +1,10 @@
-//! `agent`: the agent between an engine's publisher and an index; see `--help`.
+//! `agent`: measures the agent between an engine's publisher and an index; see `--help`.
 
 use clap::Parser;
 use kvasir_benches::agent::{Args, run};
 use std::process::ExitCode;
 
-/// The agent's own allocator.
+/// The agent's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

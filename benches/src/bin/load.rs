@@ -1,4 +1,4 @@
-//! `load`: questions to an indexer-server beside a bare echo; see `--help`.
+//! `load`: compares queries to an indexer-server with a bare echo; see `--help`.
 
 use clap::Parser;
 use kvasir_benches::load::{self, Args, Role};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tokio::select;
 use tokio::signal::ctrl_c;
 
-/// The server's own allocator, so that the echo differs by what it does not do only.
+/// The server's allocator, so that the echo differs only by the work that it omits.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -19,7 +19,7 @@ async fn main() -> ExitCode {
     let outcome = match args.role.clone() {
         None => {
             let check = args.check;
-            // Its processes end when the run is dropped.
+            // Dropping the run ends its processes.
             select! {
                 met = load::run(args) => met.map(|met| met || !check),
                 _ = ctrl_c() => return ExitCode::from(INTERRUPTED),

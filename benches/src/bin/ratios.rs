@@ -1,10 +1,10 @@
-//! `ratios`: micro-benches as ratios, beside the committed ones; see `--help`.
+//! `ratios`: micro-benchmarks as ratios, compared with the committed ones; see `--help`.
 
 use clap::Parser;
 use kvasir_benches::ratios::{Args, run};
 use std::process::ExitCode;
 
-/// The server's own allocator.
+/// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

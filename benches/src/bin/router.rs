@@ -1,18 +1,18 @@
-//! `router`: decisions of the router, in the library and as a process; see `--help`.
+//! `router`: measures decisions of the router, in the library and as a process; see `--help`.
 
 use clap::{Parser, Subcommand};
 use kvasir_benches::{load, router};
 use std::process::ExitCode;
 
-/// The router's own allocator.
+/// The router's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures what a decision of the router takes beside the call of the index, and how many decisions the process makes in
-/// a second of processor time, beside a bare tonic echo of the same run.
+/// Measures the time of a router's decision in addition to the call of the index, and how many decisions the process
+/// makes per second of processor time, compared with a bare tonic echo in the same run.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Seconds for each measurement.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     #[command(subcommand)]

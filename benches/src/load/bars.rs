@@ -1,24 +1,24 @@
-//! What the measurements must reach: ratios within one run, medians over its trials.
+//! Targets of the measurements: ratios within one run, as medians over its trials.
 
 use super::record::Record;
 use bench_figures::{Bar, Figure, Limit};
 use std::collections::BTreeMap;
 
-/// Part of the hashing time by which a question with tokens may be slower than the echo.
+/// Maximum slowdown of a query with tokens compared with the echo, as a multiple of the hashing time.
 const HASHING_SHARE: f64 = 1.2;
-/// Kinds of questions by hashes.
+/// Kinds of queries by hashes.
 const HASHES: [&str; 3] = ["hash-256", "hash-512", "hash-256-all"];
-/// Kinds of questions by tokens.
+/// Kinds of queries by tokens.
 const TOKENS: [&str; 3] = ["tokens-1k", "tokens-8k", "tokens-128k"];
 
-/// Where to look: part, shape, mode, in flight.
+/// Selects measurements: part, shape, mode, queries in flight.
 type Place<'a> = (&'a str, &'a str, &'a str, usize);
-/// One record of a trial beside another.
+/// Two records of the same trial.
 type Pair<'a> = (&'a Record, &'a Record);
-/// What is made of a pair.
+/// Computes the value of a pair.
 type Value = fn(&Record, &Record) -> f64;
 
-/// The record of one target there, in each trial.
+/// The selected record of one target, in each trial.
 fn trials<'a>(
     records: &'a [Record],
     place: Place<'_>,
@@ -31,14 +31,14 @@ fn trials<'a>(
     records.iter().filter(there).map(|record| (record.trial, record)).collect()
 }
 
-/// The index beside the echo, in each trial.
+/// Pairs of index and echo, in each trial.
 fn beside_echo<'a>(records: &'a [Record], place: Place<'_>) -> Vec<Pair<'a>> {
     let index = trials(records, place, "index");
     let echo = trials(records, place, "echo");
     index.into_iter().filter_map(|(trial, at)| Some((at, *echo.get(&trial)?))).collect()
 }
 
-/// A bar with what was measured: the median of the trials' ratios, and both sides as `shown` reads them.
+/// Adds measurements to a target: the median of the trials' ratios, and both sides as formatted by `shown`.
 fn measured(bar: Bar, pairs: &[Pair<'_>], ratio: Value, shown: (fn(&Record) -> f64, &str)) -> Bar {
     let (value, unit) = shown;
     let side = |figure: Option<Figure>| {
@@ -55,7 +55,7 @@ const P99: (fn(&Record) -> f64, &str) = (|record| record.p99_us, "µs");
 const CPU: (fn(&Record) -> f64, &str) = (|record| record.server_cpu_us, "µs CPU");
 const RATE: (fn(&Record) -> f64, &str) = (|record| record.requests_per_second, "/s");
 
-/// All bars, whether or not there are measurements for them.
+/// All targets, with or without measurements.
 pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in HASHES {
@@ -113,7 +113,7 @@ fn tokens(records: &[Record], shape: &str, bars: &mut Vec<Bar>) {
     bars.push(measured(bar("unary, 16 in flight: CPU", "unary16.cpu"), &sixteen, cpu, CPU));
 }
 
-/// Whether the events beside the questions were as many as wanted.
+/// Target: the publishers reached the requested rate during the queries.
 fn applied(records: &[Record]) -> Bar {
     let ingested = records.iter().filter_map(|record| record.ingested);
     let reached = ingested.map(|at| at.blocks_per_second / at.asked_per_second as f64);
@@ -126,7 +126,7 @@ fn applied(records: &[Record]) -> Bar {
     bar.with_ratio(Figure::of(reached).map(|at| at.median))
 }
 
-/// How much longer the p99 is with events beside the questions.
+/// Target: growth of the p99 latency while events are published.
 fn under_ingest(records: &[Record], mode: &str) -> Bar {
     let shape = records.iter().find(|record| record.part == "ingest");
     let shape = shape.map_or("", |record| &*record.shape);
@@ -143,7 +143,7 @@ fn under_ingest(records: &[Record], mode: &str) -> Bar {
     measured(bar, &pairs, |loud, quiet| loud.p99_us / quiet.p99_us, P99)
 }
 
-/// Wrong answers and errors; those of overload are not counted.
+/// Target: wrong answers and errors, except those of overload.
 fn failures(records: &[Record]) -> Bar {
     let counted = || records.iter().filter(|record| record.part != "offered");
     let failed: u64 = counted().map(|record| record.failures).sum();

@@ -1,18 +1,18 @@
-//! What an answer must say, read from its bytes without decoding the rest.
+//! Checks answers by reading their bytes, without decoding everything.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// What the answer to one question must be.
+/// Expected answer to one query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// An answer of the index: the request's id, its blocks, and as many for the best worker.
+    /// An answer of the index: the request's id, its number of blocks, and all of them at the best worker.
     Depth {
         /// Id of the request.
         id: u64,
-        /// Blocks.
+        /// Number of blocks.
         blocks: u64,
     },
-    /// An answer of the echo: so many bytes, within [`Expected::SLACK`].
+    /// An answer of the echo: this many bytes, within [`Expected::SLACK`].
     Bytes(usize),
 }
 
@@ -20,12 +20,12 @@ impl Expected {
     /// Bytes that framing may add to an echo's answer.
     const SLACK: usize = 8;
 
-    /// Whether `answer` is that, of a stream or not.
+    /// Whether `answer` is as expected, from a stream or from a single call.
     pub fn accepts(self, answer: &[u8], in_stream: bool) -> bool {
         match self {
             Self::Bytes(bytes) => answer.len().abs_diff(bytes) <= Self::SLACK,
             Self::Depth { id, blocks } if in_stream => {
-                // request_id and matches of FindMatchesStreamResponse.
+                // Fields request_id and matches of FindMatchesStreamResponse.
                 let matches = embedded(answer, 2).unwrap_or_default();
                 varints(answer).map(|[at, ..]| at) == Some(id)
                     && varints(matches) == Some([id, blocks, blocks])
@@ -35,8 +35,8 @@ impl Expected {
     }
 }
 
-/// Fields 1 to 3, where they are numbers and come first: request_id, query_blocks and
-/// best_overlap_blocks of FindMatchesResponse.
+/// Fields 1 to 3, if they are numbers and come first: request_id, query_blocks and best_overlap_blocks of
+/// FindMatchesResponse.
 fn varints(mut message: &[u8]) -> Option<[u64; 3]> {
     let mut values = [0; 3];
     while !message.is_empty() {

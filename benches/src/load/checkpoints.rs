@@ -1,5 +1,5 @@
-//! What checkpoints cost and give: ingest with and without them in turn, bytes on disk, and the time
-//! to be back after a kill.
+//! Measures cost and benefit of checkpoints: ingest with and without them in turn, bytes on disk, and the restart time
+//! after a kill.
 
 use super::child::cpu_time;
 use super::fleet::{self, WORKERS};
@@ -18,34 +18,34 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// Blocks of the chains that are restored: the least, and how many more at most.
+/// Lengths of the restored chains, in blocks: the minimum, and the number of different lengths.
 const CHAIN_BLOCKS: (u64, u64) = (64, 449);
-/// How often a server that restores is asked whether it is ready.
+/// Polling interval for the readiness of a restoring server.
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// Longest wait for it.
+/// Timeout for the readiness.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct CheckpointArgs {
-    /// Rounds; figures are medians.
+    /// Number of rounds; the results are medians.
     #[arg(long, default_value_t = 5)]
     trials: usize,
-    /// Seconds of ingest in each.
+    /// Duration of the ingest in each round, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Block operations a second that are published.
+    /// Published block operations per second.
     #[arg(long, default_value_t = 500_000)]
     rate: u64,
-    /// Milliseconds between two checkpoints.
+    /// Time between two checkpoints, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     interval_ms: u64,
-    /// (worker, block) pairs that are restored.
+    /// Number of restored (worker, block) pairs.
     #[arg(long, default_value_t = 2_000_000)]
     pairs: u64,
 }
 
-/// Ingest of one server.
+/// Ingest results of one server.
 #[derive(Debug, Serialize)]
 struct Ingest {
     with_checkpoints: bool,
@@ -54,13 +54,13 @@ struct Ingest {
     written_bytes_per_block: f64,
 }
 
-/// A fleet that went to disk and came back.
+/// Results of restoring a fleet from disk.
 #[derive(Debug, Serialize)]
 struct Restored {
     first_checkpoint_ms: f64,
     disk_bytes_per_pair: f64,
     compacted_bytes_per_pair: f64,
-    /// From the start of the process to ready.
+    /// Time from the start of the process to ready, in milliseconds.
     ready_ms: f64,
     million_pairs_per_second: f64,
 }
@@ -97,7 +97,7 @@ pub async fn run(args: CheckpointArgs) -> Result<()> {
     Ok(())
 }
 
-/// Starts a server, with checkpoints in a folder if one is given.
+/// Starts a server, with checkpoints if a folder is given.
 pub(super) async fn start(folder: Option<&Path>, interval_ms: u64) -> Result<Server> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let interval = format!("{interval_ms}ms");
@@ -131,7 +131,7 @@ async fn ingest(args: CheckpointArgs, with_checkpoints: bool) -> Result<Ingest> 
     Ok(Ingest { with_checkpoints, blocks_per_second, server_cores, written_bytes_per_block })
 }
 
-/// Bytes handed to the store so far.
+/// Number of bytes passed to the store so far.
 async fn written(server: &Server) -> Result<f64> {
     let samples = metrics::fetch(server.addresses.http).await?;
     let at = samples.iter().find(|at| at.name == "kvasir_checkpoint_written_bytes_total");
@@ -140,7 +140,7 @@ async fn written(server: &Server) -> Result<f64> {
 
 async fn restore(args: CheckpointArgs) -> Result<Restored> {
     let folder = TempDir::new()?;
-    // Written when asked for only.
+    // Checkpoints are written only on request.
     let mut server = start(Some(folder.path()), 86_400_000).await?;
     let mut indexer = client::connect(server.addresses.grpc).await?;
     let blocks = args.pairs / WORKERS;
@@ -167,7 +167,7 @@ async fn restore(args: CheckpointArgs) -> Result<Restored> {
     })
 }
 
-/// Starts a server with the checkpoints of a folder; also returns the time until it is ready.
+/// Starts a server with the checkpoints of a folder. Also returns the time until it is ready.
 pub(super) async fn restart(folder: &Path) -> Result<(Server, Duration)> {
     let begin = Instant::now();
     let server = start(Some(folder), 86_400_000).await?;
@@ -178,13 +178,13 @@ pub(super) async fn restart(folder: &Path) -> Result<(Server, Duration)> {
     Ok((server, begin.elapsed()))
 }
 
-/// (worker, block) pairs of the index.
+/// Number of (worker, block) pairs in the index.
 pub(super) async fn held(indexer: &mut Indexer) -> Result<u64> {
     let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
     Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
 }
 
-/// The chains that one worker alone holds, `blocks` blocks in all: their stems and lengths.
+/// The chains that only one worker has, with `blocks` blocks in total: their stems and lengths.
 pub(super) fn chains(worker: u64, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut stored = 0;
     (0..).map_while(move |number| {
@@ -195,13 +195,13 @@ pub(super) fn chains(worker: u64, blocks: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
-/// Events that store them.
+/// Events that store these chains.
 pub(super) fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
     let stored = |(stem, length)| fleet::stored(&names_of(stem, length), &locals_of(stem, length));
     chains(worker, blocks).flat_map(stored).collect()
 }
 
-/// The stem of a chain of a worker, of which its names and hashes are made, and how many blocks it has.
+/// The stem of a worker's chain, from which its names and hashes are derived, and its number of blocks.
 pub(super) const fn chain(worker: u64, number: u64) -> (u64, u64) {
     let stem = mixed(worker << 32 | number);
     (stem, CHAIN_BLOCKS.0 + stem % CHAIN_BLOCKS.1)

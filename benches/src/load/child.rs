@@ -1,4 +1,4 @@
-//! Processes of a run: starting our own program in another role, and what a process has cost.
+//! Processes of a run: starts this program in other roles, and measures processes.
 
 use anyhow::{Context, Result};
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Longest wait for a line of a child that is to say something now.
+/// Timeout for an expected line of a child.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Our own program in another role. It ends when its standard input does: with us, however we end.
+/// This program in another role. It ends when its standard input ends, and thus always with its parent.
 #[derive(Debug)]
 pub struct Role {
     child: Child,
@@ -36,18 +36,18 @@ impl Role {
         Ok(Self { child, stdin, lines: BufReader::new(stdout).lines() })
     }
 
-    /// The next line that it prints.
+    /// The next line of its output.
     pub async fn line(&mut self) -> Result<String> {
         let line = timeout(LINE_TIMEOUT, self.lines.next_line()).await.context("a line")??;
         line.context("a process of the run ended early")
     }
 
-    /// The number of its process.
+    /// Id of the process.
     pub fn process_id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Lets it end, and says what it says last.
+    /// Ends the process, and returns its last line.
     pub async fn finish(mut self) -> Result<String> {
         drop(self.stdin.take());
         let last = self.line().await?;
@@ -56,7 +56,7 @@ impl Role {
     }
 }
 
-/// Ready when standard input ends. It is read by a thread of its own, which ends with it.
+/// Ready when standard input ends. A separate thread reads it, and ends with it.
 pub async fn stdin_ended() {
     let (ended, end) = oneshot::channel::<()>();
     let read = move || {
@@ -64,7 +64,7 @@ pub async fn stdin_ended() {
         drop(ended);
     };
     if std::thread::Builder::new().name("stdin".to_owned()).spawn(read).is_ok() {
-        // Nothing is ever sent: this waits for the thread.
+        // No message is ever sent: this waits for the thread.
         drop(end.await);
     }
 }
@@ -77,10 +77,10 @@ pub fn resident_bytes(process_id: u32) -> Result<u64> {
     Ok(kibibytes.context("VmRSS")?.parse::<u64>()? << 10)
 }
 
-/// Processor time that a process has used so far, in all its threads, to 10 ms.
+/// Processor time that a process has used so far, in all its threads, with a precision of 10 ms.
 pub fn cpu_time(process_id: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat"))?;
-    // The name in brackets may hold anything; what follows is numbers.
+    // The name in brackets may contain any characters; numbers follow.
     let (_, fields) = stat.rsplit_once(')').context("fields of stat")?;
     let ticks: u64 = fields
         .split_whitespace()

@@ -1,4 +1,4 @@
-//! Closed loops: a fixed number of questions in flight, the next one as soon as one is answered.
+//! Closed loops: a fixed number of queries in flight. Each answer is followed by the next query.
 
 use super::child::cpu_time;
 use super::raw::Caller;
@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Load that is not measured, first.
+/// Duration of the unmeasured load at the beginning.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// Longest latency that is told apart, in nanoseconds.
+/// Maximum recorded latency, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// When is measured.
+/// Time window of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// From here on.
+    /// Start of the window.
     pub begin: Instant,
-    /// Up to here.
+    /// End of the window.
     pub end: Instant,
 }
 
@@ -35,12 +35,12 @@ impl Window {
         Self { begin, end: begin + length }
     }
 
-    /// Whether a moment lies in it.
+    /// Whether a moment lies in the window.
     pub fn has(self, at: Instant) -> bool {
         (self.begin..self.end).contains(&at)
     }
 
-    /// Waits for the end; says what processor time the process used within the window.
+    /// Waits for the end. Returns the process's processor time within the window.
     pub async fn cpu_time(self, process_id: u32) -> Result<Duration> {
         sleep_until(self.begin).await;
         let before = cpu_time(process_id)?;
@@ -49,25 +49,25 @@ impl Window {
     }
 }
 
-/// What became of the questions of one window.
+/// Results of the queries of one window.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Latencies of right answers within the window, in nanoseconds.
+    /// Latencies of correct answers within the window, in nanoseconds.
     pub latencies: Histogram<u64>,
-    /// Right answers that came within the window, whenever their questions were due.
+    /// Number of correct answers that arrived within the window, whenever their queries were due.
     pub served: u64,
-    /// Wrong answers and errors, at any time.
+    /// Number of wrong answers and errors, at any time.
     pub failures: u64,
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// Creates an empty result.
     pub fn new() -> Result<Self> {
         let latencies = Histogram::new_with_max(LATENCY_MAX_NS, 3).context("a histogram")?;
         Ok(Self { latencies, served: 0, failures: 0 })
     }
 
-    /// Counts an answer that came now, in a closed loop: within the window by its end.
+    /// Counts an answer that arrived now, in a closed loop. It belongs to the window by its arrival.
     pub fn answered(&mut self, window: Window, asked: Instant, right: bool) {
         let now = Instant::now();
         let within = window.has(now);
@@ -75,8 +75,8 @@ impl Tally {
         self.count(within, now - asked, right);
     }
 
-    /// Counts an answer of an open loop: within the window by when its question was due, so that
-    /// the late ones are not left out.
+    /// Counts an answer of an open loop. It belongs to the window by the time its query was due, so that late answers
+    /// are included.
     pub fn due(&mut self, window: Window, (due, answered): (Instant, Instant), right: bool) {
         self.served += u64::from(window.has(answered) && right);
         self.count(window.has(due), answered - due, right);
@@ -91,7 +91,7 @@ impl Tally {
         }
     }
 
-    /// Adds another's.
+    /// Adds another result.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies).context("equal bounds")?;
         self.served += other.served;
@@ -100,7 +100,7 @@ impl Tally {
     }
 }
 
-/// Calls with one answer each.
+/// Runs calls with one answer each.
 pub async fn unary(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -132,7 +132,7 @@ pub async fn unary(
     Ok(sum)
 }
 
-/// One stream with so many questions under way.
+/// Runs one stream with `in_flight` active queries.
 pub async fn stream(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -145,7 +145,7 @@ pub async fn stream(
     let mut next = questions.iter().cycle();
     let mut ask = |asked: &mut VecDeque<_>| {
         let Some(question) = next.next() else { return };
-        // There is room: a question is taken out of it before its answer comes.
+        // There is room: a query is removed before its answer arrives.
         if sender.try_send(question.message.clone()).is_ok() {
             asked.push_back((question, Instant::now()));
         }

@@ -1,4 +1,4 @@
-//! The bare echo: plain tonic and plain protobuf, the server's HTTP/2 settings, nothing else.
+//! The bare echo: plain tonic and plain protobuf, with the server's HTTP/2 settings.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -26,18 +26,18 @@ pub const UNARY: &str = "/load.Echo/Unary";
 /// Path of the stream.
 pub const STREAM: &str = "/load.Echo/Stream";
 
-/// Largest answer.
+/// Maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// As the indexer-server has it.
+/// Maximum size of a message, equal to the indexer-server's.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 const CONNECTION_STREAMS_MAX: u32 = 256;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A question to the echo.
+/// A query to the echo.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Question {
-    /// What fills it up.
+    /// Padding.
     #[prost(bytes = "bytes", tag = "1")]
     pub payload: Bytes,
     /// Size of the answer's payload.
@@ -48,7 +48,7 @@ pub struct Question {
 /// An answer of the echo.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Answer {
-    /// What fills it up.
+    /// Padding.
     #[prost(bytes = "bytes", tag = "1")]
     pub payload: Bytes,
 }
@@ -114,7 +114,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// Serves on a free port until `stop` is ready; `listening` learns which.
+/// Serves on a free port until `stop` is ready. Reports the address through `listening`.
 pub async fn serve(
     listening: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,

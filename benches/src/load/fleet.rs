@@ -1,7 +1,7 @@
-//! The fleet that the questions are about, and how the index learns of it.
+//! The fleet of the queries, and how its blocks are published to the index.
 //!
-//! 64 workers with blocks of 16 tokens. Long prompts and those of their own are held by two workers
-//! each, system prompts by all.
+//! 64 workers with blocks of 16 tokens. Two workers have each long prompt and each own prompt; all workers have the
+//! system prompts.
 
 use anyhow::{Context, Result, bail, ensure};
 use bench_figures::random::mixed;
@@ -19,23 +19,23 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Model of the fleet.
 pub const MODEL: &str = "load";
-/// Tokens of a block.
+/// Tokens per block.
 pub const BLOCK_SIZE: u32 = 16;
-/// Blocks of an event, as engines send them while a prompt is prefilled.
+/// Blocks per event, as sent by engines during a prefill.
 pub const EVENT_BLOCKS: usize = 16;
 
 const BLOCK_TOKENS: usize = BLOCK_SIZE as usize;
-/// Workers of the fleet.
+/// Number of workers of the fleet.
 pub const WORKERS: u64 = 64;
 const BATCH_EVENTS: usize = 32;
-/// Workers that publish at the same time while the index is filled.
+/// Number of workers that publish concurrently while the index is filled.
 const FILLED_AT_ONCE: usize = 4;
 const TOKEN_IDS: u64 = 128_000;
 
 /// A kind of prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Prompts of their own, of 512 blocks.
+    /// Own prompts, of 512 blocks.
     Own,
     /// Long prompts, of 8,192 blocks.
     Long,
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// How much there is.
+/// Size of the fleet.
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet {
     own: u64,
@@ -64,7 +64,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// About 1.6 M (worker, block) pairs; a tenth of that if `quick`.
+    /// Creates a fleet of about 1.6 M (worker, block) pairs, or a tenth of that if `quick`.
     pub const fn new(quick: bool) -> Self {
         if quick {
             Self { own: 96, long: 4, system: 2 }
@@ -73,7 +73,7 @@ impl Fleet {
         }
     }
 
-    /// Prompts of a kind.
+    /// Number of prompts of a kind.
     pub const fn prompts(self, kind: Kind) -> u64 {
         match kind {
             Kind::Own => self.own,
@@ -82,7 +82,7 @@ impl Fleet {
         }
     }
 
-    /// Workers that hold a prompt.
+    /// Workers that have a prompt.
     pub fn holders(self, kind: Kind, number: u64) -> Vec<u64> {
         match kind {
             Kind::System => (0..WORKERS).collect(),
@@ -90,7 +90,7 @@ impl Fleet {
         }
     }
 
-    /// (worker, block) pairs of all prompts.
+    /// Number of (worker, block) pairs of all prompts.
     pub fn pairs(self) -> usize {
         let of = |kind: Kind| {
             let numbers = 0..self.prompts(kind);
@@ -115,7 +115,7 @@ impl Fleet {
         locals
     }
 
-    /// What a worker publishes.
+    /// Events that a worker publishes.
     pub fn events(self, worker: u64) -> Vec<pb::PublishedEvent> {
         let mut events = Vec::new();
         for kind in Kind::ALL {
@@ -132,7 +132,7 @@ impl Fleet {
     }
 }
 
-/// Registers all workers, and publishes for each what `events` says.
+/// Registers all workers, and publishes the result of `events` for each.
 pub async fn fill(
     indexer: &mut Indexer,
     server: SocketAddr,
@@ -190,7 +190,7 @@ pub async fn register(indexer: &mut Indexer, worker_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// The first message of a publisher's stream.
+/// The hello of a publisher's stream.
 pub fn hello(worker_id: String, incarnation: u128) -> pb::PublishEventsRequest {
     let hello = pb::PublishHello {
         model: MODEL.to_owned(),
@@ -209,7 +209,7 @@ pub const fn batch(sequence: u64, events: Vec<pb::PublishedEvent>) -> pb::Publis
     pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
 }
 
-/// The events with which an engine announces a chain of blocks.
+/// The events with which an engine stores a chain of blocks.
 pub fn stored(names: &[u64], locals: &[u64]) -> Vec<pb::PublishedEvent> {
     let mut parent_name = None;
     let event = |(names, locals): (&[u64], &[u64])| {
@@ -235,7 +235,7 @@ fn operations(request: &pb::PublishEventsRequest) -> u64 {
     blocks.sum()
 }
 
-/// Blocks that an answer to a publisher says were applied.
+/// Number of applied blocks in an answer to a publisher.
 pub fn applied(answer: pb::PublishEventsResponse) -> Result<u64> {
     match answer.message {
         Some(Response::Accepted(_)) => Ok(0),

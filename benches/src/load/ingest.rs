@@ -1,4 +1,4 @@
-//! Events that are published while questions are measured, by a process of its own.
+//! Publishes events from a separate process while queries are measured.
 
 use super::child::{Role, cpu_time, stdin_ended};
 use super::fleet::{EVENT_BLOCKS, MODEL, applied, batch, hello, ingest_client, register};
@@ -15,26 +15,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Publishers, each with a worker and a stream of its own.
+/// Number of publishers, each with its own worker and stream.
 const PUBLISHERS: u64 = 64;
-/// Batches of one publisher that are sent and not acknowledged; it waits with more.
+/// Maximum number of a publisher's unacknowledged batches; then it waits.
 const AHEAD_MAX: usize = 64;
-/// Events of one chain, and chains that a publisher holds before it removes the oldest for a new one.
+/// Events per chain, and number of chains that a publisher keeps before it replaces the oldest.
 const CHAIN_EVENTS: u64 = 16;
 const CHAINS_HELD: u64 = 8;
-/// Batches are sent in bursts of so long.
+/// Interval of the bursts in which batches are sent.
 const TICK: Duration = Duration::from_millis(4);
-/// How long publishers run before they count as steady.
+/// Run time of publishers before they count as steady.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// The process of the publishers, as the load generator sees it.
+/// The process of the publishers, as seen by the load generator.
 #[derive(Debug)]
 pub struct Publishers {
     role: Role,
     process_id: u32,
 }
 
-/// Where the publishers and the index stand at a moment.
+/// Progress of the publishers and the index at a moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     at: Instant,
@@ -43,7 +43,7 @@ pub struct Mark {
 }
 
 impl Publishers {
-    /// Starts them, and waits until they are steady.
+    /// Starts the publishers, and waits until they are steady.
     pub async fn start(server: SocketAddr, rate: u64) -> Result<Self> {
         let server = server.to_string();
         let rate = rate.to_string();
@@ -54,7 +54,7 @@ impl Publishers {
         Ok(Self { role, process_id })
     }
 
-    /// Where they stand.
+    /// Current progress.
     pub async fn mark(&self, indexer: &mut Indexer) -> Result<Mark> {
         let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
         let counters = stats.counters.iter();
@@ -63,7 +63,7 @@ impl Publishers {
         Ok(Mark { at: Instant::now(), cpu: cpu_time(self.process_id)?, operations })
     }
 
-    /// Ends them.
+    /// Stops the publishers.
     pub async fn stop(self) -> Result<()> {
         let last = self.role.finish().await?;
         anyhow::ensure!(last == "done", "publishers: {last}");
@@ -72,7 +72,7 @@ impl Publishers {
 }
 
 impl Mark {
-    /// Block operations applied per second since `before`, and cores that the publishers used.
+    /// Block operations applied per second since `before`, and the number of cores used by the publishers.
     pub fn since(self, before: Self) -> (f64, f64) {
         let seconds = (self.at - before.at).as_secs_f64();
         let operations = self.operations.saturating_sub(before.operations);
@@ -81,7 +81,7 @@ impl Mark {
     }
 }
 
-/// What the process of the publishers does: until standard input ends.
+/// Runs the publishers until standard input ends.
 pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Result<()> {
     let mut indexer = client::connect(server).await?;
     for publisher in 0..PUBLISHERS {
@@ -93,7 +93,7 @@ pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Res
     let publishers = (0..PUBLISHERS).map(|at| Publisher::run(at, server, rate, stopped.clone()));
     let until = async {
         stdin_ended().await;
-        // Without listeners, all have ended.
+        // Without receivers, all publishers have ended.
         let _ended = stop.send(true);
         Ok(())
     };
@@ -111,7 +111,7 @@ fn worker_id(publisher: u64) -> String {
     format!("publisher-{publisher}")
 }
 
-/// One source: stores chain after chain, and removes old ones tail first to stay the same size.
+/// One source: stores chain after chain, and removes old ones tail first to keep its size.
 struct Publisher {
     number: u64,
     event: u64,
@@ -124,7 +124,7 @@ impl Publisher {
         rate: f64,
         mut stopped: watch::Receiver<bool>,
     ) -> Result<()> {
-        // A connection each, as engines would have.
+        // One connection each, like engines.
         let channel = tonic::transport::Endpoint::from_shared(format!("http://{server}"))?;
         let channel = channel.tcp_nodelay(true).connect().await?;
         let (sender, requests) = mpsc::channel(AHEAD_MAX);
@@ -160,7 +160,7 @@ impl Publisher {
     }
 
     fn next_event(&mut self) -> pb::PublishedEvent {
-        // The first chains are stored only; from then on, one is stored and one removed in turn.
+        // The first chains are only stored. Then one chain is stored and one removed in turn.
         let first = CHAINS_HELD * CHAIN_EVENTS;
         let at = self.event;
         self.event += 1;

@@ -1,4 +1,4 @@
-//! The client library as a router uses it: prompts are hashed, asked, and the answers decoded.
+//! Measures the client library as used by a router: hashes prompts, queries, and decodes answers.
 
 use super::closed::{Tally, Window};
 use super::fleet::{BLOCK_SIZE, Fleet, Kind, MODEL};
@@ -10,22 +10,22 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Blocks of each prompt.
+/// Blocks per prompt.
 const BLOCKS: usize = 256;
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Prompts to ask for.
+/// Prompts of the queries.
 #[derive(Debug, Clone)]
 pub struct Prompts(Arc<[Vec<u32>]>);
 
 impl Prompts {
-    /// The first blocks of all prompts of their own.
+    /// The first blocks of all own prompts.
     pub fn new(fleet: Fleet) -> Self {
         let prompts = 0..fleet.prompts(Kind::Own);
         Self(prompts.map(|number| fleet.tokens(Kind::Own, number, BLOCKS)).collect())
     }
 
-    /// Asks in a closed loop, through one client.
+    /// Runs queries in a closed loop, through one client.
     pub async fn closed(
         &self,
         server: SocketAddr,
@@ -54,7 +54,7 @@ impl Prompts {
     }
 }
 
-/// One question after another, beginning with prompt number `first`.
+/// Runs one query after another, beginning with prompt number `first`.
 async fn ask(
     client: &IndexerClient,
     prompts: &[Vec<u32>],

@@ -1,5 +1,5 @@
-//! The load generator: questions to a real indexer-server and, in the same run and of the same
-//! sizes, to a bare tonic echo. What the two have in common is the transport; the rest is ours.
+//! The load generator: sends queries to a real indexer-server and, in the same run with the same message sizes, to a
+//! bare tonic echo. Both share the transport; the difference is Kvasir's own cost.
 
 mod args;
 mod bars;
@@ -33,17 +33,17 @@ use bench_figures::print_part;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Prints what the raw files of a folder say, for the report of all benches.
+/// Prints the results of a folder's raw files, for the report of all benches.
 pub fn report(folder: &Path) -> Result<()> {
     Ok(print_part(folder, report::part)?)
 }
 
-/// The process of the echo: says where it listens, serves until its standard input ends.
+/// Runs the echo: prints its address, and serves until standard input ends.
 pub async fn echo() -> Result<()> {
     echo::serve(|address| println!("{address}"), child::stdin_ended()).await
 }
 
-/// The process of the publishers: says that it begins, publishes until its standard input ends.
+/// Runs the publishers: prints that they begin, and publishes until standard input ends.
 pub async fn publish(server: SocketAddr, rate: u64) -> Result<()> {
     ingest::publish(server, rate, || println!("ready")).await?;
     println!("done");

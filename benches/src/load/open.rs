@@ -1,5 +1,5 @@
-//! Open loops: questions at a constant rate, whatever the server does. A latency begins when its
-//! question was due, not when it was sent: a stall counts for all that it held up.
+//! Open loops: queries at a constant rate, independent of the server. A latency begins when its query was due, not when
+//! it was sent, so a stall counts for all delayed queries.
 
 use super::closed::{Tally, Window};
 use super::raw::Caller;
@@ -16,18 +16,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Questions that are due and not sent yet; more than these fail.
+/// Maximum number of queries that are due and not sent yet; more count as failures.
 const DUE_MAX: usize = 1 << 16;
 
-/// A question that was due then.
+/// A query's number, and the time when it was due.
 pub type Due = (usize, Instant);
 
-/// Says when questions are due, up to the end of the window: from a thread of its own, because timers
-/// of the runtime are exact to a millisecond only. It returns how many there was no room for.
+/// Reports queries that are due, until the end of the window, from a separate thread: timers of the runtime are exact
+/// only to a millisecond. Returns the number of queries without room in the queue.
 pub fn pace(rate: f64, window: Window, due: mpsc::Sender<Due>) -> Result<JoinHandle<u64>> {
     let interval = Duration::from_secs_f64(1.0 / rate);
     let run = move || {
-        // Where the system refuses, sleeps are exact to 50 us.
+        // If the system call fails, sleeps are exact to 50 us.
         let _exact = set_current_timer_slack(NonZeroU64::new(1_000));
         let mut lost = 0;
         let mut number = 0_u32;
@@ -61,7 +61,7 @@ fn finish(mut tally: Tally, pacer: JoinHandle<u64>) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Calls with one answer each, `rate` a second.
+/// Runs calls with one answer each, `rate` per second.
 pub async fn unary(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -95,7 +95,7 @@ pub async fn unary(
     finish(tally, pacer)
 }
 
-/// One stream, `rate` questions a second.
+/// Runs one stream with `rate` queries per second.
 pub async fn stream(
     caller: &Caller,
     questions: &Arc<[Question]>,
@@ -108,7 +108,7 @@ pub async fn stream(
     let asked = Arc::clone(questions);
     let requests = ReceiverStream::new(due).filter_map(move |(number, at): Due| {
         let question = asked.get(number % asked.len()).map(|question| question.message.clone());
-        // A question that cannot be told apart from the next is not sent.
+        // If its due time cannot be queued, the query is not sent.
         futures::future::ready(question.filter(|_| sent.try_send((number, at)).is_ok()))
     });
     let mut tally = Tally::new()?;

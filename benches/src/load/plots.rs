@@ -1,4 +1,4 @@
-//! Plots: how latencies are distributed, and what is answered when more and more is asked.
+//! Plots: distributions of latencies, and answers at increasing load.
 
 use super::record::{Record, middle, offered};
 use bench_figures::number::median;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const TARGETS: [&str; 2] = ["index", "echo"];
 const MODES: [&str; 2] = ["unary", "stream"];
 
-/// Plots of what was measured.
+/// Plots of the measurements.
 pub fn all(records: &[Record]) -> Vec<Plot> {
     let mut plots = Vec::new();
     for (name, y, value) in [
@@ -27,21 +27,21 @@ pub fn all(records: &[Record]) -> Vec<Plot> {
     plots
 }
 
-/// A value over the rate at which questions are asked.
+/// A value over the rate of queries.
 fn over_offered(records: &[Record], name: &str, y: &str, value: fn(&Record) -> f64) -> Plot {
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for ((mode, target, _), row) in offered(records) {
         let point = (middle(&row, |at| at.rate.unwrap_or_default()), middle(&row, value));
         lines.entry(format!("{target} {mode}")).or_default().push(point);
     }
-    // A stream is many times as fast as single calls.
+    // A stream is many times faster than single calls.
     let axes = (Axis::logarithmic("questions a second"), Axis::logarithmic(y));
     let title = format!("FindMatches, hash-256, offered load: {name}");
     let plot = Plot::lines(format!("load-offered-{name}"), title, axes.0, axes.1);
     lines.into_iter().fold(plot, |plot, (name, points)| plot.with_line(name, points))
 }
 
-/// The index beside the echo, by single calls and in a stream.
+/// Compares the index with the echo, for single calls and in a stream.
 fn latencies(records: &[Record], part: &str, shape: &str, how: &str) -> Plot {
     let mut plot = distributions(format!("load-{part}-{shape}"), format!("{shape}, {how}"));
     for mode in MODES {
@@ -56,7 +56,7 @@ fn latencies(records: &[Record], part: &str, shape: &str, how: &str) -> Plot {
     plot
 }
 
-/// The index with and without events beside the questions.
+/// The index with and without events during the queries.
 fn beside_events(records: &[Record]) -> Plot {
     let title = "30 % load, with and without events beside it".to_owned();
     let mut plot = distributions("load-ingest".to_owned(), title);
@@ -74,7 +74,7 @@ fn distributions(name: String, what: String) -> Plot {
     Plot::lines(name, format!("FindMatches, {what}"), axes.0, axes.1)
 }
 
-/// (latency, share), point by point the median over the trials.
+/// Points (latency, fraction): the median over the trials at each point.
 fn distribution(records: &[Record], there: impl Fn(&Record) -> bool) -> Vec<(f64, f64)> {
     let mut points: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for record in records.iter().filter(|record| there(record)) {

@@ -1,5 +1,5 @@
-//! Calls with messages that are encoded already and answers that are not decoded: what the load
-//! generator itself does is the same for every server, and little.
+//! Calls with pre-encoded messages and undecoded answers, so that the load generator's own cost is small and equal for
+//! every server.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One connection to a server, and the two calls that it is measured by.
+/// One connection to a server, with its two measured calls.
 #[derive(Debug, Clone)]
 pub struct Caller {
     grpc: Grpc<Channel>,
@@ -35,7 +35,7 @@ impl Caller {
         Ok(Self::over(endpoint.connect().await?, unary, stream))
     }
 
-    /// Over a connection that is there.
+    /// Wraps an existing connection.
     pub fn over(channel: Channel, unary: &'static str, stream: &'static str) -> Self {
         Self {
             grpc: Grpc::new(channel),
@@ -44,14 +44,14 @@ impl Caller {
         }
     }
 
-    /// One question, one answer.
+    /// Sends one query and returns its answer.
     pub async fn ask(&mut self, message: Bytes) -> Result<Bytes, Status> {
         self.grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let answer = self.grpc.unary(Request::new(message), self.unary.clone(), RawCodec).await;
         answer.map(tonic::Response::into_inner)
     }
 
-    /// A stream of questions and one of answers.
+    /// Opens a stream of queries and answers.
     pub async fn open(
         &mut self,
         questions: impl Stream<Item = Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Records of measurements: a line of JSON each.
+//! Records of measurements: one line of JSON each.
 
 use super::closed::Tally;
 use bench_figures::number::median;
@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Percentiles that a record keeps, for curves.
+/// Percentiles in a record, for curves.
 const PERCENTILES: [f64; 13] =
     [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 100.0];
 
-/// Events beside a measurement.
+/// Events published during a measurement.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Ingested {
-    /// Block operations that the publishers are to send.
+    /// Requested block operations per second.
     pub asked_per_second: u64,
-    /// Block operations applied.
+    /// Applied block operations per second.
     pub blocks_per_second: f64,
-    /// Cores that the publishers' process used.
+    /// Number of cores used by the publishers' process.
     pub publisher_cores: f64,
 }
 
@@ -27,44 +27,44 @@ pub struct Ingested {
 pub struct Record {
     /// Part of the run.
     pub part: String,
-    /// Round.
+    /// Number of the round.
     pub trial: usize,
-    /// Kind of question.
+    /// Kind of query.
     pub shape: String,
-    /// unary or stream.
+    /// "unary" or "stream".
     pub mode: String,
-    /// index or echo.
+    /// "index" or "echo".
     pub target: String,
-    /// Questions in flight of a closed loop, 0 in an open one.
+    /// Queries in flight of a closed loop; 0 for an open loop.
     pub in_flight: usize,
-    /// Questions a second of an open loop.
+    /// Queries per second of an open loop.
     pub rate: Option<f64>,
-    /// Bytes of a question.
+    /// Bytes of a query.
     pub question_bytes: usize,
-    /// Bytes of its answer.
+    /// Bytes of an answer.
     pub answer_bytes: usize,
-    /// Answers that came in time.
+    /// Answers per second that arrived in time.
     pub requests_per_second: f64,
     /// Median latency, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency, in microseconds.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency, in microseconds.
     pub p999_us: f64,
-    /// Percentiles and their latencies.
+    /// Percentiles with their latencies.
     pub latencies_us: Vec<(f64, f64)>,
-    /// Processor time of the server's process per answer.
+    /// Processor time of the server's process per answer, in microseconds.
     pub server_cpu_us: f64,
-    /// Time that hashing the tokens of a question takes, measured in this run.
+    /// Time to hash a query's tokens, measured in this run, in microseconds.
     pub hashing_us: f64,
-    /// Wrong answers and errors.
+    /// Number of wrong answers and errors.
     pub failures: u64,
-    /// Events beside it.
+    /// Events published during the measurement.
     pub ingested: Option<Ingested>,
 }
 
 impl Record {
-    /// What was measured in a window of this length.
+    /// Creates a record from a window of this length.
     pub fn new(tally: &Tally, cpu: Duration, length: Duration) -> Self {
         let at = |percentile| tally.latencies.value_at_percentile(percentile) as f64 / 1e3;
         let answers = tally.served as f64;
@@ -90,7 +90,7 @@ impl Record {
         }
     }
 
-    /// The same, with its place in the run.
+    /// Adds its place in the run.
     pub fn at(
         self,
         (part, trial): (&str, usize),
@@ -101,7 +101,7 @@ impl Record {
         Self { part, trial, shape, mode, target, in_flight, rate, ..self }
     }
 
-    /// How much is asked: questions in flight, or the share of the capacity.
+    /// The load: queries in flight, or the fraction of the capacity.
     pub fn load(&self) -> String {
         match self.rate {
             Some(_) => "30 %".to_owned(),
@@ -124,7 +124,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// What each server answers when more and more is asked: by mode and target, the n-th rate of all trials.
+/// Answers of each server at increasing load: by mode and target, the n-th rate of all trials.
 pub fn offered(records: &[Record]) -> BTreeMap<(&str, &str, usize), Vec<&Record>> {
     let mut counts: BTreeMap<(usize, &str, &str), usize> = BTreeMap::new();
     let mut rows: BTreeMap<_, Vec<&Record>> = BTreeMap::new();

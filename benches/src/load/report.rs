@@ -1,4 +1,4 @@
-//! The report, made of the records.
+//! Creates the report from the records.
 
 use super::bars::bars;
 use super::plots;
@@ -7,7 +7,7 @@ use bench_figures::number::median;
 use bench_figures::{Incident, Part, Table};
 use std::collections::BTreeMap;
 
-/// What was measured, for the report of all benches.
+/// The results, for the report of all benches.
 pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const TITLE: &str = "FindMatches end to end, beside a bare echo";
     const METHOD: &str = "The real server and, as a process of its own, plain tonic that echoes \
@@ -28,7 +28,7 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     part
 }
 
-/// Part, shape, mode, in flight, share of the capacity in thousandths.
+/// Part, shape, mode, queries in flight, fraction of the capacity in thousandths.
 type Key<'a> = (&'a str, &'a str, &'a str, usize, u64);
 
 fn requests(records: &[Record]) -> Table {
@@ -69,7 +69,7 @@ fn requests(records: &[Record]) -> Table {
     table
 }
 
-/// What each server answers when more and more is asked.
+/// Table of each server's answers at increasing load.
 fn offered(records: &[Record]) -> Table {
     let mut table = Table::new(["call", "server", "asked/s", "answered/s", "p50 µs", "p99 µs"]);
     for ((mode, target, _), row) in record::offered(records) {
@@ -86,7 +86,7 @@ fn offered(records: &[Record]) -> Table {
     table
 }
 
-/// What was published while questions were measured.
+/// Describes the events published while queries were measured.
 fn ingested(records: &[Record]) -> Option<String> {
     let of = |value: fn(&Ingested) -> f64| {
         let values = records.iter().filter_map(|record| record.ingested.as_ref().map(value));

@@ -1,4 +1,4 @@
-//! A run: processes, rounds of measurements, records.
+//! Executes a run: processes, rounds of measurements, records.
 
 use super::args::Args;
 use super::child::Role;
@@ -24,22 +24,22 @@ use tokio::time::Instant;
 
 pub(super) const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
 pub(super) const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
-/// Overload is to be seen as latency, not as refusals; and what was published stays, although its
-/// publishers are gone.
+/// Server flags. Overload must show as latency, not as rejections; and published blocks must stay after their
+/// publishers have ended.
 pub(super) const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
-/// Questions in flight in the closed loops.
+/// Queries in flight in the closed loops.
 const IN_FLIGHT: [usize; 3] = [1, 16, 64];
-/// Length of a measurement, and of one of a quick run.
+/// Duration of a measurement, and of one in a quick run.
 const LENGTH: Duration = Duration::from_secs(1);
 const QUICK_LENGTH: Duration = Duration::from_millis(250);
-/// Share of a closed loop's capacity at which latencies are measured.
+/// Fraction of a closed loop's capacity at which open-loop latencies are measured.
 const OPEN_SHARE: f64 = 0.3;
-/// Shares of that capacity that are offered, in part offered.
+/// Fractions of that capacity for the part `offered`.
 const OFFERED: [f64; 8] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2];
-/// Questions in flight in the closed loop that capacity is taken from.
+/// Queries in flight in the closed loop that measures the capacity.
 const CAPACITY_IN_FLIGHT: usize = 64;
 
-/// A server that is measured.
+/// A measured server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Index,
@@ -55,7 +55,7 @@ impl Target {
     }
 }
 
-/// How it is asked.
+/// Form of the queries.
 #[derive(Clone, Copy)]
 enum Mode {
     Unary,
@@ -73,7 +73,7 @@ impl Mode {
     }
 }
 
-/// How much it is asked.
+/// Amount of load.
 #[derive(Clone, Copy)]
 enum Load {
     InFlight(usize),
@@ -104,7 +104,7 @@ struct Run {
     begin: Instant,
 }
 
-/// The whole run; true if all bars are met.
+/// Executes the complete run. Returns true if all targets are met.
 pub async fn run(args: Args) -> Result<bool> {
     let mut run = Run::prepare(args).await?;
     run.measure().await?;
@@ -171,7 +171,7 @@ impl Run {
         Ok(())
     }
 
-    /// In each trial the other server goes first.
+    /// The order of the servers, reversed in every other trial.
     const fn order(trial: usize) -> [Target; 2] {
         if trial.is_multiple_of(2) {
             [Target::Echo, Target::Index]
@@ -193,7 +193,7 @@ impl Run {
         Ok(())
     }
 
-    /// Requests per second that a closed loop reaches.
+    /// Requests per second of a closed loop.
     async fn capacity(&mut self, case: Case) -> Result<f64> {
         let load = Load::InFlight(CAPACITY_IN_FLIGHT);
         let window = Window::after_warm_up(self.length() / 2);
@@ -215,7 +215,7 @@ impl Run {
         Ok(())
     }
 
-    /// The first questions at growing rates, beyond what the server can do: each target has its own
+    /// Runs the first shape's queries at increasing rates, beyond the server's capacity. Each target has its own
     /// capacity.
     async fn offered(&mut self, trial: usize) -> Result<()> {
         for mode in Mode::ALL {
@@ -231,8 +231,8 @@ impl Run {
         Ok(())
     }
 
-    /// The same questions at the same rate, with and without events beside them; the echo shows what
-    /// sharing the machine with the publishers costs.
+    /// Runs the same queries at the same rate, with and without published events. The echo shows the cost of sharing
+    /// the machine with the publishers.
     async fn ingest(&mut self, trial: usize) -> Result<()> {
         for mode in Mode::ALL {
             let load = Load::InFlight(CAPACITY_IN_FLIGHT);
@@ -252,7 +252,7 @@ impl Run {
         Ok(())
     }
 
-    /// The client library, by single calls and by its stream.
+    /// Measures the client library, with single calls and with its stream.
     async fn library(&mut self, trial: usize) -> Result<()> {
         for (mode, calls) in [("unary", Calls::Single), ("stream", Calls::Pipelined)] {
             for in_flight in IN_FLIGHT {

@@ -1,4 +1,5 @@
-//! What grows with a fleet: memory, lookups, checkpoints and start-up, by the number of blocks, of workers and of models.
+//! Measures growth with a fleet: memory, lookups, checkpoints and start-up, by the number of blocks, workers and
+//! models.
 
 use super::checkpoints::{chains, events, held, locals_of, names_of, restart, start};
 use super::child::resident_bytes;
@@ -18,49 +19,50 @@ use tokio::select;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-/// Blocks of the prompts that workers and models hold.
+/// Blocks per prompt of workers and models.
 const PROMPT_BLOCKS: u64 = 16;
-/// Blocks of the longer questions by pairs.
+/// Blocks of the longer queries by pairs.
 const LONG_BLOCKS: u64 = 256;
-/// Publishers at the same time.
+/// Maximum number of concurrent publishers.
 const PUBLISHERS_MAX: usize = 16;
-/// Ranks whose answer is asked for as a whole; one of more is longer than a message may be.
+/// Maximum number of ranks for which the complete answer is queried; with more, an answer exceeds a message's maximum
+/// size.
 const LISTED_RANKS_MAX: u64 = 16_384;
-/// Most bytes that a pair takes in server and client together while it is stored.
+/// Maximum memory per pair in server and client together while it is stored, in bytes.
 const PAIR_BYTES_MAX: u64 = 80;
-/// Longest latency that is told apart, in microseconds.
+/// Maximum recorded latency, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScaleArgs {
-    /// (worker, block) pairs of each index; with several, a straight line through them says what 200 million take.
+    /// Numbers of (worker, block) pairs, one index each. With several, a straight line estimates 200 million pairs.
     #[arg(long, value_delimiter = ',', default_values_t = [2_000_000, 10_000_000, 50_000_000])]
     pairs: Vec<u64>,
-    /// Workers of each fleet.
+    /// Numbers of workers, one fleet each.
     #[arg(long, value_delimiter = ',', default_values_t = [64, 1_000, 10_000])]
     workers: Vec<u64>,
-    /// Ranks of each worker.
+    /// Ranks per worker.
     #[arg(long, default_value_t = 8)]
     ranks: u32,
-    /// Models (partitions) of each server, with a worker each.
+    /// Numbers of models (partitions), one server each, with one worker per model.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 256, 4_096])]
     models: Vec<u64>,
-    /// Kills and starts after each checkpoint.
+    /// Number of kills and starts after each checkpoint.
     #[arg(long, default_value_t = 3)]
     starts: u64,
-    /// Questions of each kind.
+    /// Number of queries of each kind.
     #[arg(long, default_value_t = 2_000)]
     questions: u64,
-    /// Tenths of everything, to see that it works.
+    /// Quick check that everything works, with a tenth of everything.
     #[arg(long)]
     quick: bool,
-    /// Print what goes into the report of all benches, a line of JSON, instead of tables.
+    /// Print the part for the report of all benches, as a line of JSON, instead of tables.
     #[arg(long)]
     json: bool,
 }
 
-/// Measures, says after each size that it is done, and prints tables at the end.
+/// Measures, reports each finished size, and prints tables at the end.
 pub async fn run(args: ScaleArgs) -> Result<()> {
     let share = if args.quick { 10 } else { 1 };
     let questions = args.questions / share;
@@ -95,7 +97,7 @@ async fn by_pairs(pairs: u64, starts: u64, questions: u64) -> Result<ByPairs> {
         "{pairs} pairs may take {needed} bytes of memory: give fewer"
     );
     let folder = TempDir::new()?;
-    // Checkpoints are written when asked for only.
+    // Checkpoints are written only on request.
     let mut server = start(Some(folder.path()), 86_400_000).await?;
     let process = server.process_id().context("a process")?;
     let empty = resident_bytes(process)?;
@@ -143,7 +145,7 @@ async fn by_pairs(pairs: u64, starts: u64, questions: u64) -> Result<ByPairs> {
     })
 }
 
-/// A question about the first blocks of one of these chains, by chance: the next one that is long enough.
+/// A query for the first blocks of a pseudo-random chain: the next one that is long enough.
 fn hit(chains: &[(u64, u64)], number: u64, blocks: u64) -> pb::FindMatchesRequest {
     let at = usize::try_from(mixed(number)).unwrap_or(0) % chains.len().max(1);
     let (before, behind) = chains.split_at(at);
@@ -211,7 +213,7 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
     })
 }
 
-/// Lets each rank of a worker hold the prompts with these numbers.
+/// Publishes the prompts with these numbers for each rank of a worker.
 async fn publish(
     channel: Channel,
     hello: pb::PublishEventsRequest,
@@ -241,7 +243,7 @@ fn prompt_events(number: u64) -> Vec<pb::PublishedEvent> {
     stored(&names_of(mixed(number), PROMPT_BLOCKS), &prompt_locals(number))
 }
 
-/// Prompts have no block in common: stems of consecutive numbers would have nearly all.
+/// Prompts have no common blocks: stems with consecutive numbers would share nearly all.
 fn prompt_locals(number: u64) -> Vec<u64> {
     locals_of(mixed(number), PROMPT_BLOCKS)
 }
@@ -300,7 +302,7 @@ fn question(model: &str, local_hashes: Vec<u64>) -> pb::FindMatchesRequest {
     pb::FindMatchesRequest { model: model.to_owned(), local_hashes, ..Default::default() }
 }
 
-/// Asks one question; returns microseconds.
+/// Sends one query; returns its time in microseconds.
 async fn ask(indexer: &mut Indexer, question: pb::FindMatchesRequest) -> Result<u64> {
     let blocks = question.local_hashes.len();
     let begin = Instant::now();

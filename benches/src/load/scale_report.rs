@@ -1,13 +1,13 @@
-//! What was measured of growing fleets: tables, straight lines through the sizes, and what is to be reached.
+//! Reports the growth of fleets: tables, straight lines through the sizes, and targets.
 
 use bench_figures::{Axis, Bar, Figure, Limit, Part, Plot, Table};
 use hdrhistogram::Histogram;
 
-/// Pairs with which the start must take at most [`START_SECONDS_MAX`].
+/// Number of pairs for which the start must take at most [`START_SECONDS_MAX`].
 const START_PAIRS: u64 = 50_000_000;
-/// Longest start with [`START_PAIRS`], in seconds.
+/// Maximum duration of the start with [`START_PAIRS`], in seconds.
 const START_SECONDS_MAX: f64 = 5.0;
-/// Pairs to which the measured sizes are extended.
+/// Number of pairs to which the measured sizes are extrapolated.
 const EXTENDED_TO: f64 = 200e6;
 const MEBIBYTE: f64 = 1_048_576.0;
 
@@ -25,22 +25,22 @@ pub(super) struct Times {
     pub(super) max_us: u64,
 }
 
-/// An index with so many pairs, 64 workers.
+/// An index with this many pairs and 64 workers.
 #[derive(Debug)]
 pub(super) struct ByPairs {
     pub(super) pairs: u64,
     pub(super) resident_bytes: u64,
     pub(super) hit_64_blocks: Times,
     pub(super) hit_256_blocks: Times,
-    /// While the first checkpoint, of everything, is written.
+    /// Measured while the first checkpoint, of everything, is written.
     pub(super) hit_64_blocks_beside_checkpoint: Times,
     pub(super) checkpoint_ms: u64,
     pub(super) disk_bytes: u64,
-    /// From the start of the process to ready, after each kill.
+    /// Times from the start of the process to ready, after each kill, in milliseconds.
     pub(super) ready_ms: Vec<f64>,
 }
 
-/// A fleet whose ranks all hold one short prompt; two workers hold another one.
+/// A fleet whose ranks all have one short prompt; two workers have another prompt.
 #[derive(Debug)]
 pub(super) struct ByWorkers {
     pub(super) workers: u64,
@@ -50,11 +50,11 @@ pub(super) struct ByWorkers {
     pub(super) list_workers_ms: f64,
     pub(super) held_by_two_workers: Times,
     pub(super) held_by_all_best_ten: Times,
-    /// Of small fleets only.
+    /// Only for small fleets.
     pub(super) held_by_all: Option<Times>,
 }
 
-/// A server of so many models, with a worker each.
+/// A server with this many models and one worker per model.
 #[derive(Debug)]
 pub(super) struct ByModels {
     pub(super) models: u64,
@@ -63,7 +63,7 @@ pub(super) struct ByModels {
 }
 
 impl ByPairs {
-    /// The median of all starts, in seconds.
+    /// Median of all starts, in seconds.
     fn ready_s(&self) -> f64 {
         Figure::of(self.ready_ms.iter().map(|at| at / 1e3)).map_or(f64::NAN, |at| at.median)
     }
@@ -79,7 +79,7 @@ impl Times {
     }
 }
 
-/// All sizes.
+/// Results of all sizes.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     pub(super) by_pairs: Vec<ByPairs>,
@@ -87,7 +87,7 @@ pub(super) struct Sizes {
     pub(super) by_models: Vec<ByModels>,
 }
 
-/// What goes into the report of all benches.
+/// The part for the report of all benches.
 pub(super) fn part(sizes: &Sizes) -> Part {
     let title = "What one server carries".to_owned();
     let notes = vec![METHOD.to_owned()];
@@ -214,7 +214,7 @@ fn lines(sizes: &Sizes) -> Table {
     table
 }
 
-/// `at(x) = base + slope * x`, by least squares.
+/// A straight line `at(x) = base + slope * x`, by least squares.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     base: f64,
@@ -222,7 +222,7 @@ struct Line {
 }
 
 impl Line {
-    /// None through fewer than two points.
+    /// Fits a line; none with fewer than two points.
     fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -238,7 +238,7 @@ impl Line {
         self.slope.mul_add(x, self.base)
     }
 
-    /// The largest distance of a point, as a share of its value.
+    /// Largest deviation of a point, as a fraction of its value.
     fn deviation(self, points: &[(f64, f64)]) -> f64 {
         let measured = points.iter().filter(|at| at.1 > 0.0);
         measured.map(|&(x, y)| (self.at(x) - y).abs() / y).fold(0.0, f64::max)

@@ -1,4 +1,4 @@
-//! The questions: their sizes, the messages to the index, and those of the same sizes to the echo.
+//! The queries: their sizes, the messages to the index, and messages of the same sizes to the echo.
 
 use super::check::Expected;
 use super::echo;
@@ -15,21 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes that a stream's answer adds to the one of a single call: two ids, a tag and a length.
+/// Additional bytes of a stream's answer compared with a single call's: two ids, a tag and a length.
 const STREAM_EXTRA: usize = 6;
-/// How long hashing is measured.
+/// Duration of the hashing measurement.
 const HASHING_TIME: Duration = Duration::from_millis(200);
 
-/// A kind of question.
+/// A kind of query.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Its name.
+    /// Name of the shape.
     pub name: &'static str,
-    /// Prompts that are asked for.
+    /// Kind of the prompts.
     pub kind: Kind,
-    /// So many blocks of each.
+    /// Number of blocks per query.
     pub blocks: usize,
-    /// Whether it is asked by tokens, not by hashes.
+    /// Whether the query has tokens instead of hashes.
     pub tokens: bool,
 }
 
@@ -43,30 +43,30 @@ pub const SHAPES: [Shape; 6] = [
     Shape { name: "tokens-128k", kind: Kind::Long, blocks: 8_192, tokens: true },
 ];
 
-/// One encoded question and what its answer must be.
+/// One encoded query with its expected answer.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The message.
     pub message: Bytes,
-    /// The answer.
+    /// The expected answer.
     pub expected: Expected,
 }
 
-/// The questions of one shape.
+/// The queries of one shape.
 #[derive(Debug, Clone)]
 pub struct Questions {
-    /// To the index.
+    /// Queries to the index.
     pub index: Arc<[Question]>,
-    /// To the echo, with one answer each.
+    /// Queries to the echo, with one answer each.
     pub echo: Arc<[Question]>,
-    /// To the echo, in a stream.
+    /// Queries to the echo, in a stream.
     pub echo_stream: Arc<[Question]>,
-    /// Time that hashing the tokens of one question takes here, nothing for hashes.
+    /// Time to hash the tokens of one query on this machine; zero for hashes.
     pub hashing: Duration,
 }
 
 impl Questions {
-    /// Bytes of a question and of its answer.
+    /// Bytes of a query and of its answer.
     pub fn sizes(&self) -> (usize, usize) {
         let question = self.index.first().map_or(0, |question| question.message.len());
         let answer = self.echo.first().map(|question| question.expected);
@@ -78,8 +78,8 @@ impl Questions {
 }
 
 impl Shape {
-    /// Makes the questions, and asks the index each of them once: the answers must be complete, and
-    /// their sizes are those of the echo's answers.
+    /// Creates the queries, and sends each once to the index. The answers must be complete; their sizes determine the
+    /// sizes of the echo's answers.
     pub async fn questions(self, fleet: Fleet, indexer: &mut Caller) -> Result<Questions> {
         let mut questions = Questions {
             index: [].into(),
@@ -142,7 +142,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Hashes one question after another, as the server does; the mean time of one.
+    /// Hashes one query after another, like the server. Returns the mean time of one.
     fn hashing(self, fleet: Fleet) -> Duration {
         let prompts = (0..fleet.prompts(self.kind))
             .map(|number| tokens_le(&fleet.tokens(self.kind, number, self.blocks)).into_owned());
@@ -163,12 +163,12 @@ impl Shape {
     }
 }
 
-/// A question to the echo of `bytes` bytes whose answer has `answer_bytes`.
+/// A query to the echo with `bytes` bytes, whose answer has `answer_bytes`.
 fn echo_of(bytes: usize, answer_bytes: usize) -> Question {
     let size = u32::try_from(answer_bytes).unwrap_or(u32::MAX);
     let question = |payload: usize| echo::Question {
         payload: vec![b'q'; payload].into(),
-        // Of the answer, too, tag and length are a part.
+        // The answer's size includes a tag and a length.
         answer_bytes: size.saturating_sub(3),
     };
     let excess = question(bytes).encoded_len().saturating_sub(bytes);

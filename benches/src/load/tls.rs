@@ -1,4 +1,5 @@
-//! What TLS costs: the same streamed questions to a plain server and to one with TLS and client certificates, in turn.
+//! Measures the cost of TLS: the same streamed queries to a plain server and to one with TLS and client certificates,
+//! in turn.
 
 use super::closed::{self, Window};
 use super::fleet::{self, Fleet};
@@ -20,15 +21,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// Questions under way in the stream.
+/// Number of queries in flight in the stream.
 const IN_FLIGHT: usize = 16;
 const LENGTH: Duration = Duration::from_secs(2);
 const QUICK_LENGTH: Duration = Duration::from_millis(500);
-/// Longest time until the second server has copied what the first one holds.
+/// Timeout for the second server to copy the first one's workers.
 const COPY_TIMEOUT: Duration = Duration::from_secs(120);
 const COPY_LOOK: Duration = Duration::from_millis(100);
 
-/// A server and what it is asked.
+/// A server and its queries.
 struct Subject {
     name: &'static str,
     server: Server,
@@ -38,7 +39,7 @@ struct Subject {
 /// Runs all measurements and prints them.
 ///
 /// # Errors
-/// If a server cannot be started, or answers anything wrong.
+/// If a server cannot be started, or returns a wrong answer.
 pub async fn run(trials: usize, quick: bool) -> Result<()> {
     let folder = TempDir::new()?;
     let papers = Papers::make(&folder)?;
@@ -87,7 +88,7 @@ async fn measure(
     let mut costs = [const { Vec::new() }; 2];
     for trial in 0..trials {
         for turn in 0..2 {
-            // In each trial the other one goes first.
+            // The order of the servers is reversed in every other trial.
             let which = (trial + turn) % 2;
             let cost = cost(&subjects[which], &asked[which], length).await?;
             costs[which].push(cost);
@@ -99,7 +100,7 @@ async fn measure(
     Ok(())
 }
 
-/// Microseconds of the server's processor time for a question.
+/// Processor time of the server per query, in microseconds.
 async fn cost(subject: &Subject, questions: &Arc<[Question]>, length: Duration) -> Result<f64> {
     let process_id = subject.server.process_id().context("a server that runs")?;
     let window = Window::after_warm_up(length);
@@ -133,7 +134,7 @@ async fn copied(indexer: &mut client::Indexer) -> Result<()> {
     }
 }
 
-/// Files of an authority, and of one certificate that both sides show.
+/// Files of an authority, and of one certificate that both sides present.
 struct Papers {
     ca: PathBuf,
     identity: Identity,

@@ -1,4 +1,4 @@
-//! The cases: an operation, and the yardstick that it is measured against.
+//! The measured operations, each with a yardstick.
 
 use super::fleet::{EVENT_BLOCKS, Fleet, PROMPT_BLOCKS, PROMPTS, locals};
 use crate::events::{blocks_of, dump, stored};
@@ -15,19 +15,19 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 const BLOCK_SIZE: usize = 16;
-/// Keys of the table that lookups and changes are measured against: as many as the fleet has pairs.
+/// Number of keys in the table that is the yardstick for lookups and changes: as many as the fleet has pairs.
 const KEYS: u64 = 1 << 20;
 
 /// An operation and its yardstick.
 pub struct Case {
     pub name: &'static str,
-    /// What the yardstick is.
+    /// Description of the yardstick.
     pub against: &'static str,
     pub operation: Box<dyn FnMut()>,
     pub yardstick: Box<dyn FnMut()>,
 }
 
-/// All of them.
+/// All cases.
 pub fn all() -> Vec<Case> {
     let fleet = Rc::new(RefCell::new(Fleet::build()));
     let table: HashMap<u64, u64> = (0..KEYS).map(|key| (mixed(key), key)).collect();
@@ -44,7 +44,7 @@ pub fn all() -> Vec<Case> {
     ]
 }
 
-/// Copies of these bytes.
+/// Yardstick: copies these bytes.
 fn copying(bytes: Vec<u8>) -> Box<dyn FnMut()> {
     let mut copy = vec![0; bytes.len()];
     Box::new(move || {
@@ -53,7 +53,7 @@ fn copying(bytes: Vec<u8>) -> Box<dyn FnMut()> {
     })
 }
 
-/// From 4,096 tokens to local and sequence hashes.
+/// Hashes 4,096 tokens to local and sequence hashes.
 fn hash() -> Case {
     let tokens: Vec<u32> = (0..4_096).map(|at| mixed(at).to_le_bytes()[0].into()).collect();
     let seed = Namespace::default().seed();
@@ -68,7 +68,7 @@ fn hash() -> Case {
     Case { name: "hash-4096-tokens", against, operation, yardstick: copying(bytes) }
 }
 
-/// A vLLM batch with one stored event, from its bytes to events of the index.
+/// Decodes a vLLM batch with one stored event to events of the index.
 #[expect(clippy::expect_used, reason = "the frame is a good one")]
 fn frame(name: &'static str, blocks: u64) -> Case {
     let style = BatchStyle {
@@ -99,7 +99,7 @@ fn frame(name: &'static str, blocks: u64) -> Case {
     Case { name, against: "copying the frame", operation, yardstick: copying(bytes) }
 }
 
-/// A prompt stored by one worker and removed again, in events of 16 blocks.
+/// Stores a prompt for one worker and removes it again, in events of 16 blocks.
 fn apply(fleet: &Rc<RefCell<Fleet>>, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
     let fleet = Rc::clone(fleet);
     let table = Rc::clone(table);
@@ -129,7 +129,7 @@ fn apply(fleet: &Rc<RefCell<Fleet>>, table: &Rc<RefCell<HashMap<u64, u64>>>) -> 
     Case { name: "apply-store-remove-512", against, operation, yardstick }
 }
 
-/// The first blocks of a prompt that two workers hold: another prompt each time.
+/// Looks up the first blocks of a prompt that two workers have, a different prompt each time.
 fn lookup(
     name: &'static str,
     blocks: usize,
@@ -148,7 +148,7 @@ fn lookup(
     Case { name, against: "a hash table asked for as many keys", operation, yardstick }
 }
 
-/// A prompt that two workers hold, and a pool that all workers read: another prompt each time.
+/// Looks up a prompt that two workers and a shared pool have, a different prompt each time.
 fn lookup_shared(name: &'static str, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
     let Fleet { index, sources } = Fleet::build_with_pool();
     let mut scratch = Scratch::default();
@@ -165,7 +165,7 @@ fn lookup_shared(name: &'static str, table: &Rc<RefCell<HashMap<u64, u64>>>) -> 
     Case { name, against: "a hash table asked for as many keys", operation, yardstick }
 }
 
-/// The first blocks of the fleet's prompts, again and again.
+/// The first blocks of the fleet's prompts, in a cycle.
 fn prompts(blocks: usize) -> impl Iterator<Item = Vec<LocalHash>> {
     let prompts: Vec<Vec<LocalHash>> = (0..PROMPTS)
         .map(|at| locals(mixed(at) % PROMPTS).into_iter().take(blocks).collect())
@@ -178,7 +178,7 @@ fn query<'a>(prompt: &'a [LocalHash], shared: Option<&'a SharedBlocks>) -> Query
     Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared }
 }
 
-/// Asks a table for so many keys.
+/// Yardstick: looks up `blocks` keys in a table.
 fn asking(blocks: usize, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Box<dyn FnMut()> {
     let table = Rc::clone(table);
     let mut at = 0;
@@ -191,7 +191,7 @@ fn asking(blocks: usize, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Box<dyn FnMu
     })
 }
 
-/// All that one worker holds.
+/// Dumps all blocks of one worker.
 #[expect(clippy::expect_used, reason = "the name is a good one")]
 fn dumped(fleet: &Rc<RefCell<Fleet>>) -> Case {
     let fleet = Rc::clone(fleet);

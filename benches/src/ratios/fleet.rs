@@ -1,4 +1,4 @@
-//! An index to measure: 64 workers, 1,024 prompts of 512 blocks, each held by two: 1 M pairs.
+//! An index to measure: 64 workers and 1,024 prompts of 512 blocks, each at two workers: 1 M pairs.
 
 use crate::events::{blocks_of, stored};
 use bench_figures::random::mixed;
@@ -6,14 +6,14 @@ use kvasir_index::{Index, Limits, SourceId};
 use kvasir_proto::types::{CopyMode, KvEvent, LocalHash, WorkerId};
 
 const WORKERS: usize = 64;
-/// Prompts of the fleet.
+/// Number of prompts of the fleet.
 pub const PROMPTS: u64 = 1_024;
-/// Blocks of a prompt.
+/// Blocks per prompt.
 pub const PROMPT_BLOCKS: usize = 512;
-/// Blocks of an event.
+/// Blocks per event.
 pub const EVENT_BLOCKS: usize = 16;
 
-/// The index and who feeds it.
+/// The index and its sources.
 pub struct Fleet {
     pub index: Index,
     pub sources: Vec<SourceId>,
@@ -42,7 +42,7 @@ impl Fleet {
         fleet
     }
 
-    /// The same with a pool that all workers read, and that holds all prompts.
+    /// Builds the fleet with a pool that all workers read and that has all prompts.
     #[expect(clippy::expect_used, reason = "names are valid and the index has room")]
     pub fn build_with_pool() -> Self {
         let mut fleet = Self::build();

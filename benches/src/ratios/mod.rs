@@ -1,6 +1,6 @@
-//! Micro-benches as ratios: what an operation costs against something of the same size that stays
-//! what it is (copying the same bytes, looking up as many keys), measured in the same run. Such
-//! ratios can be committed: most of what differs between machines and days cancels out.
+//! Micro-benchmarks as ratios: the cost of an operation relative to a stable yardstick of the same size (copying the
+//! same bytes, looking up as many keys), measured in the same run. Such ratios can be committed, because most
+//! differences between machines and days cancel out.
 
 mod cases;
 mod fleet;
@@ -17,31 +17,31 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pairs of measurements of each case; the median counts.
+/// Number of paired measurements of each case; the median counts.
 const ROUNDS: usize = 41;
-/// Shortest time of one measurement.
+/// Minimum duration of one measurement.
 const MEASURED_MIN: Duration = Duration::from_millis(2);
-/// Factor by which a ratio may differ from its baseline, either way, where the file does not say.
+/// Default factor by which a ratio may differ from its baseline in either direction.
 const TOLERANCE: f64 = 1.35;
 
-/// Measures hashing, decoding, apply, lookup and dump, each against a yardstick of the same run, and
-/// prints the ratios beside the committed ones.
+/// Measures hashing, decoding, apply, lookup and dump, each against a yardstick in the same run, and prints the ratios
+/// with the committed ones.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ratios")]
 pub struct Args {
-    /// The committed ratios.
+    /// File with the committed ratios.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json"))]
     pub baseline: PathBuf,
     /// Fail if a ratio is worse than its baseline by more than its tolerance.
     #[arg(long)]
     pub check: bool,
-    /// Write the measured ratios as the new baseline; tolerances stay.
+    /// Write the measured ratios as the new baseline; tolerances are kept.
     #[arg(long)]
     pub update: bool,
-    /// Cases whose name contains this only.
+    /// Only cases whose name contains this text.
     #[arg(long, default_value = "")]
     pub only: String,
-    /// Print what goes into the report of all benches, as a line of JSON.
+    /// Print the part for the report of all benches, as a line of JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -49,20 +49,20 @@ pub struct Args {
 /// A committed ratio.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Baseline {
-    /// Cost of the operation over that of its yardstick.
+    /// Cost of the operation divided by the cost of its yardstick.
     ratio: f64,
-    /// Factor by which it may be worse.
+    /// Factor by which the ratio may be worse.
     tolerance: f64,
 }
 
-/// What one case measured: medians, in nanoseconds, and the median of the rounds' ratios.
+/// Results of one case: medians in nanoseconds, and the median of the rounds' ratios.
 struct Measured {
     operation: f64,
     yardstick: f64,
     ratio: f64,
 }
 
-/// Measures and reports; false if a ratio is beyond its tolerance and that was to be checked.
+/// Measures and reports. Returns false if `check` is set and a ratio is beyond its tolerance.
 pub fn run(args: &Args) -> Result<bool> {
     let mut baselines: BTreeMap<String, Baseline> = match fs::read_to_string(&args.baseline) {
         Ok(text) => serde_json::from_str(&text).context("the baselines")?,
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<bool> {
         ]);
         if args.update {
             let tolerance = baseline.map_or(TOLERANCE, |at| at.tolerance);
-            // Three digits: more are noise.
+            // Three digits; further digits are noise.
             let ratio = (ratio * 1e3).round() / 1e3;
             baselines.insert(name.to_owned(), Baseline { ratio, tolerance });
         }
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<bool> {
     Ok(within || !args.check)
 }
 
-/// What goes into the report of all benches.
+/// The part for the report of all benches.
 fn part(table: Table) -> Part {
     const NOTE: &str = "What an operation costs beside a yardstick of the same run: medians of 41 \
         rounds in one process, beside the committed ratios of benches/baseline.json.";
@@ -147,7 +147,7 @@ fn measure(mut case: Case) -> Measured {
     }
 }
 
-/// Runs that take long enough to be measured.
+/// Number of repetitions that take long enough to measure.
 fn enough(run: &mut dyn FnMut()) -> u32 {
     let mut runs = 1;
     while time(run, runs) * f64::from(runs) < MEASURED_MIN.as_secs_f64() * 1e9 {
@@ -156,7 +156,7 @@ fn enough(run: &mut dyn FnMut()) -> u32 {
     runs
 }
 
-/// Mean nanoseconds of one run.
+/// Mean duration of one repetition, in nanoseconds.
 fn time(run: &mut dyn FnMut(), runs: u32) -> f64 {
     let begin = Instant::now();
     (0..runs).for_each(|_| run());

@@ -1,4 +1,4 @@
-//! Blocks that are moved.
+//! Memory and counts for the blocks that a measurement moves.
 
 use anyhow::Result;
 use kvasir_memory::{Arena, ReadSlot, SlotLayout, StorageAllocator, SystemAllocator};
@@ -6,7 +6,7 @@ use kvasir_tiers::{Identity, NewBlock};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Memory whose pages are there already.
+/// Memory whose pages are already allocated.
 pub fn arena(block_bytes: usize, slots: u32) -> Result<Arc<Arena>> {
     let layout = SlotLayout::aligned(block_bytes, 4096, slots)?;
     let arena = Arena::new(SystemAllocator.allocate(layout.bytes()?, 4096)?, layout)?;
@@ -33,12 +33,12 @@ pub fn readers(arena: &Arc<Arena>) -> Result<Vec<ReadSlot>> {
     Ok((0..arena.layout().slots).map(|slot| arena.read(slot)).collect::<Result<_, _>>()?)
 }
 
-/// How many blocks make up so many MiB.
+/// Number of blocks in `mib` MiB.
 pub fn count(mib: usize, block_bytes: usize) -> Result<u32> {
     Ok(u32::try_from(((mib << 20) / block_bytes).max(1))?)
 }
 
-/// Bytes per second.
+/// Runs `body` and returns its speed in bytes per second.
 pub fn speed(bytes: usize, body: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     body()?;

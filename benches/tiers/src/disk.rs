@@ -1,4 +1,4 @@
-//! The disk tier beside sequential I/O of the same bytes with the same flags.
+//! Compares the disk tier with sequential I/O of the same bytes and flags.
 
 use crate::blocks::{arena, block, count, readers, speed};
 use crate::{Args, line};
@@ -14,10 +14,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Blocks of a batch.
+/// Blocks per batch.
 const BATCH: usize = 16;
 
-/// A plain file of the same size, by the same flags.
+/// A plain file of the same size, opened with the same flags.
 fn plain(path: &Path, bytes: u64, way: &Way) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);

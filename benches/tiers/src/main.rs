@@ -1,5 +1,5 @@
-//! `tiers-bench`: the memory tier beside memcpy, the disk tier beside sequential I/O of the same bytes with the same flags,
-//! checksums by themselves, and a restart. Figures of one run belong together: the ratios count. See `--help`.
+//! `tiers-bench`: compares the memory tier with memcpy and the disk tier with sequential I/O of the same bytes and
+//! flags. Also measures checksums alone, and a restart. Only ratios within one run are comparable. See `--help`.
 
 mod blocks;
 mod disk;
@@ -12,30 +12,30 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measures the storages of the block manager.
+/// Measures the storage tiers of the block manager.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Trials of each measure; the medians are printed.
+    /// Number of trials of each measure; the medians are printed.
     #[arg(long, default_value_t = 7)]
     trials: usize,
     /// Sizes of blocks, in KiB.
     #[arg(long, value_delimiter = ',', default_value = "1024,2048,4096")]
     block_kib: Vec<usize>,
-    /// What is moved in one trial, in MiB.
+    /// Amount of data moved in one trial, in MiB.
     #[arg(long, default_value_t = 256)]
     mib: usize,
-    /// Threads of the disk's executor.
+    /// Number of threads of the disk's executor.
     #[arg(long, default_value_t = 4)]
     threads: usize,
-    /// Where the disk tier lies: a folder of a file system that is to be measured.
+    /// Folder of the disk tier, on the file system to measure.
     #[arg(long, default_value = ".")]
     folder: PathBuf,
-    /// Blocks of the restart.
+    /// Number of blocks in the restart.
     #[arg(long, default_value_t = 10_000)]
     restart_blocks: u32,
 }
 
-/// Bytes per second of some trials, in GB/s, and how they compare with a baseline of the same trial.
+/// Speeds of some trials, in GB/s, and their ratio to a baseline of the same trial.
 fn line(what: &str, speeds: &[f64], baseline: Option<&[f64]>) {
     let Some(figure) = Figure::of(speeds.iter().copied()) else { return };
     let ratio = baseline.and_then(|baseline| {

@@ -1,4 +1,4 @@
-//! The memory tier beside memcpy, and checksums by themselves.
+//! Compares the memory tier with memcpy, and measures checksums alone.
 
 use crate::blocks::{arena, block, count, readers, speed};
 use crate::{Args, line};
@@ -18,7 +18,7 @@ pub fn measure(args: &Args, block_bytes: usize) -> Result<()> {
     let mut stores = vec![];
     let mut loads = vec![];
     let mut sums = vec![];
-    // One round before, whose figures do not count.
+    // The first round is a warm-up; its results do not count.
     for _ in 0..=args.trials {
         let sources = readers(&near)?;
         copies.push(speed(bytes, || {

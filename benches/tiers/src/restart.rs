@@ -1,4 +1,4 @@
-//! How soon a disk tier is usable again, and what verifying all of it costs.
+//! Measures how soon a disk tier is usable after a restart, and the cost of verifying all of it.
 
 use crate::Args;
 use crate::blocks::{arena, block};

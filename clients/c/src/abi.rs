@@ -1,4 +1,4 @@
-//! The functions. These comments are the header's.
+//! Functions of the C API. These comments appear in the header.
 
 use crate::fault::{self, Fault};
 use crate::publisher::{Config, Progress, Publisher as Open};
@@ -14,9 +14,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs the body of a call. Nothing that goes wrong in it gets past here but as a code.
+/// Runs the body of a call. Converts every error and panic to a code.
 fn guarded(body: impl FnOnce() -> Result<(), Fault>) -> Code {
-    // What a panic may have left half-done is behind locks of its own, or goes with the publisher.
+    // State that a panic may have left incomplete is behind its own locks, or ends with the publisher.
     let outcome = catch_unwind(AssertUnwindSafe(body));
     let panicked = |_panic| Err(Fault::Internal("a fault of the library: see stderr".to_owned()));
     match outcome.unwrap_or_else(panicked) {
@@ -28,7 +28,7 @@ fn guarded(body: impl FnOnce() -> Result<(), Fault>) -> Code {
     }
 }
 
-/// The publisher of a handle, which is never followed.
+/// Finds the publisher of a handle. Never dereferences the handle.
 fn opened(publisher: *mut Publisher) -> Result<Arc<Open>, Fault> {
     handles::get(publisher.addr())
 }
@@ -37,13 +37,14 @@ fn milliseconds(count: u32) -> Duration {
     Duration::from_millis(count.into())
 }
 
-/// Opens a publisher and starts its thread, which connects, and connects again whenever that is needed. The other
-/// side need not be there yet.
+/// Opens a publisher and starts its thread, which connects and reconnects. The peer (agent or
+/// index) need not be running yet.
 ///
-/// Nothing of options is used after the call. On KVASIR_OK, *publisher is the new publisher: give it to
-/// kvasir_publisher_free in the end. It does not outlive a fork: open publishers in the child.
+/// The options are not used after the call. On KVASIR_OK, *publisher is the new publisher: free it
+/// with kvasir_publisher_free. A publisher does not survive a fork: open publishers in the child.
 ///
-/// KVASIR_INVALID_ARGUMENT, KVASIR_FULL (1,024 publishers are open), KVASIR_INTERNAL (no thread).
+/// Errors: KVASIR_INVALID_ARGUMENT, KVASIR_FULL (1,024 publishers are open), KVASIR_INTERNAL (no
+/// thread).
 ///
 /// # Safety
 /// options leads to a structure whose texts end with a 0 byte; publisher to a place for a pointer.
@@ -101,17 +102,18 @@ unsafe fn config(options: &PublisherOptions) -> Result<Config<'_>, Fault> {
     })
 }
 
-/// Blocks are held now. Never waits for the other side; threads may share a publisher.
+/// Publishes that blocks are now cached. Never waits for the peer. Threads may share a publisher.
 ///
-/// Nothing that stored leads to is used after the call: tokens are hashed before it returns. Unless
-/// event_id is NULL, *event_id is the event's number among all of this publisher: from 0, one more each
-/// time.
+/// The data behind stored is not used after the call: tokens are hashed before it returns. Unless
+/// event_id is NULL, *event_id is set to the event's number. Each publisher numbers its events 0,
+/// 1, 2 and so on.
 ///
-/// KVASIR_INVALID_ARGUMENT, KVASIR_FULL (the event was not taken), KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_INVALID_ARGUMENT, KVASIR_FULL (the event was not accepted), KVASIR_SHUT_DOWN,
+/// KVASIR_BAD_HANDLE.
 ///
 /// # Safety
-/// stored leads to a structure whose pointers are NULL, or lead to what it says; event_id is NULL, or
-/// leads to a place for a number.
+/// stored leads to a structure whose pointers are NULL, or lead to the stated data; event_id is
+/// NULL, or leads to a place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvasir_publish_stored(
     publisher: *mut Publisher,
@@ -131,8 +133,8 @@ pub unsafe extern "C" fn kvasir_publish_stored(
     })
 }
 
-/// Blocks are no longer held in a tier (a KVASIR_TIER): names_count of them, 1 to 65,536. Otherwise as
-/// kvasir_publish_stored, but that there is always room.
+/// Publishes that names_count blocks, 1 to 65,536, were evicted from a tier (a KVASIR_TIER).
+/// Otherwise like kvasir_publish_stored, except that there is always room.
 ///
 /// # Safety
 /// names leads to names_count numbers; event_id is NULL, or leads to a place for a number.
@@ -155,7 +157,8 @@ pub unsafe extern "C" fn kvasir_publish_removed(
     })
 }
 
-/// The rank holds nothing any more, in any tier. Otherwise as kvasir_publish_removed.
+/// Publishes that the rank's blocks were removed from all tiers. Otherwise like
+/// kvasir_publish_removed.
 ///
 /// # Safety
 /// event_id is NULL, or leads to a place for a number.
@@ -172,10 +175,10 @@ pub unsafe extern "C" fn kvasir_publish_all_cleared(
     })
 }
 
-/// Waits until the other side has accepted the publisher, for timeout_ms milliseconds at most. To publish,
-/// nobody needs to wait.
+/// Waits until the peer has accepted the publisher, at most timeout_ms milliseconds. Publishing
+/// does not require this wait.
 ///
-/// KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_wait_connected(
     publisher: *mut Publisher,
@@ -184,32 +187,34 @@ pub extern "C" fn kvasir_publisher_wait_connected(
     guarded(|| opened(publisher)?.wait_connected(milliseconds(timeout_ms)))
 }
 
-/// Waits until the other side has everything that was published before, for timeout_ms milliseconds at
-/// most. An agent that has it has it in its journal; an index has it in its index.
+/// Waits until the peer has all events published before, at most timeout_ms milliseconds. An agent
+/// then has them in its journal, an index server in its index.
 ///
-/// KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN (and not all was delivered), KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN (with events not delivered),
+/// KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_flush(publisher: *mut Publisher, timeout_ms: u32) -> Code {
     guarded(|| opened(publisher)?.flush(milliseconds(timeout_ms)))
 }
 
-/// The engine ends: publishes that its cache is gone, and delivers that with all that was published before,
-/// within timeout_ms milliseconds. Afterwards nothing is taken any more. A second call does nothing.
-/// The publisher is not freed by it.
+/// Shuts the publisher down when the engine ends. Publishes that the engine's cache is gone, and
+/// delivers all events within timeout_ms milliseconds. Later events are refused. A second call does
+/// nothing. Does not free the publisher.
 ///
-/// KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and not all was delivered: the other side drops the
-/// source's blocks after receiving nothing from it for some time), KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_TIMEOUT and KVASIR_REFUSED (the publisher is shut down, but some events were not
+/// delivered: the peer drops the source's blocks once the source has been silent for some time),
+/// KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_shutdown(publisher: *mut Publisher, timeout_ms: u32) -> Code {
     guarded(|| opened(publisher)?.shut_down(milliseconds(timeout_ms)))
 }
 
-/// State of the publisher, also after it was shut down.
+/// Reads the state of a publisher, also after its shutdown.
 ///
-/// KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 ///
 /// # Safety
-/// status leads to a structure of which struct_size is set.
+/// status leads to a structure whose struct_size is set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvasir_publisher_get_status(
     publisher: *mut Publisher,
@@ -246,13 +251,13 @@ fn publisher_status(progress: &Progress) -> PublisherStatus {
     status
 }
 
-/// Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
-/// come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
-/// side holds what was delivered until it has received nothing from the source for some time.
+/// Frees a publisher; its handle becomes invalid. Active calls of other threads end first. Without
+/// kvasir_publisher_shutdown before, undelivered events are lost. The peer keeps the delivered
+/// blocks until the source has been silent for some time.
 ///
-/// Waits for the publisher's thread, about a second at most. NULL is fine.
+/// Waits for the publisher's thread, about a second at most. NULL is allowed.
 ///
-/// KVASIR_BAD_HANDLE.
+/// Errors: KVASIR_BAD_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_publisher_free(publisher: *mut Publisher) -> Code {
     guarded(|| {
@@ -263,8 +268,9 @@ pub extern "C" fn kvasir_publisher_free(publisher: *mut Publisher) -> Code {
     })
 }
 
-/// The text of the last call on this thread that did not return KVASIR_OK; "" before the first. It is the
-/// library's, UTF-8, ends with a 0 byte, and is there until the next such call on this thread, or its end.
+/// Error text of the last call on this thread that did not return KVASIR_OK; "" before the first
+/// such call. UTF-8, ends with a 0 byte. The library owns the text: it is valid until the next
+/// failed call on this thread, or the thread's end.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvasir_last_error() -> *const c_char {
     fault::last()
@@ -279,7 +285,7 @@ mod tests {
     fn a_panic_is_a_code() {
         let code = guarded(|| panic!("out of bounds"));
         assert_eq!(code, Code::KVASIR_INTERNAL);
-        // SAFETY: the text is this thread's, and no call comes in between.
+        // SAFETY: the text belongs to this thread, and no call intervenes.
         let text = unsafe { CStr::from_ptr(kvasir_last_error()) };
         assert_eq!(text, c"a fault of the library: see stderr");
     }

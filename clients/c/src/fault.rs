@@ -70,11 +70,11 @@ thread_local! {
 pub(crate) fn remember(fault: &Fault) {
     let bytes: Vec<u8> = fault.to_string().bytes().filter(|byte| *byte != 0).collect();
     let text = CString::new(bytes).unwrap_or_default();
-    // A thread that is ending asks no more.
+    // An ending thread does not read the text again.
     let _ending = LAST.try_with(|last| last.replace(text));
 }
 
-/// The text of this thread's last fault, until its next.
+/// The text of this thread's last fault, valid until the next fault.
 pub(crate) fn last() -> *const c_char {
     const NONE: &CStr = c"";
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(NONE.as_ptr())

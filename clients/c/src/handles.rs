@@ -4,18 +4,18 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most publishers at a time: each has a thread.
+/// Maximum number of open publishers. Each has a thread.
 const PUBLISHERS_MAX: usize = 1_024;
 
 static OPEN: RwLock<Open> = RwLock::new(Open { last: 0, publishers: BTreeMap::new() });
 
 struct Open {
-    /// The last handle that was given; none is given twice.
+    /// The last issued handle. Handles are never reused.
     last: usize,
     publishers: BTreeMap<usize, Arc<Publisher>>,
 }
 
-/// Gives a publisher a handle, which is not 0.
+/// Issues a handle, which is not 0, for a publisher.
 pub(crate) fn insert(publisher: Publisher) -> Result<usize, Fault> {
     let mut open = OPEN.write();
     let count = open.publishers.len();
@@ -34,7 +34,7 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Publisher>, Fault> {
     OPEN.read().publishers.get(&handle).cloned().ok_or(Fault::Handle)
 }
 
-/// Frees a handle. Calls that are under way retain the publisher to their ends.
+/// Frees a handle. Active calls keep the publisher alive until they end.
 pub(crate) fn remove(handle: usize) -> Result<Arc<Publisher>, Fault> {
     OPEN.write().publishers.remove(&handle).ok_or(Fault::Handle)
 }

@@ -22,16 +22,16 @@ use tokio_util::sync::CancellationToken;
 
 const HELD_BLOCKS_DEFAULT: usize = 4 << 20;
 const JOURNAL_BYTES_DEFAULT: usize = 32 << 20;
-/// Small events take about 200 bytes: what bounds the journal is its bytes.
+/// Small events take about 200 bytes: the limit on bytes bounds the journal.
 const JOURNAL_BATCHES: usize = 1 << 20;
-/// Most blocks that may be configured: the journal finds them by numbers of 32 bits.
+/// Maximum configurable number of blocks: the journal indexes blocks by 32-bit numbers.
 const HELD_BLOCKS_MAX: usize = 1 << 31;
 /// Heartbeats go out at least this often, and four times in a lease.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait for the thread of a publisher that is freed.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who publishes, and where to.
+/// Options of a publisher.
 #[derive(Debug)]
 pub(crate) struct Config<'a> {
     pub(crate) endpoint: &'a str,
@@ -43,12 +43,12 @@ pub(crate) struct Config<'a> {
     pub(crate) rank: u32,
     pub(crate) copy_mode: CopyMode,
     pub(crate) lease_ms: u32,
-    /// 0 for the default, as for the next.
+    /// 0 for the default, as for the next field.
     pub(crate) held_blocks_max: usize,
     pub(crate) journal_bytes_max: usize,
 }
 
-/// What one rank of an engine holds, journalled, and an uplink that keeps up with it.
+/// One rank's cached blocks in a journal, and an uplink that sends them to the peer.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     feed: Arc<Feed>,
@@ -76,7 +76,7 @@ pub(crate) struct Progress {
 }
 
 impl Publisher {
-    /// Starts a publisher. The other side need not be there yet.
+    /// Starts a publisher. The peer need not be running yet.
     pub(crate) fn open(config: &Config<'_>) -> Result<Self, Fault> {
         let endpoint = read_target(config.endpoint);
         let endpoint = endpoint.map_err(|error| Fault::argument("endpoint", error))?;
@@ -137,7 +137,7 @@ impl Publisher {
 
     pub(crate) fn stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, Fault> {
         let _storing = self.storing.lock();
-        // The journal has room for one event more.
+        // The journal has room for one additional event.
         let count = self.feed.status().held_blocks;
         let limit = self.held_blocks_max;
         if count >= limit {
@@ -166,12 +166,12 @@ impl Publisher {
         self.within(Instant::now() + limit, connected, || "there is no stream yet".to_owned())
     }
 
-    /// Waits until the other side has all that was published before.
+    /// Waits until the peer has all events published before.
     pub(crate) fn flush(&self, limit: Duration) -> Result<(), Fault> {
         self.flush_until(Instant::now() + limit)
     }
 
-    /// The engine ends: publishes that what it held is gone. Again, it does nothing.
+    /// Shuts down: publishes that the engine's blocks are gone. A second call does nothing.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + limit;
         self.events.shutdown();
@@ -184,7 +184,8 @@ impl Publisher {
 
     pub(crate) fn progress(&self) -> Progress {
         let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
-        // Batches below the first of an incarnation are those of incarnations before, which it publishes again.
+        // Batches below the first of an incarnation belong to earlier incarnations. The new incarnation
+        // republishes their blocks.
         let past = |number: Option<u64>| number.map_or(journal.first, |at| at.saturating_add(1));
         let confirmed = uplink.acknowledged.filter(|_| uplink.incarnation == journal.incarnation);
         Progress {
@@ -203,7 +204,7 @@ impl Publisher {
         })
     }
 
-    /// Once the other side has all that there is now.
+    /// Waits until the peer has all current events.
     async fn confirmed(&self) -> Result<(), Fault> {
         let mut uplink = self.uplink.clone();
         loop {
@@ -211,7 +212,7 @@ impl Publisher {
             let has_all = |status: &UplinkStatus| {
                 status.incarnation == now.incarnation && status.acknowledged >= now.head
             };
-            // Where all is published again, the image's end has to be waited for.
+            // If all blocks are republished as an image, wait for the image's end.
             let is_over = || self.feed.status().incarnation != now.incarnation;
             let known = uplink
                 .wait_for(|status| status.refused || has_all(status) || is_over())
@@ -230,7 +231,7 @@ impl Publisher {
         wait: impl Future<Output = Result<(), Fault>>,
         problem: impl FnOnce() -> String,
     ) -> Result<(), Fault> {
-        // The timer is made where there is a runtime.
+        // Create the timer inside the runtime.
         let waited = self.runtime()?.block_on(async { timeout_at(deadline, wait).await });
         waited.unwrap_or_else(|_late| {
             let error = self.uplink.borrow().error.clone();
@@ -245,7 +246,7 @@ impl Publisher {
 }
 
 impl Drop for Publisher {
-    /// Ends the thread, whatever it waits for.
+    /// Ends the thread, even while it waits.
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(runtime) = self.runtime.take() {

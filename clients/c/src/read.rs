@@ -1,6 +1,6 @@
-//! Arguments behind pointers. What cannot be right is found out where that is possible: null, not aligned, too
-//! many, without an end, not text, of another version. That a pointer leads to so many of what it should is
-//! the caller's word.
+//! Validates pointer arguments. Detects invalid arguments where possible: null, misaligned, too
+//! many items, text without an end, text that is not UTF-8, structure of another version. The
+//! caller guarantees that a pointer leads to the stated number of items.
 
 use crate::fault::Fault;
 use crate::types::{KVASIR_TIER_DEVICE, KVASIR_TIER_DISK, KVASIR_TIER_HOST, Multimodal, Stored};
@@ -13,7 +13,7 @@ use kvasir_proto::types::{BlockName, LocalHash, Tier};
 use std::ffi::c_char;
 use std::{slice, str};
 
-/// Refuses a pointer that leads nowhere.
+/// Refuses a null or misaligned pointer.
 fn check<T>(pointer: *const T, field: &str) -> Result<(), Fault> {
     if pointer.is_null() {
         return Err(Fault::argument(field, "is NULL"));
@@ -24,7 +24,7 @@ fn check<T>(pointer: *const T, field: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses a structure of another version, or one that was not filled in.
+/// Refuses a structure of another version, or one whose size is not set.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to a structure that begins with its size.
@@ -41,7 +41,7 @@ unsafe fn check_size<T>(pointer: *const T, field: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A structure that the caller has filled in.
+/// Reads a structure that the caller has filled in.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to a `T` that begins with its size and stays as it is for `'a`.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn structure<'a, T>(pointer: *const T, field: &str) -> Result<
     Ok(unsafe { &*pointer })
 }
 
-/// A structure to fill in, of which the caller has set the size.
+/// Writes a result into a structure whose size the caller has set.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to a `T` that begins with its size and that nobody else uses meanwhile.
@@ -68,12 +68,12 @@ pub(crate) unsafe fn write_structure<T>(
     Ok(())
 }
 
-/// Refuses a place for a result that there must be.
+/// Refuses a null or misaligned pointer to a required result.
 pub(crate) fn check_out<T>(pointer: *mut T, field: &str) -> Result<(), Fault> {
     check(pointer, field)
 }
 
-/// Writes a result, unless the caller wants none.
+/// Writes a result, unless `pointer` is null.
 ///
 /// # Safety
 /// `pointer` is null, or leads to a place for a `T` that nobody else uses meanwhile.
@@ -84,7 +84,7 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) {
     }
 }
 
-/// A text; none for null.
+/// Reads a text; `None` for null.
 ///
 /// # Safety
 /// `pointer` is null, or leads to bytes up to a 0 byte that stay as they are for `'a`.
@@ -103,13 +103,13 @@ pub(crate) unsafe fn text<'a>(
         let problem = format!("has no 0 byte within {bytes_max} bytes: give a shorter text");
         return Err(Fault::argument(field, problem));
     };
-    // SAFETY: so many bytes were just read.
+    // SAFETY: these bytes were just read.
     let bytes = unsafe { slice::from_raw_parts(bytes, length) };
     let text = str::from_utf8(bytes).map_err(|error| Fault::argument(field, error))?;
     Ok(Some(text))
 }
 
-/// A name that may be given.
+/// Reads an optional name.
 ///
 /// # Safety
 /// As for [`text`].
@@ -121,7 +121,7 @@ pub(crate) unsafe fn optional_name<'a>(
     unsafe { text(pointer, field, NAME_BYTES_MAX) }
 }
 
-/// A name that has to be given.
+/// Reads a required name.
 ///
 /// # Safety
 /// As for [`text`].
@@ -131,7 +131,7 @@ pub(crate) unsafe fn name<'a>(pointer: *const c_char, field: &str) -> Result<&'a
     name.ok_or_else(|| Fault::argument(field, "is NULL: it is required"))
 }
 
-/// So many of something; of none, the pointer may be anything.
+/// Reads a list of `count` items. If `count` is 0, any pointer is valid.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to `count` of `T` that stay as they are for `'a`.
@@ -152,7 +152,7 @@ pub(crate) unsafe fn list<'a, T>(
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
-/// The names of blocks.
+/// Reads the names of blocks.
 ///
 /// # Safety
 /// As for [`list`].
@@ -171,7 +171,7 @@ pub(crate) fn tier(tier: u32) -> Result<Tier, Fault> {
     }
 }
 
-/// What is stored, in lists of ours.
+/// Stored blocks in owned lists.
 #[derive(Debug)]
 pub(crate) struct StoredBlocks<'a> {
     parent: Option<BlockName>,
@@ -188,7 +188,7 @@ enum Given<'a> {
 }
 
 impl<'a> StoredBlocks<'a> {
-    /// Reads what `stored` leads to.
+    /// Copies the lists of `stored`.
     ///
     /// # Safety
     /// Its pointers are null, not aligned, or lead to what [`Stored`] says.
@@ -204,7 +204,7 @@ impl<'a> StoredBlocks<'a> {
         Ok(Self { parent, names, tier: tier(stored.tier)?, content })
     }
 
-    /// As the publisher takes it.
+    /// Converts to the publisher's type.
     pub(crate) fn new_blocks(&self) -> NewBlocks<'_> {
         let content = match &self.content {
             Given::Tokens { tokens, namespace, multimodal } => {

@@ -1,4 +1,4 @@
-//! What crosses the boundary. These comments are the header's.
+//! Types of the C API: structures, codes and constants. These comments appear in the header.
 
 use std::ffi::c_char;
 
@@ -9,92 +9,98 @@ pub const KVASIR_TIER_HOST: u32 = 1;
 /// Disks.
 pub const KVASIR_TIER_DISK: u32 = 2;
 
-/// Storing a block says that it is held, removing it that it is not, however often it was stored.
+/// Copy mode set: one removal removes a block, however often it was stored.
 pub const KVASIR_COPY_MODE_SET: u32 = 0;
-/// Storing a block is one more copy of it, removing it one less; it is held while there is one.
+/// Copy mode counted: each store adds a copy and each removal removes one. A block is cached while
+/// a copy remains.
 pub const KVASIR_COPY_MODE_COUNTED: u32 = 1;
 
-/// What a call comes to. Of any but KVASIR_OK, kvasir_last_error has the text.
+/// Result of a call. For every code but KVASIR_OK, kvasir_last_error has the text.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "these are the header's names")]
 pub enum Code {
-    /// Done.
+    /// Success.
     KVASIR_OK = 0,
-    /// An argument cannot be used; the text names it, and what to give. Nothing was done.
+    /// An argument is invalid. The error text names it and the valid values. The call had no
+    /// effect.
     KVASIR_INVALID_ARGUMENT = 1,
-    /// This is no publisher, or it was freed. Nothing was done.
+    /// The handle is no publisher, or the publisher was freed. The call had no effect.
     KVASIR_BAD_HANDLE = 2,
-    /// There is no room: as many blocks are held as the publisher may remember, or as many publishers are
-    /// open as may be. Nothing was done, and no event is lost in silence: this event was not taken.
+    /// No room: the publisher's limit of held blocks, or the limit of open publishers, is reached.
+    /// The call had no effect: the event was not accepted.
     KVASIR_FULL = 3,
-    /// The publisher was shut down. Nothing was done.
+    /// The publisher was shut down. The call had no effect.
     KVASIR_SHUT_DOWN = 4,
-    /// The time was over first. Nothing is lost by it: what was published is still on its way.
+    /// The call timed out. No event is lost: delivery continues.
     KVASIR_TIMEOUT = 5,
-    /// The other side refuses the publisher, for a wrong block size, say; the text has its reason. It
-    /// is tried again, every 5 s at last, since it may be the other side that is wrong and is mended:
-    /// events are taken meanwhile.
+    /// The peer refuses the publisher, for example because of a wrong block size. The error text
+    /// has the reason. The publisher retries with a backoff of up to 5 s, because the peer's
+    /// configuration may be corrected. Events are accepted meanwhile.
     KVASIR_REFUSED = 6,
-    /// The system has no thread for us, or this library has a fault, which is also written to stderr.
+    /// The system cannot start a thread, or this library has a bug, which is also written to
+    /// stderr.
     KVASIR_INTERNAL = 7,
 }
 
-/// A publisher. Only its address means something, and only to this library.
+/// A publisher, as an opaque handle. Never dereference it.
 #[derive(Debug)]
 pub struct Publisher {
     _private: [u8; 0],
 }
 
-/// Who publishes, and where to. Set struct_size, the four that are required, and what you need of the
-/// rest: 0 and NULL mean the default.
+/// Options of a publisher. Set struct_size and the four required fields. In the other fields, 0 and
+/// NULL mean the default.
 #[repr(C)]
 #[derive(Debug)]
 pub struct PublisherOptions {
-    /// sizeof(kvasir_publisher_options): tells that header and library fit each other.
+    /// sizeof(kvasir_publisher_options). The library checks by it that header and library match.
     pub struct_size: usize,
     /// Required: host:port, or http://host:port, of the agent's gRPC port (--listen), or of an index.
     pub endpoint: *const c_char,
-    /// Required: the worker, as the agent knows it (--worker-id). 1 to 256 bytes, as all names here.
+    /// Required: the worker's id, as configured at the agent (--worker-id). 1 to 256 bytes, like
+    /// all names here.
     pub worker_id: *const c_char,
-    /// Required: its model.
+    /// Required: the worker's model.
     pub model: *const c_char,
-    /// Its tenant; "" by default.
+    /// The worker's tenant; "" by default.
     pub tenant: *const c_char,
     /// Name of this publisher, unique within the worker; "rank-N" by default, with the rank's number.
     pub source: *const c_char,
-    /// Required: tokens per block. Another than the agent's is refused.
+    /// Required: tokens per block. Must equal the agent's block size.
     pub block_size: u32,
-    /// The data-parallel rank that holds the blocks, below 1,024. An engine with several has a publisher for
-    /// each.
+    /// The data-parallel rank that holds the blocks, below 1,024. An engine with several ranks
+    /// opens a publisher for each.
     pub dp_rank: u32,
-    /// KVASIR_COPY_MODE_SET or KVASIR_COPY_MODE_COUNTED; the agent's, if it is not configured to
-    /// consolidate.
+    /// KVASIR_COPY_MODE_SET or KVASIR_COPY_MODE_COUNTED. Must equal the agent's copy mode, unless
+    /// the agent consolidates sources.
     pub copy_mode: u32,
-    /// For an index only: the worker is registered there, with this lease in milliseconds, 1,000 to
-    /// 3,600,000, and removed at shutdown. 0: it is registered elsewhere, such as by an agent.
+    /// For an index only: registers the worker with this lease in milliseconds, 1,000 to 3,600,000,
+    /// and removes it at shutdown. 0: the worker is registered elsewhere, for example by an agent.
     pub lease_ms: u32,
-    /// Most blocks that are remembered as held, 44 bytes each; 4,194,304 by default.
+    /// Maximum number of held blocks, 44 bytes of memory each; 4,194,304 by default.
     pub held_blocks_max: usize,
-    /// Most bytes of events that are retained, for a peer that connects late or again; 33,554,432 by default.
-    /// A peer that lacks more is sent all that is held instead, for which twice the bytes of that are retained.
+    /// Maximum bytes of events retained for a peer that connects late or again; 33,554,432 by
+    /// default. A peer that lacks older events receives all held blocks instead, for which twice
+    /// their bytes are retained.
     pub journal_bytes_max: usize,
 }
 
-/// What is in a picture, a sound or the like among the tokens.
+/// An image, sound or other multimodal item among the tokens.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Multimodal {
-    /// What identifies the content, 1 to 256 bytes: its hash in 64 hexadecimal digits, or any other text.
+    /// Identifier of the content, 1 to 256 bytes: a hash of 64 hexadecimal digits, or any other
+    /// text.
     pub identifier: *const c_char,
-    /// Its first token, by its place among the tokens of this call.
+    /// Index of the item's first token among the tokens of this call.
     pub start: usize,
-    /// One past its last token.
+    /// Index one past the item's last token.
     pub end: usize,
 }
 
-/// Blocks that are now held, each the parent of the next. What is in them is given by tokens, or by
-/// local_hashes, or not at all where the names are known and now lie in one more tier.
+/// Blocks that are now cached, each the parent of the next. Give their content by tokens or by
+/// local_hashes. Give neither to add a tier to known blocks.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Stored {
@@ -102,28 +108,28 @@ pub struct Stored {
     pub struct_size: usize,
     /// The engine's own hashes of the blocks.
     pub names: *const u64,
-    /// How many, 1 to 65,536.
+    /// Number of names, 1 to 65,536.
     pub names_count: usize,
-    /// The block before the first; NULL at the start of a prompt.
+    /// Name of the block before the first; NULL at the start of a prompt.
     pub parent: *const u64,
-    /// Token ids, a block size for each name. They are hashed before the call returns, and neither
+    /// Token ids: block-size tokens for each name. Hashed before the call returns, and neither
     /// retained nor sent. NULL for none.
     pub tokens: *const u32,
-    /// How many: names_count times the block size.
+    /// Number of tokens: names_count times the block size.
     pub tokens_count: usize,
-    /// Hashes of the blocks' tokens by themselves, one for each name. NULL for none.
+    /// Hashes of each block's own tokens, one for each name. NULL for none.
     pub local_hashes: *const u64,
-    /// How many: names_count.
+    /// Number of local hashes: names_count.
     pub local_hashes_count: usize,
     /// With tokens: the LoRA adapter's name; NULL for none.
     pub lora_name: *const c_char,
     /// With tokens: the cache salt; NULL for none.
     pub cache_salt: *const c_char,
-    /// With tokens: multimodal content among them; NULL for none.
+    /// With tokens: multimodal items among the tokens; NULL for none.
     pub multimodal: *const Multimodal,
-    /// How many, at most 1,024.
+    /// Number of multimodal items, at most 1,024.
     pub multimodal_count: usize,
-    /// Where the blocks lie: a KVASIR_TIER.
+    /// Tier of the blocks: a KVASIR_TIER.
     pub tier: u32,
 }
 
@@ -133,27 +139,27 @@ pub struct Stored {
 pub struct PublisherStatus {
     /// sizeof(kvasir_publisher_status): set it before the call.
     pub struct_size: usize,
-    /// Batches so far, numbered from 0: the next has this number. An event is one batch, or several if
-    /// it is large.
+    /// Number of batches so far, and the number of the next batch. An event is one batch, or
+    /// several if it is large.
     pub head: u64,
-    /// The other side has all batches below this number, and with them all that is held, if it is head.
+    /// The peer has all batches below this number. If it equals head, the peer has all held blocks.
     pub acknowledged: u64,
-    /// Events that were not taken since there was no room: each such call returned KVASIR_FULL.
+    /// Events not accepted for lack of room: each such call returned KVASIR_FULL.
     pub dropped_events: u64,
-    /// Block operations that the other side did not take, for a limit of its own or because the rank is
-    /// another source's: the index credits less.
+    /// Block operations that the peer refused, because of its own limit or because the rank belongs
+    /// to another source. The index then credits too little.
     pub rejected_blocks: u64,
     /// Blocks held now.
     pub held_blocks: u64,
     /// Streams opened so far.
     pub streams: u64,
-    /// Times that the other side lacked more than was retained, and was sent all that is held.
+    /// Times that the peer lacked events no longer retained, and received all held blocks instead.
     pub retold: u64,
     /// A stream is open.
     pub connected: bool,
-    /// It was refused, for the reason in error; it is tried again all the same.
+    /// The peer refused the stream, for the reason in error. The publisher keeps retrying.
     pub refused: bool,
-    /// Why the last stream ended or could not be opened; "" once one is accepted. Ends with a 0 byte, and
-    /// is cut to fit.
+    /// Why the last stream ended or could not be opened; "" once a stream is accepted. Ends with a
+    /// 0 byte, and is truncated to fit.
     pub error: [c_char; 256],
 }

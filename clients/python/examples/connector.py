@@ -46,7 +46,7 @@ class Connector:
         return len(found) * self._block_size
 
     def fetch(self, plan: Mapping[str, Any], prompt: Sequence[BlockIdentity]) -> None:
-        """Has the agent fetch what a router plans: `kvasir_fetch` of a request's parameters."""
+        """Has the agent fetch the blocks of a router's plan: `kvasir_fetch` in the parameters."""
         wanted = prompt[plan["first_block"] : plan["first_block"] + plan["blocks"]]
         self._session.fetch(plan["peers"], [block.sequence_hash for block in wanted])
 
@@ -72,7 +72,7 @@ class Connector:
         return len(held)
 
     def load(self, sequence_hashes: Sequence[int], pages: Sequence[Pages]) -> int:
-        """Fills pages with the leading blocks that can be had. Returns how many."""
+        """Fills pages with the available leading blocks. Returns the number of blocks."""
         loaded = 0
         for start in range(0, len(sequence_hashes), self.batch):
             wanted = sequence_hashes[start : start + self.batch]
@@ -101,7 +101,7 @@ class Connector:
 
 @dataclass
 class Counts:
-    """What an engine did, in blocks."""
+    """Counters of an engine, in blocks."""
 
     requests: int = 0
     hits: int = 0

@@ -3,7 +3,7 @@ use super::limits::PAYLOAD_EVENTS_MAX;
 /// A payload that cannot be read as a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// A value claims more bytes or members than there are.
+    /// A value claims more bytes or members than the payload has left.
     #[error("the payload of {payload_bytes} bytes ends inside a value")]
     Truncated {
         /// Bytes of the payload.
@@ -12,7 +12,7 @@ pub enum DecodeError {
     /// The byte 0xc1, which msgpack never uses.
     #[error("byte {offset} of the payload is no msgpack")]
     Reserved {
-        /// Its offset.
+        /// Offset of the byte in the payload.
         offset: usize,
     },
     /// Neither an array of two members or more nor a map.
@@ -30,14 +30,14 @@ pub enum DecodeError {
         /// Events claimed.
         events: usize,
     },
-    /// The third member, the rank, is neither nil nor an unsigned 32-bit number. Without it, nobody knows which
-    /// rank holds the blocks.
+    /// The third member, the rank, is neither nil nor an unsigned 32-bit number. Without a rank, the blocks
+    /// cannot be assigned to one.
     #[error("the rank is neither nil nor an unsigned 32-bit number")]
     Rank,
-    /// Bytes after the batch.
+    /// Bytes follow the batch.
     #[error("{bytes} bytes follow the batch")]
     TrailingBytes {
-        /// How many.
+        /// Number of extra bytes.
         bytes: usize,
     },
 }

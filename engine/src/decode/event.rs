@@ -1,11 +1,11 @@
-//! Events as the engine sent them: typed, not yet interpreted.
+//! Decoded events as the engine sent them: typed, not yet interpreted.
 
 use kvasir_proto::types::{BlockName, DpRank, LocalHash};
 
-/// One decoded payload. Strings are borrowed from it.
+/// One decoded payload. Its strings are borrowed from the payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<'a> {
-    /// Bits of the time stamp as `f64`, whatever number it was sent as.
+    /// Bits of the time stamp as `f64`, whichever number type the engine sent.
     pub ts_bits: u64,
     /// Rank that the batch names.
     pub rank: Option<DpRank>,
@@ -20,57 +20,58 @@ pub enum RawEvent<'a> {
     Stored(Box<RawStored<'a>>),
     /// `BlockRemoved`.
     Removed(RawRemoved<'a>),
-    /// `AllBlocksCleared`, or `TierBlocksCleared`, with the place that it states: none for all places.
+    /// `AllBlocksCleared`, or `TierBlocksCleared`, with the place that the event states. An empty place means
+    /// all places.
     Cleared(Place<'a>),
     /// `BlockTransferred`: blocks that moved to another medium.
     Moved(RawMoved<'a>),
-    /// An event of a kind that is not known here, by its name.
+    /// An event of an unknown kind, with the name of the kind.
     Unknown(&'a str),
-    /// A stored or removed object of a store whose key contains no block hash.
+    /// A stored or removed object of a shared store whose key contains no block hash.
     Unnamed,
-    /// A stored object that is a part of a block: another object completes the block.
+    /// A stored object that is one part of a block. Another object completes the block.
     Component,
-    /// An event of a known kind, or none, that cannot be read. The others of its batch are.
+    /// An unreadable event, of a known kind or without a kind. The other events of the batch are still read.
     Unreadable(Unreadable),
 }
 
-/// `BlockStored`: blocks that are now held, each the parent of the next.
+/// `BlockStored`: blocks that are now cached, each the parent of the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawStored<'a> {
     /// The engine's hashes of the blocks, at most [`EVENT_BLOCKS_MAX`].
     ///
     /// [`EVENT_BLOCKS_MAX`]: kvasir_proto::limits::EVENT_BLOCKS_MAX
     pub names: Vec<BlockName>,
-    /// Hash of the block before the first; none at the start of a prompt.
+    /// Hash of the block before the first one; `None` at the start of a prompt.
     pub parent: Option<BlockName>,
-    /// The tokens of the span the event covers.
+    /// Tokens of all blocks of the event, in order.
     pub tokens: RawTokens,
-    /// `local_hashes`: the blocks' local hashes, from a [`Custom`](kvasir_proto::types::EngineKind::Custom) engine that has
-    /// no tokens to show.
+    /// `local_hashes`: the blocks' local hashes, from a [`Custom`](kvasir_proto::types::EngineKind::Custom)
+    /// engine that does not send tokens.
     pub local_hashes: Option<Vec<LocalHash>>,
-    /// Tokens per block, as the event claims.
+    /// Tokens per block, as the event states.
     pub block_size: u64,
-    /// Least and greatest of `num_block_tokens`, where given.
+    /// Minimum and maximum of `num_block_tokens`, if the event states it.
     pub num_block_tokens: Option<(u64, u64)>,
-    /// Where the blocks lie.
+    /// Where the blocks are cached.
     pub place: Place<'a>,
-    /// Number of the LoRA adapter; 0 is none.
+    /// Number of the LoRA adapter; 0 means no adapter.
     pub lora_id: Option<u64>,
     /// Name of the LoRA adapter.
     pub lora_name: Option<&'a str>,
-    /// Cache salt, stated explicitly.
+    /// Cache salt, if the event states it in a field of its own.
     pub cache_salt: Option<&'a str>,
-    /// `extra_keys`: what besides tokens went into the hashes, untagged.
+    /// `extra_keys`: the untagged inputs of the block hashes besides the tokens.
     pub extra_keys: Option<PerBlock<'a>>,
-    /// `block_mm_infos`: multimodal content, stated explicitly.
+    /// `block_mm_infos`: multimodal content, in a field of its own.
     pub multimodal: Option<PerBlock<'a>>,
-    /// `lookahead_token_ids`: the tokens after each block that its hash covers, too.
+    /// `lookahead_token_ids`: for each block, the tokens after the block that its hash also covers.
     pub look_ahead: Option<Vec<LookAhead>>,
-    /// Fields after the tag, where the event is an array: shows the engine's release.
+    /// Number of fields after the tag, if the event is an array. It indicates the engine's version.
     pub slots: Option<usize>,
 }
 
-/// The tokens after a block that its hash covers, too.
+/// The tokens after a block that the block's hash also covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookAhead {
     /// The next token.
@@ -79,42 +80,43 @@ pub enum LookAhead {
     Other,
 }
 
-/// `BlockRemoved`: one copy less of each name.
+/// `BlockRemoved`: removes one copy of each name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RawRemoved<'a> {
     /// The engine's hashes, at most [`EVENT_BLOCKS_MAX`].
     ///
     /// [`EVENT_BLOCKS_MAX`]: kvasir_proto::limits::EVENT_BLOCKS_MAX
     pub names: Vec<BlockName>,
-    /// Where they lay.
+    /// Where the removed copies were.
     pub place: Place<'a>,
-    /// `remaining_copy_counts`: copies of each name that remain, where the engine states them.
+    /// `remaining_copy_counts`: number of copies of each name that remain, if the engine states it.
     pub remaining: Option<Vec<u32>>,
 }
 
-/// `BlockTransferred`: one copy of each name moved.
+/// `BlockTransferred`: one copy of each name moved to another medium.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RawMoved<'a> {
     /// The engine's hashes, at most [`EVENT_BLOCKS_MAX`].
     ///
     /// [`EVENT_BLOCKS_MAX`]: kvasir_proto::limits::EVENT_BLOCKS_MAX
     pub names: Vec<BlockName>,
-    /// Where the blocks lie now.
+    /// Where the blocks are now.
     pub place: Place<'a>,
     /// Medium on which the blocks were before.
     pub from: Option<&'a str>,
 }
 
-/// Where an event's blocks lie.
+/// Where an event's blocks are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place<'a> {
     /// Medium, as the engine names it.
     pub medium: Option<&'a str>,
     /// `LOCAL` or `REMOTE`.
     pub locality: Option<&'a str>,
-    /// Number of the KV-cache group: layers of a hybrid model that are cached alike.
+    /// Number of the KV-cache group. A group is a set of layers of a hybrid model with the same caching
+    /// rules.
     pub group: Option<u32>,
-    /// Kind of that group, as the engine names it.
+    /// Kind of the group, as the engine names it.
     pub kind: Option<&'a str>,
 }
 
@@ -123,8 +125,8 @@ pub struct Place<'a> {
 pub enum RawTokens {
     /// Token ids as little-endian u32: the bytes that are hashed.
     Ids(Vec<u8>),
-    /// Token ids of which at least one is beyond 32 bits, as little-endian u64: SGLang puts numbers of 62 bits in the
-    /// place of an image's tokens.
+    /// Token ids as little-endian u64, because at least one exceeds 32 bits: SGLang puts numbers of 62 bits
+    /// in the place of an image's tokens.
     Wide(Vec<u8>),
     /// Pairs of tokens, as SGLang sends them with EAGLE.
     Pairs,
@@ -139,47 +141,47 @@ pub struct PerBlock<'a> {
     pub keys: Vec<(u32, ExtraKey<'a>)>,
 }
 
-/// One thing besides tokens that decides what a block holds.
+/// One input of a block's hash besides its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraKey<'a> {
-    /// A bare string.
+    /// A string without a tag.
     Text(&'a str),
-    /// A bare integer, by bit pattern.
+    /// An integer without a tag, as its 64-bit pattern.
     Number(u64),
-    /// Multimodal content, by identifier, with the offset of its first token in the block.
+    /// Multimodal content: its identifier, and the offset of its first token in the block.
     Item(&'a str, i64),
-    /// Multimodal content, by hash.
+    /// Multimodal content, by its hash.
     ItemHash(u64),
-    /// Anything else.
+    /// A value of any other form.
     Unknown,
 }
 
 /// An event that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The field at fault, by the engine's name for it.
+    /// The engine's name of the invalid field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// Why the field is invalid.
     pub fault: Fault,
-    /// Block operations it announced: its hashes where their number can be read, else 1.
+    /// Block operations of the event: its number of hashes if that is readable, else 1.
     pub operations: usize,
 }
 
-/// What is wrong with a field.
+/// Why a field is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A value of another type, or out of its range.
+    /// The value has another type or is out of range.
     Type,
-    /// The field is required and absent.
+    /// A required field is absent.
     Missing,
-    /// More members than its limit.
+    /// The list has more members than its limit.
     TooMany,
-    /// A list that should have a member for each name, and has not.
+    /// The list must have one member per name, and has another number.
     Length,
 }
 
 impl Fault {
-    /// Name, as logged.
+    /// Text for log lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Extra keys, which besides the tokens identify a block's content: lists with one entry per block.
+//! Decodes extra keys: the inputs of a block's hash besides its tokens, in lists with one entry per block.
 
 use super::error::DecodeError;
 use super::event::{ExtraKey, Fault, PerBlock};
@@ -7,7 +7,7 @@ use super::reader::{Reader, Value};
 use super::values::{FieldError, is_nil, key, length, text};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 
-/// Reads the entry of one block and pushes its keys.
+/// Reads one block's entry and pushes its keys.
 type ReadEntry<'a> =
     fn(&mut Reader<'a>, push: &mut dyn FnMut(ExtraKey<'a>)) -> Result<(), DecodeError>;
 
@@ -22,7 +22,7 @@ pub(super) fn per_block<'a>(
     let blocks = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
     let mut keys = Vec::new();
     for block in (0..).take(blocks) {
-        // Read a copy and skip: an entry may become unreadable anywhere within.
+        // Read from a copy, then skip the entry: it may become unreadable at any point.
         let mut entry = *reader;
         reader.skip()?;
         read_entry(&mut entry, &mut |key| {
@@ -83,8 +83,8 @@ fn text_key<'a>(value: Value<'a>, key: impl FnOnce(&'a str) -> ExtraKey<'a>) -> 
     text(value).ok().flatten().map_or(ExtraKey::Unknown, key)
 }
 
-/// Multimodal content of one block, as Dynamo's bridge sends it: nil or
-/// `{"mm_objects": [{"mm_hash": …}]}`.
+/// Reads the multimodal content of one block, as Dynamo's bridge sends it: nil or `{"mm_objects":
+/// [{"mm_hash": …}]}`.
 pub(super) fn multimodal<'a>(
     entry: &mut Reader<'a>,
     push: &mut dyn FnMut(ExtraKey<'a>),

@@ -1,4 +1,4 @@
-//! The fields of one event, by position or by key.
+//! Decodes the fields of one event, by position (arrays) or by key (maps).
 
 use super::error::DecodeError;
 use super::event::{
@@ -16,7 +16,7 @@ use super::values::{
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{BlockName, EngineKind, LocalHash};
 
-/// Decodes one event of any kind and leaves `reader` behind it.
+/// Decodes one event of any kind and advances `reader` past it.
 pub(super) fn event<'a>(
     reader: &mut Reader<'a>,
     engine: EngineKind,
@@ -71,7 +71,7 @@ fn map_event<'a>(
     };
     let mut draft = Draft::new(engine);
     if dialect == Dialect::Rfc1527 {
-        // What a store does not know it may leave out: its blocks have names only.
+        // A store may omit the tokens. Its blocks then have names only.
         (draft.tokens, draft.block_size) = (Some(RawTokens::Ids(vec![])), Some(0));
     }
     for _ in 0..entries {
@@ -83,7 +83,7 @@ fn map_event<'a>(
     Ok(draft.finish(tag, kind))
 }
 
-/// Looks for the tag, which engines send first but need not.
+/// Finds the tag. Engines send it first, but need not.
 fn map_tag<'a>(
     mut reader: Reader<'a>,
     entries: usize,
@@ -107,13 +107,13 @@ const fn untagged(fault: Fault) -> RawEvent<'static> {
     RawEvent::Unreadable(Unreadable { field: TAG, fault, operations: 1 })
 }
 
-/// An event while its fields are read.
+/// The fields of an event that have been read.
 struct Draft<'a> {
     engine: EngineKind,
-    /// Fields after the tag, where they are known by position.
+    /// Number of fields after the tag, if fields are known by position.
     slots: Option<usize>,
     names: Option<Vec<BlockName>>,
-    /// Length of the list of names, known even where a name is at fault.
+    /// Length of the list of names, known even if a name is invalid.
     operations: Option<usize>,
     parent: Option<BlockName>,
     tokens: Option<RawTokens>,
@@ -128,10 +128,10 @@ struct Draft<'a> {
     multimodal: Option<PerBlock<'a>>,
     remaining: Option<Vec<u32>>,
     look_ahead: Option<Vec<LookAhead>>,
-    /// Medium that blocks left.
+    /// Medium that the blocks left.
     from: Option<&'a str>,
     object_key: Option<&'a str>,
-    /// The first field at fault.
+    /// The first invalid field.
     fault: Option<(Field, Fault)>,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Reads or passes over the value of `field`.
+    /// Reads the value of `field`, or skips it if it is invalid.
     fn read(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
         let start = *reader;
         match self.assign(field, reader) {
@@ -188,7 +188,7 @@ impl<'a> Draft<'a> {
             Field::LocalHashes => self.local_hashes = local_hashes(reader)?,
             Field::BlockSize => {
                 self.block_size = match reader.value()? {
-                    // Only blocks without tokens may have none.
+                    // Only blocks without tokens may have no block size.
                     Value::Nil => Some(0),
                     value => Some(unsigned(value)?),
                 }
@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
         Ok(names)
     }
 
-    /// The name of the LoRA adapter, or in its place SGLang's map of metadata.
+    /// Reads the name of the LoRA adapter, or the map of metadata that SGLang sends in its place.
     fn read_lora_name(&mut self, reader: &mut Reader<'a>) -> Result<(), FieldError> {
         match reader.value()? {
             Value::Map(entries) => {

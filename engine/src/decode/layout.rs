@@ -1,38 +1,38 @@
-//! Which fields events have, by position and by key.
+//! Layouts: the fields of each event kind, by position and by key.
 
 use super::reader::Value;
 use kvasir_proto::types::EngineKind;
 
-/// Key of the kind of an event in a map; in an array it comes first.
+/// Key of the event's kind in a map. In an array, the kind is the first member.
 pub(super) const TAG: &str = "type";
-/// Key of the kind of an event of RFC #1527. Where an event has both, the other one counts: it has
-/// the engines' own names for its fields as well, as aliases.
+/// Key of the event's kind in RFC #1527. If an event has both keys, `type` takes precedence: the event then
+/// also has the engines' own names of its fields, as aliases.
 const RFC_TAG: &str = "event_type";
 
-/// The names by which a map's keys are known.
+/// The naming scheme of a map's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// The engines' own.
+    /// The engines' own names.
     Engine,
     /// Mooncake's RFC #1527 ("KV events API standardization"), as `mooncake_master` publishes it
     /// without legacy aliases.
     ///
-    /// Skipped keys, and why no block is matched by them:
-    /// - `backend_id`, `tenant_id`, `model_name`, `dp_rank` of an event: whose blocks these are is
-    ///   agreed when the source is registered, and the rank is the batch's. A publisher of several
-    ///   tenants or backends cannot be one source.
-    /// - `base_block_idx`: a position without its tokens places no block.
+    /// Some keys are skipped:
+    /// - `backend_id`, `tenant_id`, `model_name` and `dp_rank` of an event: the registration states whose
+    ///   blocks these are, and the batch states the rank. A publisher of several tenants or backends cannot
+    ///   be one source.
+    /// - `base_block_idx`: a position without its tokens does not place a block.
     ///
-    /// Where `token_ids` is nil, as from a store that retains none, no query matches by content: the
-    /// names are held by name only, and count as a tier more of blocks that an engine announced
-    /// under the same hashes to the same source.
+    /// If `token_ids` is nil, as from a store that does not keep tokens, queries cannot match the blocks by
+    /// content. Their names are stored, and count as another tier of blocks that an engine announced to the
+    /// same source under the same hashes.
     ///
-    /// `object_key`, the name of an object of the store, is read for the hash in it where there are no hashes.
+    /// `object_key`, the name of an object of the store, is parsed for its hash if the event has no hashes.
     Rfc1527,
 }
 
 impl Dialect {
-    /// The dialect of which a key is the tag, if it is any.
+    /// The naming scheme whose tag is `key`; `None` if `key` is not a tag.
     pub(super) fn of_tag(key: &[u8]) -> Option<Self> {
         if key == TAG.as_bytes() {
             Some(Self::Engine)
@@ -49,16 +49,16 @@ impl Dialect {
 pub(super) enum Tag {
     Stored,
     Removed,
-    /// All blocks, or those on one medium.
+    /// All blocks, or the blocks on one medium.
     Cleared,
-    /// The blocks on one medium, which must be stated.
+    /// The blocks on one medium, which the event must state.
     TierCleared,
     Moved,
     Unknown,
 }
 
 impl Tag {
-    /// The kind that a value names, with that name; none if it is no name at all.
+    /// The kind that a value states, with the kind's name; `None` if the value is not a string.
     pub(super) fn of(value: Value<'_>, dialect: Dialect) -> Option<(Self, &str)> {
         let Value::Text(name) = value else {
             return None;
@@ -76,7 +76,7 @@ impl Tag {
         Some((tag, str::from_utf8(name).unwrap_or(UNREADABLE_KIND)))
     }
 
-    /// Fields after the tag where an event is an array.
+    /// Fields after the tag, if the event is an array.
     pub(super) const fn slots(self) -> &'static [Option<Field>] {
         match self {
             Self::Stored => &STORED_SLOTS,
@@ -88,10 +88,10 @@ impl Tag {
     }
 }
 
-/// Stands for the name of a kind that is no text.
+/// Placeholder for the name of a kind that is not valid UTF-8.
 const UNREADABLE_KIND: &str = "(no UTF-8)";
 
-/// A field that is read. All others are passed over.
+/// A field that is decoded. All other fields are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     Names,
@@ -115,8 +115,7 @@ pub(super) enum Field {
     ObjectKey,
 }
 
-/// Fields of `BlockStored` after its tag; none where a slot is passed over. Engines send the first
-/// so many.
+/// Fields of `BlockStored` after its tag; `None` marks a skipped slot. Engines may send only the first ones.
 const STORED_SLOTS: [Option<Field>; 12] = [
     Some(Field::Names),
     Some(Field::Parent),
@@ -132,7 +131,7 @@ const STORED_SLOTS: [Option<Field>; 12] = [
     Some(Field::Locality),
 ];
 
-/// Fields of `BlockRemoved` after its tag.
+/// Fields of `BlockRemoved` after its tag; `None` marks a skipped slot.
 const REMOVED_SLOTS: [Option<Field>; 6] = [
     Some(Field::Names),
     Some(Field::Medium),
@@ -142,10 +141,10 @@ const REMOVED_SLOTS: [Option<Field>; 6] = [
     Some(Field::Locality),
 ];
 
-/// Fields of `AllBlocksCleared` after its tag, as ROCm's ATOM has them, and of `TierBlocksCleared`.
+/// Fields after the tag of `AllBlocksCleared` (as ROCm's ATOM sends them) and of `TierBlocksCleared`.
 const CLEARED_SLOTS: [Option<Field>; 1] = [Some(Field::Medium)];
 
-/// Fields of `BlockTransferred` after its tag, as ROCm's ATOM has them.
+/// Fields of `BlockTransferred` after its tag, as ROCm's ATOM sends them.
 const MOVED_SLOTS: [Option<Field>; 4] =
     [Some(Field::Names), Some(Field::From), Some(Field::Medium), Some(Field::Group)];
 
@@ -174,7 +173,7 @@ impl Field {
         }
     }
 
-    /// The field that a key means in an event of kind `tag`.
+    /// The field that `key` names in an event of kind `tag`.
     pub(super) fn of_key(
         key: &[u8],
         tag: Tag,
@@ -239,7 +238,7 @@ impl Field {
             _ if tag == Tag::Removed => return None,
             b"parent_block_hash" => Self::Parent,
             b"token_ids" => Self::Tokens,
-            // No known engine has it: of theirs it is passed over, as all that is not known.
+            // Only custom engines send this key. From other engines it is skipped like any unknown key.
             b"local_hashes" if engine == EngineKind::Custom => Self::LocalHashes,
             b"block_size" => Self::BlockSize,
             b"num_block_tokens" => Self::NumBlockTokens,

@@ -1,25 +1,27 @@
-//! Msgpack payloads to raw events, for every layout that engines are known to send.
+//! Decodes msgpack payloads into raw events, for every known engine layout.
 //!
-//! A payload is an array `[time stamp, events, rank?]`, or (proposed for vLLM) a map of `ts`,
-//! `events` and `data_parallel_rank`. An event is an array `["BlockStored", …]`, its fields known
-//! by position, or a map `{"type": "BlockStored", …}`, its fields known by key, or a map
-//! `{"event_type": "stored", …}` of Mooncake's RFC #1527 (`layout.rs`). Arrays: vLLM 0.9 to 0.23,
-//! SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA
-//! name). Maps: vLLM from 0.24, SGLang from 0.5.20, TensorRT-LLM and Dynamo's bridge; and of a
-//! custom engine with a key more, `local_hashes`, where it has hashed the tokens already (a Kvasir
-//! agent that publishes as an engine does). Keys come in any order. Unknown keys and slots are
-//! skipped; an event of an unknown kind is [`RawEvent::Unknown`].
+//! A payload is an array `[time stamp, events, rank?]`, or (proposed for vLLM) a map of `ts`, `events` and
+//! `data_parallel_rank`. An event has one of three layouts:
+//! - an array `["BlockStored", …]`, with fields by position: vLLM 0.9 to 0.23, SGLang up to 0.5.19. SGLang
+//!   0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA name.
+//! - a map `{"type": "BlockStored", …}`, with fields by key: vLLM from 0.24, SGLang from 0.5.20,
+//!   TensorRT-LLM, Dynamo's bridge, and custom engines. A custom engine that has already hashed the tokens
+//!   adds the key `local_hashes`, such as a Kvasir agent that publishes as an engine.
+//! - a map `{"event_type": "stored", …}` of Mooncake's RFC #1527 (`layout.rs`).
 //!
-//! What a faulty or hostile peer can cause:
-//! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
-//!   others keep their order and meaning. Only where the extent of a value is lost (truncation,
-//!   msgpack's reserved byte) or the envelope is wrong is the batch refused ([`DecodeError`]).
-//! - Memory is bounded by the bytes received: a list's claimed length is checked against the bytes
-//!   that follow before anything is reserved, and limited. Worst case about 100 bytes held for
-//!   each byte received (a list of one-byte nonsense events, at most [`PAYLOAD_EVENTS_MAX`]);
-//!   real events take less than 5.
-//! - Time is linear: a byte is read a few times at most. Nesting is skipped with a counter, so
-//!   depth costs nothing, and nothing recurses.
+//! Keys come in any order. Unknown keys and slots are skipped. An event of an unknown kind is
+//! [`RawEvent::Unknown`].
+//!
+//! Effects of a faulty or hostile peer are limited:
+//! - An unreadable field costs only its event, which becomes [`RawEvent::Unreadable`]. Other events keep
+//!   their order and meaning. The whole batch is rejected ([`DecodeError`]) only if the envelope is wrong or
+//!   a value's extent is lost (truncation, msgpack's reserved byte).
+//! - Memory is bounded by the bytes received. A list's claimed length is limited, and checked against the
+//!   bytes that follow, before memory is reserved. The worst case is about 100 bytes of memory per byte
+//!   received (a list of one-byte nonsense events, at most [`PAYLOAD_EVENTS_MAX`]). Real events take less
+//!   than 5.
+//! - Time is linear: a byte is read a few times at most. Nested values are skipped with a counter instead of
+//!   recursion.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -50,9 +52,9 @@ use reader::{Reader, Value};
 
 /// Decodes one payload.
 ///
-/// The engine decides what the layouts leave open. A byte hash means its last 8 bytes,
-/// big-endian; SGLang's means its first 8. Only in maps of a custom engine, `local_hashes`, one for
-/// each block, may replace `token_ids`, which are empty then.
+/// The engine kind resolves ambiguities of the layouts. A hash sent as bytes means its last 8 bytes,
+/// big-endian; SGLang's means its first 8. Only in maps of a custom engine, `local_hashes` may replace
+/// `token_ids`, which are then empty. It has one entry per block.
 ///
 /// # Errors
 /// If the envelope is wrong or the extent of a value is lost. A wrong event is no error.
@@ -82,7 +84,7 @@ pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeErr
     }
 }
 
-/// The time stamp of a payload, as [`Batch::ts_bits`] has it, without decoding the rest.
+/// Reads only a payload's time stamp, as in [`Batch::ts_bits`].
 #[must_use]
 pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(payload);
@@ -93,7 +95,7 @@ pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
     }
 }
 
-/// Readers at the parts of a batch in map form: its keys come in any order.
+/// Readers positioned at the parts of a batch in map form, whose keys come in any order.
 #[derive(Default)]
 struct Parts<'a> {
     time_stamp: Option<Reader<'a>>,
@@ -102,14 +104,14 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Skips through the map; the last of repeated keys counts.
+    /// Skips through the map. If a key repeats, the last one counts.
     fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
         let mut parts = Self::default();
         for _ in 0..entries {
             let part = match values::key(reader)? {
                 b"ts" => &mut parts.time_stamp,
                 b"events" => &mut parts.events,
-                // SGLang has another name for it.
+                // `attn_dp_rank` is SGLang's name.
                 b"data_parallel_rank" | b"attn_dp_rank" => &mut parts.rank,
                 _ => &mut None,
             };
@@ -143,7 +145,7 @@ fn events<'a>(
 
 /// Reads the bits of a time stamp.
 fn time_stamp(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
-    // Of a large integer the nearest f64 serves: time stamps are compared for equality only.
+    // A large integer becomes the nearest f64. Time stamps are compared only for equality.
     let time_stamp = match reader.value()? {
         Value::Float(seconds) => seconds,
         Value::Unsigned(seconds) => seconds as f64,

@@ -1,23 +1,23 @@
-//! Block hashes in the names of a store's objects.
+//! Parses block hashes from the object names of a shared store.
 //!
-//! Mooncake's master 0.3.14 publishes objects by their keys, without hashes. The key contains the engine's hash of the
-//! block: vLLM's `MODEL@…@HEX`, SGLang's `HEX` with `_k` or `_v` and a rank.
+//! Mooncake's master 0.3.14 publishes objects by key, without hashes. The key contains the engine's block
+//! hash: vLLM's is `MODEL@…@HEX`, SGLang's is `HEX` with `_k` or `_v` and a rank.
 
 use super::values::hexadecimal;
 use kvasir_proto::types::{BlockName, EngineKind};
 
-/// Digits of the hashes that engines put into keys: 64, 128, 160 and 256 bits.
+/// Lengths, in hexadecimal digits, of the hashes in keys: 64, 128, 160 and 256 bits.
 const HASH_DIGITS: [usize; 4] = [16, 32, 40, 64];
 
-/// What a key contains.
+/// The parsed content of an object's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectName {
     pub(super) name: BlockName,
-    /// Whether the object is the block's keys only: its values are an object of their own, stored after it.
+    /// Whether the object has only the block's keys. Its values are a separate object, stored after it.
     pub(super) is_keys_only: bool,
 }
 
-/// The hash in a key: its last run of hexadecimal digits that is as long as a hash.
+/// The hash in a key: the last run of hexadecimal digits that has the length of a hash.
 pub(super) fn name_in_key(key: &str, engine: EngineKind) -> Option<ObjectName> {
     let mut words = key.rsplit(|character: char| !character.is_ascii_alphanumeric());
     let is_hash = |word: &&str| {

@@ -1,15 +1,15 @@
-//! Low-level msgpack: a cursor over borrowed bytes that never allocates and never recurses.
+//! Low-level msgpack reader: a cursor over borrowed bytes, without allocation or recursion.
 
 use super::error::DecodeError;
 use rmp::Marker;
 
-/// One msgpack value. Of an array or map it is the header only; the members follow.
+/// One msgpack value. An array or map is only the header; its members follow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Nil,
     Bool,
     Unsigned(u64),
-    /// Below 0: other integers are `Unsigned`, whatever width they were sent with.
+    /// An integer below 0. All others are `Unsigned`, whichever width the engine sent.
     Negative(i64),
     Float(f64),
     Text(&'a [u8]),
@@ -22,7 +22,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Values that follow and belong to this one.
+    /// Number of values that follow and belong to this one.
     pub(super) const fn members(self) -> usize {
         match self {
             Self::Array(length) => length,
@@ -31,8 +31,7 @@ impl Value<'_> {
         }
     }
 
-    /// An integer by its bit pattern: the same 64 bits arrive signed from one path and unsigned
-    /// from another.
+    /// An integer's 64-bit pattern. One engine sends the same 64 bits signed, another unsigned.
     pub(super) const fn bits(self) -> Option<u64> {
         match self {
             Self::Unsigned(value) => Some(value),
@@ -93,8 +92,8 @@ impl<'a> Reader<'a> {
         usize::try_from(length).or(Err(self.truncated()))
     }
 
-    /// A container's header: every member takes a byte at least, so a claim beyond the bytes that
-    /// are left is a truncation, found before anything is reserved for it.
+    /// Checks a container's header. Every member takes at least one byte, so a claim beyond the remaining
+    /// bytes is a truncation. The check comes before memory is reserved.
     fn container(&self, value: Value<'a>) -> Result<Value<'a>, DecodeError> {
         if value.members() > self.rest.len() { Err(self.truncated()) } else { Ok(value) }
     }
@@ -102,8 +101,8 @@ impl<'a> Reader<'a> {
     /// Reads one value.
     ///
     /// # Errors
-    /// If the payload ends inside it, or at the one byte that msgpack reserves: the values after
-    /// that have no known bounds.
+    /// If the payload ends inside the value, or at msgpack's reserved byte: the bounds of the values after it
+    /// are unknown.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, DecodeError> {
         let marker = Marker::from_u8(u8::from_be_bytes(self.take()?));
@@ -130,13 +129,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads as many integers below 2^32 as `out` has places, little-endian: what lists of tokens
-    /// are made of. `false` at the first value that is something else.
+    /// Reads `out.len()` integers below 2^32 as little-endian words: the fast path for token lists. Returns
+    /// `false` at the first other value.
     ///
-    /// Ids of two and of four bytes follow one another at random, so a branch on the width is
-    /// mispredicted half the time. The width is computed instead, and the next marker taken from
-    /// the bytes at hand before their end is known. What is between a marker and the next one is
-    /// all that one id waits for of the id before: two shifts.
+    /// Ids of two and four bytes alternate at random, so a branch on the width is mispredicted half the time.
+    /// The code computes the width instead. It loads the next marker from the bytes at hand before the
+    /// current id's end is known. The dependency from one id to the next is then only two shifts.
     ///
     /// # Errors
     /// As [`Self::value`].
@@ -188,7 +186,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads the rest of a value whose marker carries or is followed by a length.
+    /// Reads the rest of a value whose marker contains a length or is followed by one.
     fn sized(&mut self, marker: Marker) -> Result<Value<'a>, DecodeError> {
         let length = match marker {
             Marker::FixStr(length) | Marker::FixArray(length) | Marker::FixMap(length) => {
@@ -215,15 +213,14 @@ impl<'a> Reader<'a> {
             }
             Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => self.container(Value::Map(length)),
             _ => {
-                // One byte of type, then the data.
+                // The data follow one byte of type.
                 self.bytes(length.saturating_add(1))?;
                 Ok(Value::Extension)
             }
         }
     }
 
-    /// Passes over one value with all its members. A counter, not a stack: no depth of nesting
-    /// costs memory.
+    /// Skips one value with all its members. It uses a counter, so deep nesting costs no memory.
     ///
     /// # Errors
     /// As [`Self::value`].
@@ -231,7 +228,7 @@ impl<'a> Reader<'a> {
         self.skip_many(1)
     }
 
-    /// Passes over `count` values with all their members.
+    /// Skips `count` values with all their members.
     ///
     /// # Errors
     /// As [`Self::value`].
@@ -241,7 +238,7 @@ impl<'a> Reader<'a> {
             if pending > self.rest.len() {
                 return Err(self.truncated());
             }
-            // Both terms are at most the bytes of the payload, which fit half the address space.
+            // Both terms are at most the bytes of the payload, which fit in half the address space.
             pending = pending - 1 + self.value()?.members();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Values of fields.
+//! Decodes the values of fields.
 
 use super::error::DecodeError;
 use super::event::{Fault, LookAhead, RawTokens};
@@ -7,11 +7,11 @@ use super::reader::{Reader, Value};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{BlockName, EngineKind, LocalHash};
 
-/// Why a field was not read.
+/// Why a field could not be read.
 pub(super) enum FieldError {
-    /// The extent of the value is lost, and so is the batch.
+    /// The value's extent is lost, so the whole batch is unreadable.
     Batch(DecodeError),
-    /// The value can be passed over; only its event is lost.
+    /// The value can be skipped. Only its event is unreadable.
     Event(Fault),
 }
 
@@ -27,15 +27,15 @@ impl From<Fault> for FieldError {
     }
 }
 
-/// Reads a key. One that is no string reads as "", which is no field's name.
+/// Reads a key. A key that is not a string reads as "", which matches no field.
 pub(super) fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let value = reader.value()?;
     reader.skip_many(value.members())?;
     Ok(if let Value::Text(key) = value { key } else { b"" })
 }
 
-/// Reads the header of a list of at most `limit` members. The claimed length, which the bytes
-/// that follow can hold, goes to `claimed` even above the limit.
+/// Reads the header of a list of at most `limit` members. `claimed` gets the claimed length even above the
+/// limit; the remaining bytes can hold that many members.
 pub(super) fn length(
     reader: &mut Reader<'_>,
     limit: usize,
@@ -51,8 +51,8 @@ pub(super) fn length(
     Ok(count)
 }
 
-/// A block hash: an integer by bit pattern, bytes, or hexadecimal digits. The
-/// engine's own convention chooses 64 bits of a longer hash.
+/// Reads a block hash: an integer's bit pattern, bytes, or hexadecimal digits. The engine kind decides which
+/// 64 bits of a longer hash count.
 pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fault> {
     let name = match value {
         Value::Unsigned(_) | Value::Negative(_) => value.bits(),
@@ -67,7 +67,7 @@ pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fa
     name.map(BlockName).ok_or(Fault::Type)
 }
 
-/// A block hash in hexadecimal digits.
+/// Parses a block hash from hexadecimal digits.
 pub(super) fn hexadecimal(digits: &[u8], engine: EngineKind) -> Option<BlockName> {
     let digits = str::from_utf8(significant(digits, 16, engine)).ok()?;
     u64::from_str_radix(digits, 16).ok().map(BlockName)
@@ -95,7 +95,7 @@ pub(super) fn text(value: Value<'_>) -> Result<Option<&str>, Fault> {
     }
 }
 
-/// Reads token ids; nil for none.
+/// Reads token ids; nil reads as an empty list.
 pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
     if is_nil(reader)? {
         return Ok(RawTokens::Ids(vec![]));
@@ -121,7 +121,7 @@ pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
     Ok(RawTokens::Wide(wide_le))
 }
 
-/// Tokens after the blocks, a list for each; nil for none.
+/// Reads the tokens after each block, one list per block; nil reads as `None`.
 pub(super) fn look_ahead(reader: &mut Reader<'_>) -> Result<Option<Vec<LookAhead>>, FieldError> {
     if is_nil(reader)? {
         return Ok(None);
@@ -139,7 +139,7 @@ pub(super) fn look_ahead(reader: &mut Reader<'_>) -> Result<Option<Vec<LookAhead
     Ok(Some(all))
 }
 
-/// Local hashes of the blocks, one each, by bit pattern; nil for none.
+/// Reads the blocks' local hashes by bit pattern, one per block; nil reads as `None`.
 pub(super) fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHash>>, FieldError> {
     if is_nil(reader)? {
         return Ok(None);
@@ -152,7 +152,7 @@ pub(super) fn local_hashes(reader: &mut Reader<'_>) -> Result<Option<Vec<LocalHa
     Ok(Some(hashes))
 }
 
-/// How many copies of each name remain; nil where the engine does not know.
+/// Reads the number of remaining copies of each name; nil if the engine does not state it.
 pub(super) fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32>>, FieldError> {
     if is_nil(reader)? {
         return Ok(None);
@@ -165,7 +165,7 @@ pub(super) fn remaining_copies(reader: &mut Reader<'_>) -> Result<Option<Vec<u32
     Ok(Some(copies))
 }
 
-/// Skips a nil, if that is the next value.
+/// Skips the next value if it is nil. Returns whether it was.
 pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     let mut ahead = *reader;
     let is_nil = ahead.value()? == Value::Nil;
@@ -175,7 +175,7 @@ pub(super) fn is_nil(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     Ok(is_nil)
 }
 
-/// One number for all blocks, or one per block: the least and the greatest.
+/// Reads one number for all blocks, or one per block. Returns minimum and maximum.
 pub(super) fn num_block_tokens(reader: &mut Reader<'_>) -> Result<Option<(u64, u64)>, FieldError> {
     let count = match reader.value()? {
         Value::Nil => return Ok(None),

@@ -1,5 +1,5 @@
-//! Which ranks were cleared since events were lost. A loss may concern any rank of the source, so it is over only when every
-//! rank has been cleared since.
+//! Tracks which ranks were cleared after a loss of events. A loss may concern any rank of the source, so it
+//! ends only when every rank has been cleared.
 
 use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::DpRank;
@@ -7,26 +7,27 @@ use std::collections::BTreeSet;
 
 #[derive(Debug, Default)]
 pub(super) struct Clears {
-    /// Ranks of which batches were applied.
+    /// Ranks with applied batches.
     ranks: BTreeSet<DpRank>,
-    /// Ranks that were cleared since the last loss.
+    /// Ranks cleared since the last loss.
     cleared: BTreeSet<DpRank>,
-    /// There are more ranks than may be: a loss ends with a new incarnation only.
+    /// Whether the number of ranks exceeds the limit. A loss then ends only with a new incarnation.
     has_more: bool,
 }
 
 impl Clears {
-    /// Of a source that feeds these ranks.
+    /// Creates the tracker of a source that feeds these ranks.
     pub(super) fn of(ranks: impl IntoIterator<Item = DpRank>) -> Self {
         Self { ranks: ranks.into_iter().collect(), ..Self::default() }
     }
 
-    /// Events are lost.
+    /// Records a loss of events.
     pub(super) fn lose(&mut self) {
         self.cleared.clear();
     }
 
-    /// A batch of a rank is applied. Returns whether it clears the last rank that had not been cleared since the last loss.
+    /// Records an applied batch of a rank. Returns whether it clears the last rank that was not yet cleared
+    /// since the last loss.
     pub(super) fn note(&mut self, rank: DpRank, has_clear: bool) -> bool {
         if self.ranks.len() >= WORKER_RANKS_MAX && !self.ranks.contains(&rank) {
             self.has_more = true;

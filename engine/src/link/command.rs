@@ -5,66 +5,67 @@ use kvasir_proto::types::{
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// What the index is to do for a source, in this order.
+/// Commands for the index about one source, to be executed in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceCommand {
     /// Apply one batch. Implies one [`BatchOutcome::Applied`].
     Apply {
-        /// The source's cursor once it is applied.
+        /// The source's cursor after the batch.
         cursor: Cursor,
-        /// Rank that holds the blocks.
+        /// Rank that caches the blocks.
         rank: DpRank,
-        /// What the batch announces, in order.
+        /// The batch's events, in order.
         events: Vec<KvEvent>,
-        /// What it announces of a store that workers share, in order; empty without a pool.
+        /// The batch's events about a store that workers share, in order; empty without a pool.
         pool_events: Vec<KvEvent>,
-        /// Block operations of the batch that are in neither.
+        /// Dropped block operations: those in neither list of events.
         drops: Box<Drops>,
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
-        /// Why the source is not exact after it: reasons with a count and the first example.
+        /// Why the source is not exact after the batch: reasons with a count and the first example.
         reasons: Vec<(Reason, u64, String)>,
-        /// New meanings of names, in order; [`run`](super::run) needs all meanings again to resume.
+        /// New meanings of names, in order. To resume, [`run`](super::run) needs all meanings.
         names: Vec<NameChange>,
-        /// What the engine has shown of itself, likewise.
+        /// Facts that the engine has shown about itself. To resume, [`run`](super::run) needs them.
         learned: Arc<Learned>,
     },
-    /// Apply what is in no batch: blocks whose time to live is over, see
-    /// [`expiry`](crate::expiry). The cursor stays.
+    /// Apply a removal that is in no batch: blocks whose time to live is over, see [`expiry`](crate::expiry).
+    /// The cursor stays.
     Expire(Expired),
-    /// The same, of the pool. What a pool holds outlives the source's incarnation, and each of its `Clear`s.
+    /// Apply an expiry in the pool. A pool's blocks outlive the source's incarnation, and every
+    /// [`SourceCommand::Clear`].
     ExpireInPool(Expired),
-    /// What follows belongs to a new incarnation: drop all that the source stored. May come twice for one
-    /// restart: when it is detected, and with the first batch of the new incarnation.
+    /// Begin a new incarnation: drop all blocks of the source. This may come twice for one restart: when it
+    /// is detected, and with the first batch of the new incarnation.
     Clear,
-    /// Events were lost: what is held now is suspect until it is announced again.
+    /// Events were lost: mark the source's blocks as suspect until they are announced again.
     MarkSuspect,
-    /// Drop what is still suspect.
+    /// Drop the blocks that are still suspect.
     DropSuspects,
-    /// Events were lost: drop all that the source stored, in the same incarnation, and in the pool.
+    /// Events were lost: drop all blocks of the source, also in the pool. The incarnation continues.
     ClearLost,
-    /// Disconnected for too long: drop all that the source stored, its cursor included. The link
-    /// keeps trying to connect and starts over with a [`SourceCommand::Clear`].
+    /// Disconnected for too long: drop all blocks of the source, and its cursor. The link keeps trying to
+    /// connect. It starts over with a [`SourceCommand::Clear`].
     Expired,
-    /// Batches that are not applied.
+    /// Batches that were not applied.
     Outcome {
-        /// What became of them.
+        /// Outcome of the batches.
         outcome: BatchOutcome,
-        /// How many since the last such command.
+        /// Number of batches since the last such command.
         batches: u64,
     },
-    /// Rounds of replay that came to an end.
+    /// Rounds of replay that ended.
     Replays {
-        /// How they ended.
+        /// Outcome of the rounds.
         outcome: ReplayOutcome,
-        /// How many since the last such command.
+        /// Number of rounds since the last such command.
         rounds: u64,
     },
-    /// Connections that were closed because the engine went beyond a limit.
+    /// Connections that were closed because the engine exceeded a limit.
     Excess {
-        /// The limit.
+        /// The exceeded limit.
         excess: Excess,
-        /// How many since the last such command.
+        /// Number of connections since the last such command.
         connections: u64,
     },
     /// The first attempt to connect has failed.
@@ -78,8 +79,8 @@ pub enum SourceCommand {
 pub enum ReplayOutcome {
     /// The publisher sent the end of the replay.
     Completed,
-    /// It broke off: no answer in time, a malformed one, or no connection.
+    /// The round failed: no reply in time, a malformed reply, or no connection.
     Failed,
-    /// It was ended from here: a hole in it, a new incarnation, or the end of the live connection.
+    /// The link ended the round: a hole in the replay, a new incarnation, or the end of the live connection.
     Cancelled,
 }

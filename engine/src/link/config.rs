@@ -9,60 +9,60 @@ use kvasir_proto::types::{BlockName, DpRank, NameMeaning, SourceStatus};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-/// Commands held for a slow receiver, besides those in its channel.
+/// Maximum number of commands that wait for a slow receiver, besides those in its channel.
 pub const OUTBOX_COMMANDS_MAX: usize = 1_024;
-/// Bytes of payload of the batches in these commands.
+/// Maximum bytes of batch payloads in the waiting commands.
 pub const OUTBOX_BYTES_MAX: usize = 16 << 20;
-/// A round of replay fails if its next reply takes longer than this, by default.
+/// Default of [`LinkConfig::replay_reply_timeout`].
 pub const REPLAY_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Changes of [`SourceStatus`](kvasir_proto::types::SourceStatus) and outcomes that are not urgent are sent this
-/// often at most.
+/// Minimum time between two reports of [`SourceStatus`](kvasir_proto::types::SourceStatus) and outcomes that
+/// are not urgent.
 pub const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a link connects to and how.
+/// Configuration of a link: addresses, limits, and rules.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
     /// The publisher's socket.
     pub attach: Attach,
     /// The publisher's replay socket, if it has one.
     pub replay: Option<Endpoint>,
-    /// A round of replay fails if its next reply takes longer than this; for the first one,
-    /// connecting included. [`REPLAY_REPLY_TIMEOUT`] is a good value.
+    /// Maximum time to the next reply of a replay round; for the first reply, connecting included. The round
+    /// fails after it. [`REPLAY_REPLY_TIMEOUT`] is a good value.
     pub replay_reply_timeout: Duration,
-    /// Topics wanted: see [`takes_topic`](super::takes_topic).
+    /// Topic filter: see [`takes_topic`](super::takes_topic).
     pub topic: Bytes,
-    /// How batches are read.
+    /// How batches are normalised.
     pub normaliser: NormaliserConfig,
-    /// How batches are ordered. Whether there is a replay socket is taken from `replay`.
+    /// How batches are ordered. `replay` determines whether there is a replay socket.
     pub sequencing: SequencerConfig,
-    /// Limits and times of the connections.
+    /// Limits and timeouts of the connections.
     pub zmtp: Limits,
 }
 
-/// Where a link goes on after a restart.
+/// State from which a link resumes after a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resume {
     /// The source's status, with the last batch that was applied.
     pub status: SourceStatus,
-    /// What names of the blocks that it holds mean, as far as it must be known.
+    /// Meanings of the source's block names that later events do not repeat.
     pub names: Vec<(DpRank, BlockName, NameMeaning)>,
-    /// Ranks that it feeds.
+    /// Ranks that the source feeds.
     pub ranks: Vec<DpRank>,
 }
 
-/// What all links of a process share.
+/// Resources that all links of a process share.
 #[derive(Debug, Clone)]
 pub struct Common {
-    /// Each round of replay takes one.
+    /// Permits for rounds of replay, one per round.
     pub replay_permits: Arc<Semaphore>,
-    /// What is held back.
+    /// Memory budget for buffered batches.
     pub held: Arc<HeldBytes>,
-    /// What deadlines of blocks with a time to live take.
+    /// Memory budget for the deadlines of blocks with a time to live.
     pub deadlines: Arc<HeldBytes>,
 }
 
 impl Common {
-    /// For links that nothing was taken for yet, with so many rounds of replay at a time.
+    /// Creates unused budgets, and permits for `replays_max` concurrent rounds of replay.
     #[must_use]
     pub fn new(replays_max: usize) -> Self {
         Self {

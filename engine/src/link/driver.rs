@@ -27,15 +27,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Steps carried out before other tasks get their turn.
+/// Steps executed before the task yields to others.
 const STEPS_PER_TURN: usize = 32;
-/// Live messages taken from the read buffer before other events are checked.
+/// Maximum number of live messages from the read buffer before other events are checked.
 const AT_HAND_MAX: usize = 32;
 
 /// Follows one source until `cancel` is cancelled or the receiver of `commands` is dropped.
 ///
-/// `resume` is what a checkpoint knows: the index is expected to hold what was applied up to its
-/// cursor.
+/// `resume` is the state from a checkpoint. The index must contain all batches up to its cursor.
 pub async fn run(
     config: LinkConfig,
     resume: Option<Resume>,
@@ -53,12 +52,12 @@ pub async fn run(
 /// The receiver of the commands was dropped.
 struct ReceiverGone;
 
-/// What happened next.
+/// The next event of a link.
 enum Event {
     Live(SubEvent),
     Replay(ReplayEvent),
     Tick,
-    /// A command was taken by the receiver.
+    /// The receiver took a command.
     Delivered,
 }
 
@@ -76,18 +75,18 @@ struct Driver {
     replay: Option<Replay>,
     replay_permits: Arc<Semaphore>,
     held: HeldShare,
-    /// Live messages that may still be taken before other events are checked.
+    /// Remaining live messages before other events are checked.
     at_hand: usize,
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
     clears: Clears,
     expiry: Expiry,
-    /// Of what lies in the pool.
+    /// Deadlines of blocks in the pool.
     pool_expiry: Expiry,
     commands: mpsc::Sender<SourceCommand>,
     outbox: VecDeque<Pending>,
     outbox_bytes: usize,
-    /// Batches that could not be read.
+    /// Running totals for reports.
     sums: Sums,
     reports: Reports,
     unheard: Unheard,
@@ -157,7 +156,7 @@ impl Driver {
         }
     }
 
-    /// Carries out steps until none is left, or the outbox is full: then `false`.
+    /// Executes steps until there are no more. Returns `false` if the outbox is full.
     async fn work(&mut self) -> Result<bool, ReceiverGone> {
         if self.topics.take_mixed() {
             self.drop_mixed()?;
@@ -177,7 +176,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Sends the next blocks whose time to live is over, if there are any.
+    /// Sends the next expired blocks, if any.
     fn expire(&mut self) -> Result<bool, ReceiverGone> {
         if self.expiry.deadline().or(self.pool_expiry.deadline()).is_none() {
             return Ok(false);
@@ -198,7 +197,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Waits for the next event. Sockets are read only once all steps are carried out.
+    /// Waits for the next event. Reads sockets only after all steps are executed.
     async fn wait(&mut self, done: bool) -> Result<Event, ReceiverGone> {
         let deadline = self.deadline();
         let Self { socket, replay, commands, outbox, outbox_bytes, .. } = self;
@@ -228,7 +227,7 @@ impl Driver {
     }
 
     fn deadline(&self) -> Instant {
-        /// For a sequencer without a deadline.
+        /// Deadline for a sequencer without one.
         const FAR: Duration = Duration::from_secs(3_600);
         let far = Instant::now() + FAR;
         let after_origin = |deadline| self.origin + deadline;
@@ -288,7 +287,7 @@ impl Driver {
         }
     }
 
-    /// Drops what was taken from replays without topics before the socket showed a second topic.
+    /// Drops the batches replayed without a topic, because the socket has since shown a second topic.
     fn drop_mixed(&mut self) -> Result<(), ReceiverGone> {
         tracing::warn!(
             "replayed batches may be another engine's, as they state no topic: all blocks are dropped"
@@ -300,7 +299,7 @@ impl Driver {
         self.send(SourceCommand::ClearLost, 0)
     }
 
-    /// Whether a replayed batch is the engine's.
+    /// Whether a replayed batch comes from this engine.
     fn admit_replayed(&mut self, topic: &[u8]) -> Result<bool, ReplayError> {
         if self.topics.admit_replayed(topic)? {
             return Ok(true);
@@ -311,7 +310,7 @@ impl Driver {
         if replay.others > REPLAY_REPLIES_MAX { Err(ReplayError::OtherTopics) } else { Ok(false) }
     }
 
-    /// Logs a batch that the sequencer is about to drop for its number.
+    /// Logs a batch that the sequencer is about to drop because of its number.
     fn log_number(&mut self, received: &Received<Payload>) {
         if !self.sequencer.believes(received.sequence, received.incarnation) {
             self.log.unbelievable(received.sequence);
@@ -405,7 +404,7 @@ impl Driver {
         self.send(command, 0)
     }
 
-    /// Drops what was learned of the source: all that it stored goes, except what is in the pool.
+    /// Resets the knowledge about the source. All its blocks are dropped, except those in the pool.
     fn forget(&mut self) {
         self.topics.forget_taken();
         self.normaliser.reset();
@@ -448,7 +447,7 @@ impl Driver {
         let reasons = normalised.reasons();
         let now = self.origin.elapsed();
         self.expiry.note((normalised.rank, &normalised.events, &normalised.expiring), now, age);
-        // A pool has one rank, whichever announces.
+        // A pool has one rank, whichever rank announces the block.
         self.pool_expiry.note((0, &normalised.pool_events, &normalised.pool_expiring), now, age);
         let command = SourceCommand::Apply {
             cursor,
@@ -464,7 +463,7 @@ impl Driver {
         self.send(command, payload.bytes.len())
     }
 
-    /// Hands a command to the receiver, or to the outbox if it is not ready.
+    /// Sends a command to the receiver, or queues it in the outbox if the receiver is not ready.
     fn send(&mut self, command: SourceCommand, bytes: usize) -> Result<(), ReceiverGone> {
         let command = if self.outbox.is_empty() {
             match self.commands.try_send(command) {
@@ -480,7 +479,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends what changed since the last report.
+    /// Sends the changes since the last report.
     fn report(&mut self) -> Result<(), ReceiverGone> {
         let status = self.sequencer.status().by_clock(|at| self.origin + at);
         let learned = Arc::clone(self.normaliser.learned());

@@ -11,24 +11,24 @@ use kvasir_proto::{
 };
 use std::time::{Duration, SystemTime};
 
-/// The number that ends a replay. No batch has it.
+/// The sequence number that ends a replay. Batches never have it.
 const END: u64 = u64::MAX;
-/// Comes before the publisher's epoch in a topic (SGLang with snapshots). The barrier of a snapshot
-/// has a further suffix; it is a batch without events, numbered like any other.
+/// Precedes the publisher's epoch in a topic (SGLang with snapshots). The barrier of a snapshot has a further
+/// suffix. It is a batch without events, numbered like any other.
 const TOPIC_EPOCH: &[u8] = b"\0sgl-kv-epoch=";
 
 /// Payload of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) bytes: Bytes,
-    /// Whether the engine sent it again: it may be old.
+    /// Whether the batch was replayed: it may be old.
     pub(super) is_replayed: bool,
-    /// Bytes of the message it came in: its frames may share one allocation.
+    /// Bytes of the batch's message: its frames may share one allocation.
     message_bytes: usize,
 }
 
 impl Payload {
-    /// How long ago it was published: a live batch is new, whatever the engine's clock shows.
+    /// Age of the batch. A live batch has age zero, whatever the engine's clock shows.
     #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
     pub(super) fn age(&self, ts_bits: u64) -> Duration {
         if self.is_replayed { expiry::age(ts_bits, SystemTime::now()) } else { Duration::ZERO }
@@ -41,7 +41,7 @@ impl Item for Payload {
     }
 }
 
-/// A message in no known layout.
+/// A message of unknown layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("{frames} frames instead of {expected}")]
@@ -57,7 +57,7 @@ pub(super) enum Malformed {
 pub(super) enum Reply {
     Batch {
         received: Received<Payload>,
-        /// Empty if the publisher leaves it out.
+        /// Empty if the publisher omits it.
         topic: Bytes,
     },
     End,
@@ -76,10 +76,10 @@ pub(super) fn live(message: &Message) -> Result<Received<Payload>, Malformed> {
     received(message, topic, number(sequence)?, payload, false)
 }
 
-/// Reads `["", sequence, payload]` or `["", topic, sequence, payload]`; the end of a replay has a
-/// number of its own and no payload.
+/// Reads `["", sequence, payload]` or `["", topic, sequence, payload]`. The end of a replay has a number of
+/// its own and an empty payload.
 pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
-    // Where there is no topic, the frame before the number is empty.
+    // Without a topic, the frame before the number is empty.
     let ([topic, sequence, payload] | [_, topic, sequence, payload]) = message.as_slice() else {
         return Err(Malformed::Frames { frames: message.len(), expected: "3 or 4" });
     };
@@ -91,12 +91,12 @@ pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
     Ok(Reply::Batch { received, topic: topic.clone() })
 }
 
-/// Requests all batches from `sequence` on.
+/// Encodes a request for all batches from `sequence` on.
 pub(super) const fn request(sequence: u64) -> [u8; 8] {
     sequence.to_be_bytes()
 }
 
-/// Reads a number and the incarnation after it, if the publisher states one (vLLM with snapshots).
+/// Reads a sequence number and the incarnation after it, if the publisher states one (vLLM with snapshots).
 fn number(frame: &Bytes) -> Result<(u64, Option<Incarnation>), Malformed> {
     let malformed = Malformed::Sequence { bytes: frame.len() };
     let (number, epoch) = frame.split_first_chunk::<8>().ok_or(malformed)?;

@@ -100,7 +100,7 @@ fn a_topic_may_state_the_publishers_incarnation() {
     let life = stated_incarnation(b"replica-epoch-1");
     assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1"), life);
     assert_eq!(read(b"\0sgl-kv-epoch=replica-epoch-1"), life, "no topic of its own");
-    // The barrier of a snapshot, behind the epoch.
+    // The barrier of a snapshot, after the epoch.
     assert_eq!(read(b"kv\0sgl-kv-epoch=replica-epoch-1\0sgl-kv-snapshot=5f"), life);
     assert_ne!(read(b"kv\0sgl-kv-epoch=replica-epoch-2"), life);
     for nothing in
@@ -110,7 +110,7 @@ fn a_topic_may_state_the_publishers_incarnation() {
     }
     let replayed = reply(&message(&[b"", b"kv\0sgl-kv-epoch=replica-epoch-1", &seven(), b"x"]));
     assert!(matches!(replayed, Ok(Reply::Batch { received, .. }) if received.incarnation == life));
-    // Where both are there, the frame made for it counts.
+    // If both are present, the sequence frame takes precedence.
     let both = live(&message(&[b"\0sgl-kv-epoch=replica-epoch-1", &seven_of(&[5; 16]), b"x"]));
     assert_eq!(both.unwrap().incarnation, stated_incarnation(&[5; 16]));
 }

@@ -1,4 +1,4 @@
-//! Log lines that an engine can cause, with a rate limit for each kind.
+//! Rate-limited log lines for events that an engine can cause.
 
 use super::replay::ReplayError;
 use crate::{
@@ -9,14 +9,14 @@ use crate::{
 use std::{fmt::Display, time::Duration};
 use tokio::time::Instant;
 
-/// Time between two log lines of one kind.
+/// Minimum time between two log lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Logs {
     link: Throttle,
     replay: Throttle,
     content: Throttle,
-    /// Fields of unreadable events that have a line: as many as the decoder has names for.
+    /// Fields of unreadable events that were logged: at most as many as the decoder has names for.
     unreadable: Vec<&'static str>,
 }
 
@@ -65,7 +65,7 @@ impl Logs {
         }
     }
 
-    /// Once for each field.
+    /// Logs an unreadable event, once per field.
     pub(super) fn unreadable(&mut self, sequence: u64, unreadable: Unreadable) {
         let Unreadable { field, fault, .. } = unreadable;
         if !self.unreadable.contains(&field) {

@@ -1,17 +1,17 @@
-//! One source, from its sockets to commands for the index: [`run`].
+//! Follows one source, from its sockets to commands for the index: [`run`].
 //!
-//! A link owns the subscription and opens a new connection for every round of replay. What comes
-//! in goes through the [`Sequencer`](crate::sequence::Sequencer); what is to be applied is decoded
-//! and normalised here, in order, and sent on as [`SourceCommand`]s. Nothing is spawned: a link is
-//! one future.
+//! A link owns the subscription and opens a new connection for every round of replay. The
+//! [`Sequencer`](crate::sequence::Sequencer) orders the received batches. The link decodes and normalises
+//! them in order, and sends them as [`SourceCommand`]s. A link is one future and spawns no tasks.
 //!
-//! **When the receiver is slow.** Commands wait in an outbox of [`OUTBOX_COMMANDS_MAX`] commands
-//! and [`OUTBOX_BYTES_MAX`] bytes of payload while the sockets are still served (so PINGs are
-//! answered). Once it is full, the sockets are not read: the publisher's queue fills, it drops
-//! batches, and the gap is replayed when there is room again.
+//! **Backpressure from a slow receiver.** Commands wait in an outbox of [`OUTBOX_COMMANDS_MAX`] commands and
+//! [`OUTBOX_BYTES_MAX`] bytes of payload. The sockets are still served meanwhile (PINGs are answered). While
+//! the outbox is full, the link does not read the sockets: the publisher's queue fills, and it drops batches.
+//! The link replays the gap when the outbox has room again.
 //!
-//! **Accounting.** Each batch is one [`SourceCommand::Apply`] or counted in one
-//! [`SourceCommand::Outcome`]; batches that wait are in [`SourceStatus::buffered_batches`](kvasir_proto::types::SourceStatus::buffered_batches).
+//! **Accounting.** Each batch is either one [`SourceCommand::Apply`] or counted in one
+//! [`SourceCommand::Outcome`]. Batches that wait are in
+//! [`SourceStatus::buffered_batches`](kvasir_proto::types::SourceStatus::buffered_batches).
 
 mod clears;
 mod command;

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Why a round of replay broke off.
+/// Why a round of replay failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplayError {
     #[error("replay permits are gone")]
@@ -31,7 +31,7 @@ pub(super) enum ReplayError {
 }
 
 impl ReplayError {
-    /// The limit that the engine went beyond, if that is why.
+    /// The exceeded limit, if that caused the failure.
     pub(super) const fn excess(&self) -> Option<Excess> {
         match self {
             Self::Link(error) => error.excess(),
@@ -44,7 +44,7 @@ impl ReplayError {
     }
 }
 
-/// What a round of replay brings.
+/// An event of a round of replay.
 #[derive(Debug)]
 pub(super) enum ReplayEvent {
     Batch { received: Received<Payload>, topic: Bytes },
@@ -52,7 +52,7 @@ pub(super) enum ReplayEvent {
     Failed(ReplayError),
 }
 
-/// Where to request a replay, and how long to wait.
+/// Address, limits and timeout of a replay request.
 pub(super) struct Target {
     endpoint: Endpoint,
     limits: Limits,
@@ -60,7 +60,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// None if the publisher has no replay socket.
+    /// The target in `config`; `None` if the publisher has no replay socket.
     pub(super) fn from(config: &LinkConfig) -> Option<Self> {
         Some(Self {
             endpoint: config.replay.clone()?,
@@ -72,16 +72,16 @@ impl Target {
 
 type Opening = Pin<Box<dyn Future<Output = Result<Open, ReplayError>> + Send>>;
 
-/// One round of replay, over a connection of its own.
+/// One round of replay, on its own connection.
 pub(super) struct Replay {
     pub(super) round: u64,
-    /// Replies that are of other topics.
+    /// Number of replies with another topic.
     pub(super) others: u64,
     stage: Stage,
 }
 
 enum Stage {
-    /// Waiting for a permit, then connecting and sending the request; boxed, so that a dropped call does not start it over.
+    /// Waits for a permit, connects and sends the request. Boxed, so that a dropped call does not restart it.
     Opening(Opening),
     Reading(Box<Open>),
 }
@@ -90,12 +90,12 @@ struct Open {
     socket: DealerSocket,
     deadline: Instant,
     reply_timeout: Duration,
-    /// Held until the round is over.
+    /// The round's permit, released at its end.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Replay {
-    /// A round that requests everything from `from` on, once there is a permit.
+    /// Starts a round that requests all batches from `from` on, once it has a permit.
     pub(super) fn start(round: u64, from: u64, target: Target, permits: Arc<Semaphore>) -> Self {
         let Target { endpoint, limits, reply_timeout } = target;
         let opening = async move {
@@ -114,14 +114,14 @@ impl Replay {
         Self { round, others: 0, stage: Stage::Opening(Box::pin(opening)) }
     }
 
-    /// Starts the timeout of the next reply over: nobody was reading.
+    /// Restarts the timeout of the next reply, because the link was not reading.
     pub(super) fn restart_timeout(&mut self) {
         if let Stage::Reading(open) = &mut self.stage {
             open.deadline = Instant::now() + open.reply_timeout;
         }
     }
 
-    /// The next reply. Cancel-safe. Not to be called again after the end or a failure.
+    /// The next event. Cancel-safe. Must not be called after the end or a failure.
     pub(super) async fn next(&mut self) -> ReplayEvent {
         match self.advance().await {
             Ok(Reply::Batch { received, topic }) => ReplayEvent::Batch { received, topic },

@@ -6,25 +6,25 @@ use crate::{sequence::OutcomeCounts, zmtp::Excess};
 use kvasir_proto::types::{BatchOutcome, SourceStatus};
 use tokio::time::Instant;
 
-/// Sums that only grow.
+/// Running totals, which only increase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     pub(super) counts: OutcomeCounts,
-    /// Batches that could not be read.
+    /// Batches that could not be decoded.
     pub(super) undecodable: u64,
-    /// Batches of other topics.
+    /// Batches with another topic.
     pub(super) other_topic: u64,
     /// Whether the first attempt to connect has failed.
     pub(super) is_unreachable: bool,
     pub(super) replays_completed: u64,
     pub(super) replays_failed: u64,
     pub(super) replays_cancelled: u64,
-    /// Connections that were closed for going beyond a limit, in the order of [`Excess::ALL`].
+    /// Connections closed because a limit was exceeded, in the order of [`Excess::ALL`].
     pub(super) excesses: [u64; Excess::ALL.len()],
 }
 
 impl Sums {
-    /// Counts a connection that was closed, if that was for going beyond a limit.
+    /// Counts a closed connection, if it exceeded a limit.
     pub(super) fn count_excess(&mut self, excess: Option<Excess>) {
         for (at, sum) in Excess::ALL.into_iter().zip(&mut self.excesses) {
             *sum += u64::from(excess == Some(at));
@@ -32,14 +32,14 @@ impl Sums {
     }
 }
 
-/// The last report to the receiver, and the time of the next.
+/// The last report to the receiver, and the earliest time of the next.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     status: Option<SourceStatus<Instant>>,
     sums: Sums,
-    /// No report before this time, unless it is urgent.
+    /// Earliest time of the next report that is not urgent.
     next_at: Option<Instant>,
-    /// Whether there is something to report then.
+    /// Whether a report is pending.
     due: bool,
 }
 
@@ -49,7 +49,7 @@ impl Reports {
         self.next_at.filter(|_| self.due)
     }
 
-    /// The report to send now: at once if the state or the connection changed, else once per interval.
+    /// The report to send now: immediately if the state or the connection changed, else once per interval.
     pub(super) fn next(
         &mut self,
         status: SourceStatus<Instant>,

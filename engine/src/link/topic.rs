@@ -1,16 +1,17 @@
-//! Which topics a subscription takes. ZMQ compares only the beginning of a topic: `kv@10.0.0.1` also lets
-//! `kv@10.0.0.12` through, which is another engine.
+//! Filters topics. ZMQ compares only the beginning of a topic: a subscription to `kv@10.0.0.1` also receives
+//! `kv@10.0.0.12`, which is another engine.
 
 use super::replay::ReplayError;
 use bytes::Bytes;
 use std::mem;
 
-/// Longest part of a foreign topic in the log, in bytes.
+/// Maximum bytes of a foreign topic in the log.
 const SHOWN_BYTES_MAX: usize = 256;
 
-/// Whether a subscription to `filter` takes batches of `topic`: all batches without a filter, else batches of the filter
-/// itself and of longer topics, if the filter ends where a name ends. A name consists of letters, digits, `-`, `_` and
-/// `.`; a filter whose last byte is no letter or digit is open to any continuation.
+/// Whether a subscription to `filter` accepts batches of `topic`. An empty filter accepts all topics. Other
+/// filters accept the same topic, and longer topics if the filter ends at the end of a name. A name consists
+/// of letters, digits, `-`, `_` and `.`. A filter whose last byte is neither a letter nor a digit accepts any
+/// continuation.
 #[must_use]
 pub fn takes_topic(filter: &[u8], topic: &[u8]) -> bool {
     let Some(rest) = topic.strip_prefix(filter) else { return false };
@@ -18,13 +19,13 @@ pub fn takes_topic(filter: &[u8], topic: &[u8]) -> bool {
     is_open || rest.first().is_none_or(|&next| !is_of_name(next))
 }
 
-/// Whether two subscriptions to one socket can take the same batch.
+/// Whether two subscriptions to one socket can accept the same batch.
 #[must_use]
 pub fn topics_overlap(one: &[u8], other: &[u8]) -> bool {
     takes_topic(one, other) || takes_topic(other, one)
 }
 
-/// Other bytes than ASCII's belong to characters of other scripts.
+/// Non-ASCII bytes count as letters, because they belong to other scripts.
 const fn is_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
@@ -33,17 +34,17 @@ const fn is_of_name(byte: u8) -> bool {
     is_alphanumeric(byte) || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// The topics that one link takes, and which topics its socket has shown.
+/// The topic filter of one link, and the topics seen on its socket.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of a stream, each by itself")]
 pub(super) struct Topics {
     filter: Bytes,
-    /// Whether the socket has shown a topic that the filter does not take. A replayed batch without a topic can then be
-    /// another engine's.
+    /// Whether the socket has shown a topic that the filter rejects. A replayed batch without a topic may
+    /// then belong to another engine.
     is_shared: bool,
-    /// Whether replayed batches without a topic were taken in this incarnation.
+    /// Whether replayed batches without a topic were accepted in this incarnation.
     took_unstated: bool,
-    /// Whether the link may have taken batches of another engine.
+    /// Whether the link may have accepted batches of another engine.
     is_mixed: bool,
 }
 
@@ -52,7 +53,7 @@ impl Topics {
         Self { filter, is_shared: false, took_unstated: false, is_mixed: false }
     }
 
-    /// Whether the link takes a live batch.
+    /// Whether the link accepts a live batch.
     pub(super) fn admit_live(&mut self, topic: &[u8]) -> bool {
         let is_own = takes_topic(&self.filter, topic);
         if !is_own && !self.is_shared {
@@ -63,10 +64,10 @@ impl Topics {
         is_own
     }
 
-    /// Whether the link takes a replayed batch. Engines with one topic leave the topic out of replays.
+    /// Whether the link accepts a replayed batch. Engines with one topic omit it in replays.
     ///
     /// # Errors
-    /// If nobody can know.
+    /// If the batch has no topic and the socket has several.
     pub(super) fn admit_replayed(&mut self, topic: &[u8]) -> Result<bool, ReplayError> {
         if takes_topic(&self.filter, topic) {
             return Ok(true);
@@ -81,19 +82,19 @@ impl Topics {
         Ok(true)
     }
 
-    /// Whether batches of another engine may have been taken, once.
+    /// Whether batches of another engine may have been accepted. Resets this flag.
     pub(super) const fn take_mixed(&mut self) -> bool {
         mem::replace(&mut self.is_mixed, false)
     }
 
-    /// Nothing that was taken counts any more.
+    /// Forgets the accepted batches, because they were dropped.
     pub(super) const fn forget_taken(&mut self) {
         self.took_unstated = false;
         self.is_mixed = false;
     }
 
-    /// The topic to subscribe to. A link that replays reads every topic: without a second topic it cannot notice that replayed
-    /// batches without a topic may be another engine's.
+    /// The topic to subscribe to. A link with a replay socket reads every topic. Otherwise it could not
+    /// detect a second topic, and that replayed batches without a topic may belong to another engine.
     pub(super) fn subscription(filter: &Bytes, has_replay: bool) -> Bytes {
         if has_replay { Bytes::new() } else { filter.clone() }
     }

@@ -1,8 +1,8 @@
-/// After this many rounds of replay with new batches, and no live batch, lateness is ruled out.
+/// Rounds of replay with new batches that rule out mere lateness, if no live batch arrives meanwhile.
 const ROUNDS: u32 = 4;
 
-/// Detects a subscription to another topic than the engine's. Its batches come by replay only: the state looks
-/// healthy, but all of them are late.
+/// Detects a subscription to another topic than the engine's. All batches then arrive late, by replay only,
+/// although the state looks healthy.
 #[derive(Debug, Default)]
 pub(super) struct Unheard {
     live_seen: bool,
@@ -11,17 +11,18 @@ pub(super) struct Unheard {
 }
 
 impl Unheard {
-    /// A live message came.
+    /// Records a live message.
     pub(super) const fn receive_live(&mut self) {
         self.live_seen = true;
     }
 
-    /// A replayed batch was applied.
+    /// Records that a replayed batch was applied.
     pub(super) const fn apply_replayed(&mut self) {
         self.brought = true;
     }
 
-    /// A round of replay ended. `true` if that shows that nothing comes live, once per connection.
+    /// Records the end of a round of replay. Returns `true` once per connection, if the rounds show that no
+    /// live batches arrive.
     pub(super) fn end_round(&mut self) -> bool {
         self.rounds += u32::from(std::mem::take(&mut self.brought) && self.rounds <= ROUNDS);
         let shows = self.rounds == ROUNDS && !self.live_seen;

@@ -1,4 +1,4 @@
-//! Adapters that are replaced: a known name that comes with a new number.
+//! Detects replaced LoRA adapters: a known name with a new number.
 
 use super::keys::Adapter;
 use super::place::Location;
@@ -8,8 +8,8 @@ use kvasir_proto::limits::WORKER_LORA_NAMES_MAX;
 use kvasir_proto::types::{AdapterNumber, KvEvent, Tier};
 
 impl Normaliser {
-    /// Ends what a named adapter held under another number: vLLM's hashes cover the adapter's path, its events name and
-    /// number only. Returns the adapter of this event's blocks.
+    /// Removes the blocks that a named adapter had under another number: vLLM's hashes cover the adapter's
+    /// path, but its events have only name and number. Returns the adapter of this event's blocks.
     pub(super) fn check_adapter<'a>(
         &mut self,
         stored: &RawStored<'_>,
@@ -22,23 +22,24 @@ impl Normaliser {
         let rank = out.rank;
         let seed = adapter.namespace.adapter.0;
         let adapters = &mut self.learned.adapters;
-        // The number that counts is the last one; those before it are of adapters that were replaced.
+        // The last number is the current one. Earlier numbers belong to replaced adapters.
         let same = |at: &&AdapterNumber| (at.rank, at.adapter) == (rank, seed);
         let numbers: Vec<u64> = adapters.iter().filter(same).map(|at| at.number).collect();
         if numbers.last() == Some(&number) {
             return adapter;
         }
-        // Requests that had begun before the replacement still store blocks, and connectors announce later what the engine
-        // stored before.
+        // Requests that began before the replacement still store blocks. Connectors announce later what the
+        // engine stored before.
         let is_connectors = location != Location::Worker(Tier::Device) && !numbers.is_empty();
-        // vLLM's numbers ascend: a lower one is of an adapter that was replaced before it was heard of.
+        // vLLM's numbers ascend: a lower number belongs to an adapter that was replaced before any event
+        // showed it.
         let is_vllm = self.config.engine == EngineKind::Vllm;
         let is_older = is_vllm && numbers.last().is_some_and(|current| number < *current);
         if numbers.contains(&number) || is_connectors || is_older {
             return adapter.replaced(number);
         }
         if adapters.len() >= WORKER_LORA_NAMES_MAX {
-            // A number that was replaced is forgotten first, the oldest before others.
+            // Forgets a replaced number first, and the oldest of these.
             let later = |at: usize, of: &AdapterNumber| {
                 let mut later = adapters.iter().skip(at + 1);
                 later.any(|other| (other.rank, other.adapter) == (of.rank, of.adapter))
@@ -57,7 +58,7 @@ impl Normaliser {
         out.renumbered_adapters += 1;
         self.drop_chunks(out);
         if self.known.has_forgotten_of(rank) {
-            // Which blocks were the adapter's is not known: all blocks of the rank are dropped.
+            // The adapter's blocks are not known, so all blocks of the rank are dropped.
             for tier in Tier::ALL {
                 self.known.cleared(rank, Some(tier));
                 out.events.push(KvEvent::ClearedTier(tier));
@@ -65,7 +66,7 @@ impl Normaliser {
             return adapter;
         }
         let ended = self.known.end_adapter(rank, adapter.namespace);
-        // Connectors and moves may have announced the names before they were known: they may be in any tier.
+        // Connectors and moves may have announced the names before they were known. They may be in any tier.
         for tier in Tier::ALL.into_iter().filter(|_| !ended.is_empty()) {
             let location = Location::Worker(tier);
             let names = self.all_names(location, ended.clone());

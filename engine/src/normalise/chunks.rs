@@ -1,14 +1,15 @@
-//! Sizes of connectors' chunks by tier: the index stores blocks by tier, registrations state media.
+//! Converts chunk sizes of connectors from media to tiers: registrations state media, but the index stores
+//! blocks by tier.
 
 use super::drops::StatedBlockSize;
 use super::place::Location;
 use kvasir_proto::limits::{CONNECTOR_CHUNK_BLOCKS_MAX, CONNECTOR_CHUNK_BLOCKS_MIN};
 use kvasir_proto::types::Tier;
 
-/// Why sizes of chunks cannot be used.
+/// Why chunk sizes are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// The medium is not known, or is a store that workers share.
+    /// The medium is unknown, or is a store that workers share.
     #[error(
         "{medium:?} is not a medium of a worker's own memory: use one that connectors announce, such as CPU or DISK"
     )]
@@ -24,7 +25,7 @@ pub enum ChunkError {
         /// The medium.
         medium: String,
     },
-    /// Two media of one tier have chunks of different sizes.
+    /// Two media of one tier have different chunk sizes.
     #[error("{first:?} and {second:?} are one tier: give both the same number of blocks")]
     Differ {
         /// A medium.
@@ -34,10 +35,10 @@ pub enum ChunkError {
     },
 }
 
-/// Blocks in a chunk, by tier, of sizes by medium. 0 stands for a tier without chunks.
+/// Converts blocks per chunk from media to tiers. 0 means a tier without chunks.
 ///
 /// # Errors
-/// If a medium is not one of a connector, or two media of one tier differ.
+/// If a medium is not a connector's, or two media of one tier have different sizes.
 pub fn chunk_sizes<'a>(
     chunks: impl IntoIterator<Item = (&'a String, &'a u32)>,
 ) -> Result<[u32; Tier::COUNT], ChunkError> {
@@ -71,13 +72,14 @@ pub fn chunk_sizes<'a>(
 }
 
 impl StatedBlockSize {
-    /// Whether the engine's own blocks have this size, and not the chunks of a connector.
+    /// Whether this is the size of the engine's own blocks, rather than of a connector's chunks.
     #[must_use]
     pub fn is_of_device(&self) -> bool {
         Location::of_medium(Some(&self.medium)) == Ok(Location::Worker(Tier::Device))
     }
 
-    /// The blocks of `block_size` tokens in a chunk of this size, if a registration can state such chunks.
+    /// Number of blocks of `block_size` tokens in a chunk of this size, if a registration can state such
+    /// chunks.
     #[must_use]
     pub fn chunk_blocks(&self, block_size: u32) -> Option<u32> {
         let is_connector = matches!(

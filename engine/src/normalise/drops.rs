@@ -1,16 +1,17 @@
 use std::{fmt, iter::zip};
 
-/// Most distinct unknown media, and kinds of events, that are counted by value; further ones are in the total only.
+/// Maximum number of distinct unknown media, and of unknown event kinds, that are counted by value. Further
+/// values count only in the total.
 pub const UNKNOWN_VALUES_MAX: usize = 16;
-/// Longest unknown medium, or kind of event, that is counted by value.
+/// Maximum length of an unknown medium or event kind that is counted by value.
 pub const UNKNOWN_VALUE_BYTES_MAX: usize = 64;
 
 /// Whether a dropped operation was irrelevant or wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropKind {
-    /// Correct, but nothing that the index stores.
+    /// Valid, but the index does not store it.
     Ignored,
-    /// Contradicts the registration: check the engine or the registration.
+    /// Contradicts the registration. Check the engine or the registration.
     Rejected,
 }
 
@@ -34,7 +35,7 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// All reasons.
+            /// All reasons, in the order of their counts.
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
             /// Name, as in metrics.
@@ -57,46 +58,46 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// The block lies in a store that workers share, and there is no pool for it.
+    /// The block is in a store that workers share, and no pool is registered for it.
     Remote = Ignored "remote_ignored",
-    /// The medium is not known.
+    /// The medium is unknown.
     UnknownMedium = Ignored "unknown_medium",
     /// The locality is neither local nor remote.
     UnknownLocality = Ignored "unknown_locality",
     /// The group caches something other than full attention.
     OtherGroup = Ignored "other_group",
-    /// A second group with full attention: the first one is the main group.
+    /// A second group with full attention. The first one is the main group.
     OtherMainGroup = Ignored "other_main_group",
-    /// The event states another kind than its group has shown before, so blocks of the main group may be missing.
+    /// The event states another kind than its group showed before. Blocks of the main group may be missing.
     GroupKind = Rejected "group_kind",
-    /// The event shows that blocks of a group were taken for the main group's before any event had stated
-    /// its kind, wrongly: what the source holds can no longer be relied on.
+    /// The event shows that another group's blocks were counted as the main group's, before any event had
+    /// stated the kind. The source's blocks are no longer reliable.
     PresumedGroup = Rejected "presumed_group",
     /// A single block shorter than the block size.
     PartialBlock = Ignored "partial_block",
-    /// Tokens are sent as pairs (SGLang with EAGLE).
+    /// The tokens are pairs (SGLang with EAGLE).
     EaglePairs = Ignored "eagle_pairs",
-    /// The removal of one copy of a block of which others remain, as the engine states.
+    /// One copy of a block is removed, and the engine states that others remain.
     CopiesRemain = Ignored "copies_remain",
-    /// The event is of a kind that is not known.
+    /// The event's kind is unknown.
     UnknownEvent = Ignored "unknown_event",
-    /// The object is a part of a block; the block is counted with its other part.
+    /// The object is one part of a block. The block is counted with its other part.
     Component = Ignored "component",
     /// The key of a store's object contains no block hash.
     UnnamedObject = Rejected "unnamed_object",
-    /// A connector's chunk states a parent that is not known, so its position in a prompt is not known.
+    /// A connector's chunk states an unknown parent, so its position in a prompt is unknown.
     UnknownParent = Ignored "unknown_parent",
-    /// A connector's chunk states no keys, at a source of which some prompts are salted.
+    /// A connector's chunk states no keys, but the source has salted prompts.
     KeysAbsent = Ignored "keys_absent",
-    /// The event's block size is not the source's.
+    /// The event's block size differs from the source's.
     BlockSize = Rejected "block_size",
-    /// The event states another number of tokens for a block than its size.
+    /// The event states a number of tokens for a block that differs from its block size.
     NumBlockTokens = Rejected "num_block_tokens",
-    /// The hashes are not as many as the tokens fill blocks, or as the local hashes.
+    /// The number of hashes differs from the number of blocks in the tokens, or of local hashes.
     TokenCount = Rejected "token_count",
-    /// SGLang before 0.5.6: its hashes do not cover the prefix. Upgrade it.
+    /// SGLang before 0.5.6: its hashes do not cover the prefix. Upgrade SGLang.
     UnchainedNames = Rejected "unchained_names",
-    /// The event cannot be read.
+    /// The event is unreadable.
     Unreadable = Rejected "unreadable",
 }
 
@@ -108,29 +109,29 @@ impl fmt::Display for DropReason {
 
 const REASONS: usize = DropReason::ALL.len();
 
-/// Block operations that never reached the index, by reason. Their sum and the operations of the
-/// normalised events are the operations received: a stored or removed event has as many as it has
-/// names; a clear, an event of unknown kind and an event whose names cannot be counted have one.
+/// Block operations that did not reach the index, by reason. Together with the operations of the normalised
+/// events, they are all operations received. A stored or removed event counts as one operation per name. A
+/// clear, an event of unknown kind, and an event without a countable list of names count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drops {
     counts: [u64; REASONS],
     unknown_media: Values,
     unknown_events: Values,
-    /// Events of unknown kinds, but for those that are known to change nothing.
+    /// Events of unknown kinds, except kinds that are known to have no effect.
     unknown_event_count: u64,
     stated_block_size: Option<StatedBlockSize>,
 }
 
-/// Tokens per block that an event states and that are not the source's.
+/// Tokens per block that an event states, if they differ from the source's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatedBlockSize {
-    /// The tokens.
+    /// Tokens per block.
     pub tokens: u64,
-    /// The event's medium, as sent; "" for none.
+    /// The event's medium, as sent; "" if it states none.
     pub medium: Box<str>,
 }
 
-/// Operations by a value that is not known: the first [`UNKNOWN_VALUES_MAX`] values.
+/// Operations by unknown value: the first [`UNKNOWN_VALUES_MAX`] values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Values(Vec<(Box<str>, u64)>);
 
@@ -154,76 +155,76 @@ impl Values {
 }
 
 impl Drops {
-    /// Counts operations.
+    /// Counts dropped operations.
     pub(super) fn add(&mut self, reason: DropReason, operations: u64) {
-        // The enumeration is as long as the array.
+        // `counts` has one element per reason.
         if let Some(count) = self.counts.get_mut(reason as usize) {
             *count = count.saturating_add(operations);
         }
     }
 
-    /// Counts operations on a medium that is not known.
+    /// Counts operations on an unknown medium.
     pub(super) fn add_unknown_medium(&mut self, medium: &str, operations: u64) {
         self.add(DropReason::UnknownMedium, operations);
         self.unknown_media.add(medium, operations);
     }
 
-    /// Counts an event of a kind that is not known.
+    /// Counts an event of unknown kind.
     pub(super) fn add_unknown_event(&mut self, kind: &str) {
         self.add(DropReason::UnknownEvent, 1);
         self.unknown_events.add(kind, 1);
         self.unknown_event_count = self.unknown_event_count.saturating_add(1);
     }
 
-    /// Notes tokens per block that are not the source's.
+    /// Records a block size that differs from the source's.
     pub(super) fn note_block_size(&mut self, stated: StatedBlockSize) {
         self.stated_block_size = Some(stated);
     }
 
-    /// Operations dropped for one reason.
+    /// Number of operations dropped for `reason`.
     #[must_use]
     pub fn count(&self, reason: DropReason) -> u64 {
         self.counts.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// Reasons that occurred, with their operations.
+    /// All reasons with at least one operation, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let counts = zip(DropReason::ALL, self.counts).map(|(&reason, count)| (reason, count));
         counts.filter(|&(_, count)| count > 0)
     }
 
-    /// All operations dropped.
+    /// Number of operations dropped, for any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Media that are not known, with their operations: the first [`UNKNOWN_VALUES_MAX`], each of
-    /// at most [`UNKNOWN_VALUE_BYTES_MAX`].
+    /// Unknown media with their operations: the first [`UNKNOWN_VALUES_MAX`], each at most
+    /// [`UNKNOWN_VALUE_BYTES_MAX`] long.
     pub fn unknown_media(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
         self.unknown_media.iter()
     }
 
-    /// Kinds of events that are not known, but for those that are known to change nothing, with the events: the first
-    /// [`UNKNOWN_VALUES_MAX`], each of at most [`UNKNOWN_VALUE_BYTES_MAX`].
+    /// Unknown event kinds with their number of events, except kinds that are known to have no effect. The
+    /// first [`UNKNOWN_VALUES_MAX`], each at most [`UNKNOWN_VALUE_BYTES_MAX`] long.
     pub fn unknown_events(&self) -> impl Iterator<Item = (&str, u64)> + Clone + '_ {
         self.unknown_events.iter()
     }
 
-    /// Events of kinds that are not known, but for those that are known to change nothing.
+    /// Number of events of unknown kinds, except kinds that are known to have no effect.
     #[must_use]
     pub const fn unknown_event_count(&self) -> u64 {
         self.unknown_event_count
     }
 
-    /// Tokens per block that the engine stated last where they were not the source's: what was dropped as
-    /// [`DropReason::BlockSize`] or [`DropReason::NumBlockTokens`].
+    /// The engine's latest block size that differs from the source's: the cause of [`DropReason::BlockSize`]
+    /// or [`DropReason::NumBlockTokens`].
     #[must_use]
     pub const fn stated_block_size(&self) -> Option<&StatedBlockSize> {
         self.stated_block_size.as_ref()
     }
 
-    /// Adds other, later counts to these.
+    /// Adds the later counts in `other`.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in zip(&mut self.counts, other.counts) {
             *count = count.saturating_add(more);

@@ -1,4 +1,4 @@
-//! Which groups count, whatever engines say of them.
+//! Tests which groups count, for all statements of engines.
 
 use super::normalise_test::*;
 use super::*;
@@ -20,9 +20,9 @@ fn the_main_group_is_the_first_of_a_main_kind() {
             assert_eq!(reasons(&out).first().map(|drop| drop.0), expected, "{steps:?} {index}");
         }
     };
-    // Nothing known: nil and 0 are the main group.
+    // Without a stated kind: nil and 0 are the main group.
     check(&[(None, None, None), (Some(0), None, None), (Some(1), None, Some(OtherGroup))]);
-    // A kind is learned for its group, removals of which do not say it.
+    // A kind is stored for its group, because removals do not state it.
     check(&[
         (Some(0), Some("sliding_window"), Some(OtherGroup)),
         (Some(1), Some("full_attention"), None),
@@ -37,7 +37,7 @@ fn the_main_group_is_the_first_of_a_main_kind() {
         (Some(0), None, Some(OtherMainGroup)),
         (Some(1), None, None),
     ]);
-    // Group 0 is no longer presumed once another is known to be the main one.
+    // Group 0 is no longer presumed once another group is the main one.
     check(&[(Some(3), Some("full_attention"), None), (Some(0), None, Some(OtherGroup))]);
     for kind in ["mamba", "chunked_local_attention", "cross_attention", "unknown", ""] {
         check(&[(Some(0), Some(kind), Some(OtherGroup)), (Some(0), None, Some(OtherGroup))]);
@@ -54,7 +54,7 @@ fn the_number_of_groups_learned_is_limited() {
     assert_eq!(groups.left_out(), place::GROUPS_MAX);
 }
 
-/// An event of block 1, the group and kind that it states, and the reason for which it is dropped.
+/// An event of block 1, its stated group and kind, and the expected reason to drop it.
 type Step = (Announced, Option<u32>, Option<&'static str>, Option<DropReason>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
     };
     for kind in [OTHER, UNKNOWN] {
         for group in [None, Some(0), Some(3)] {
-            // The main group stays that.
+            // The main group never changes.
             check(&[
                 (Stored, group, FULL, None),
                 (Stored, group, kind, Some(GroupKind)),
@@ -102,7 +102,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
                 (Removed, group, kind, None),
                 (Stored, group, None, None),
             ]);
-            // Another group may turn out to be the main one; what was left out of it is missing.
+            // Another group may turn out to be the main one. Its excluded blocks are missing.
             check(&[
                 (Stored, group, kind, Some(OtherGroup)),
                 (Removed, group, None, Some(OtherGroup)),
@@ -112,7 +112,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
             ]);
         }
         for group in [None, Some(0)] {
-            // What was taken for the main group's is not: all that is held is suspect.
+            // Blocks counted as the main group's belong to another group: all blocks are suspect.
             check(&[
                 (Stored, group, None, None),
                 (Removed, group, None, None),
@@ -130,13 +130,13 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
         (Removed, Some(0), None, Some(OtherGroup)),
         (Removed, Some(1), None, None),
     ]);
-    // What was left out while its kind was not known is missing.
+    // Blocks excluded while the group's kind was unknown are missing.
     check(&[
         (Stored, Some(1), None, Some(OtherGroup)),
         (Stored, Some(1), FULL, Some(GroupKind)),
         (Stored, Some(1), FULL, None),
     ]);
-    // Of a second main group nothing was taken, so nothing can be missing.
+    // No blocks of a second main group were accepted, so none can be missing.
     check(&[
         (Stored, Some(1), FULL, None),
         (Stored, Some(0), FULL, Some(OtherMainGroup)),
@@ -144,7 +144,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
         (Removed, Some(0), None, Some(OtherMainGroup)),
         (Stored, Some(1), None, None),
     ]);
-    // Events without a group are a connector's, which numbers none.
+    // Events without a group come from a connector, which does not number groups.
     check(&[
         (Stored, Some(1), FULL, None),
         (Stored, None, FULL, None),
@@ -153,7 +153,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
     ]);
 }
 
-/// What an index with copy counts holds of what a normaliser lets through.
+/// Copies in an index with copy counts, after the events of a normaliser.
 #[derive(Debug, Default)]
 struct Index(BTreeMap<u64, u64>);
 
@@ -177,7 +177,7 @@ impl Index {
             }
         }
         if out.is_lossy() {
-            // What is suspect goes in the end.
+            // Suspect blocks are dropped in the end.
             self.0.clear();
         }
     }
@@ -201,8 +201,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// Whatever kinds an engine states: a block is held at most as often as in the groups that count, so it is
-    /// gone once it was removed from them. Nothing is missing unless something was rejected.
+    /// For all kinds that an engine states, a block is held at most as often as in the groups that count. It
+    /// is therefore gone once it was removed from these groups. Blocks are missing only if events were
+    /// rejected.
     #[test]
     fn no_block_outlives_its_removal(events in vec(any_event(), 1..60)) {
         let mut normaliser = vllm();
@@ -214,7 +215,7 @@ proptest! {
             match announced {
                 Announced::Stored => *copies += 1,
                 Announced::Removed if *copies > 0 => *copies -= 1,
-                // Engines remove what they hold.
+                // Engines remove only blocks that they have.
                 Announced::Removed => continue,
             }
             let out = announce(&mut normaliser, announced, name, (group, kind));

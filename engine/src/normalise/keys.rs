@@ -1,16 +1,15 @@
-//! What an event states about its blocks besides their tokens: adapter, salt, multimodal content.
+//! Parses the hash inputs of an event's blocks besides their tokens: adapter, salt and multimodal content.
 //!
-//! Explicit keys come first. vLLM's `extra_keys` are untagged: per block a list of what went into
-//! its hash. The one item equal to the LoRA name (or number) is that; (identifier, offset) pairs
-//! are multimodal; the one string left on the first block of a prompt is the salt. A pair whose
-//! offset is at least the block size is content that begins with the next block: the hash of a
-//! look-ahead block covers its first token.
+//! Explicit keys take precedence. vLLM's `extra_keys` are untagged: per block, a list of the inputs of its
+//! hash. The one item equal to the LoRA name (or number) is the adapter. (identifier, offset) pairs are
+//! multimodal. The one string left on the first block of a prompt is the salt. A pair with an offset of at
+//! least the block size is content that begins with the next block: the hash of a look-ahead block covers its
+//! first token.
 //!
-//! vLLM 0.17.0 to 0.18.1 state bare identifiers in place of pairs. Their events are arrays of a
-//! certain length, which 0.19 shares. There, a string of another block than a prompt's first is an
-//! identifier, and so is a string of the first block that a later block repeats. A lone string of the
-//! first block that may be either is not understood. Once a source has stated a pair, it states no
-//! bare identifiers.
+//! vLLM 0.17.0 to 0.18.1 state bare identifiers instead of pairs. Their events are arrays of a length that
+//! 0.19 also uses. In such events, a string is an identifier if it is on another block than a prompt's first,
+//! or if a later block repeats it. A lone string of the first block that may be either a salt or an
+//! identifier makes the block unmatchable. A source that has stated a pair does not state bare identifiers.
 
 use super::namespace::BlockNamespace;
 use crate::decode::{ExtraKey, PerBlock, RawStored};
@@ -18,21 +17,21 @@ use kvasir_proto::hash::multimodal_hash;
 use kvasir_proto::types::{BlockName, ImageKeys, Learned};
 use std::collections::HashMap;
 
-/// Fields after the tag in the events of vLLM 0.17.0 to 0.19.1.
+/// Number of fields after the tag in the events of vLLM 0.17.0 to 0.19.1.
 const BARE_IDENTIFIER_SLOTS: usize = 8;
 
-/// LoRA adapter of an event.
+/// LoRA adapter of an event's blocks.
 pub(super) struct Adapter<'a> {
-    /// "" for none, and for one whose name is not known.
+    /// "" without an adapter, and for an adapter of unknown name.
     pub(super) name: &'a str,
     id: Option<u64>,
-    /// Namespace of its unsalted blocks.
+    /// Namespace of the adapter's unsalted blocks.
     pub(super) namespace: BlockNamespace,
 }
 
 impl<'a> Adapter<'a> {
-    /// Reads the adapter by name, or by number where `names` has one. Number 0 is no adapter, unless it
-    /// has a name.
+    /// Reads the adapter by name, or by number if `names` has the number. Number 0 means no adapter, unless
+    /// it has a name.
     pub(super) fn of(stored: &RawStored<'a>, names: &'a HashMap<u64, String>) -> Self {
         let id = stored.lora_id.filter(|id| *id != 0 || names.contains_key(id));
         let stated = stored.lora_name.filter(|name| !name.is_empty());
@@ -44,13 +43,13 @@ impl<'a> Adapter<'a> {
         Self { name: named.unwrap_or_default(), id, namespace }
     }
 
-    /// The adapter that had this number before another one got its name.
+    /// The adapter that had `number` before another adapter took its name.
     pub(super) fn replaced(self, number: u64) -> Self {
         Self { namespace: BlockNamespace::of_unnamed_adapter(number), ..self }
     }
 }
 
-/// Reads the keys of an event's blocks, one block after the other.
+/// Reads the keys of an event's blocks, one block at a time.
 #[expect(clippy::struct_excessive_bools, reason = "facts of an event, each read by itself")]
 pub(super) struct KeyReader<'e, 'a> {
     adapter: &'e Adapter<'a>,
@@ -60,7 +59,7 @@ pub(super) struct KeyReader<'e, 'a> {
     salt: Option<&'a str>,
     extra: BlockKeys<'e, 'a>,
     multimodal: BlockKeys<'e, 'a>,
-    /// Whether both lists have an entry per block.
+    /// Whether both lists have one entry per block.
     aligned: bool,
     /// Whether the next block is the first of a prompt.
     first: bool,
@@ -68,12 +67,12 @@ pub(super) struct KeyReader<'e, 'a> {
     may_be_bare: bool,
     image_keys: ImageKeys,
     has_extra_keys: bool,
-    /// Multimodal content that begins right after the block: hashes, ascending.
+    /// Sorted hashes of the multimodal content that begins directly after the block.
     next_multimodal: Vec<u64>,
 }
 
 impl<'e, 'a> KeyReader<'e, 'a> {
-    /// Reads the keys of an event of a source that states images so.
+    /// Starts to read an event. `image_keys` states how the source has identified images.
     pub(super) fn new(
         stored: &'e RawStored<'a>,
         adapter: &'e Adapter<'a>,
@@ -101,19 +100,19 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         }
     }
 
-    /// Notes what the event has shown of its source.
+    /// Saves the facts that the event has shown about its source.
     pub(super) fn finish(self, learned: &mut Learned) {
         learned.image_keys = self.image_keys;
         learned.has_extra_keys |= self.has_extra_keys;
     }
 
-    /// Hashes of the multimodal content that begins right after the block read last, ascending.
+    /// Sorted hashes of the multimodal content that begins directly after the last block read.
     pub(super) fn next_multimodal(&self) -> &[u64] {
         &self.next_multimodal
     }
 
-    /// Reads the next block's keys: its multimodal hashes, ascending, replace what is in `hashes`.
-    /// Returns its namespace, if they state more than the adapter.
+    /// Reads the next block's keys, and replaces `hashes` by the sorted hashes of its multimodal content.
+    /// Returns the block's namespace if the keys state more than the adapter.
     pub(super) fn next_block(
         &mut self,
         name: BlockName,
@@ -144,7 +143,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
                     self.image_keys = ImageKeys::Bare;
                     hashes.push(multimodal_hash(text));
                 }
-                // The event does not tell a short image identifier from a salt.
+                // The event does not distinguish a short image identifier from a salt.
                 ExtraKey::Text(text) if first && self.is_ambiguous(text, has_others) => {
                     understood = false;
                 }
@@ -152,7 +151,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
                     salt = Some(text);
                 }
                 ExtraKey::Number(number) if self.adapter.id == Some(number) => {}
-                // Content that is stated explicitly is not counted twice.
+                // Explicitly stated content is not counted twice.
                 ExtraKey::Item(..) | ExtraKey::ItemHash(_) if !stated.is_empty() => {}
                 ExtraKey::Item(identifier, offset) => {
                     self.image_keys = ImageKeys::Pairs;
@@ -176,7 +175,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         salt.map(|salt| adapter.with_salt(self.adapter.name, salt))
     }
 
-    /// Whether a string among a block's keys is an image's identifier.
+    /// Whether a string among a block's keys is an image identifier.
     fn is_bare_identifier(&self, text: &str, first: bool) -> bool {
         if !self.may_be_bare || self.image_keys == ImageKeys::Pairs || text.is_empty() {
             return false;
@@ -184,8 +183,8 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         !first || self.extra.is_repeated_later(text, self.adapter.name)
     }
 
-    /// Whether a string of a prompt's first block may be a short image's identifier as well as a salt: one that looks like
-    /// an identifier, or any lone string where images have bare ones.
+    /// Whether a string of a prompt's first block may be a salt or a short image's identifier: it looks like
+    /// an identifier, or is a lone string of a source with bare identifiers.
     fn is_ambiguous(&self, text: &str, has_others: bool) -> bool {
         let has_digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let may_be_digits = self.may_be_bare && has_digits && self.image_keys != ImageKeys::Pairs;
@@ -193,7 +192,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
     }
 }
 
-/// A string that may occur once among untagged keys; "" for none.
+/// A string that may occur once among untagged keys; "" if none is expected.
 struct ExpectedKey<'a>(&'a str);
 
 impl<'a> ExpectedKey<'a> {
@@ -201,7 +200,7 @@ impl<'a> ExpectedKey<'a> {
         Self(key)
     }
 
-    /// Whether this is it, for the first time: a salt may equal the adapter's name.
+    /// Whether `text` is the expected key, at its first occurrence: a salt may equal the adapter's name.
     fn is(&mut self, text: &str) -> bool {
         let found = !self.0.is_empty() && self.0 == text;
         if found {
@@ -211,7 +210,7 @@ impl<'a> ExpectedKey<'a> {
     }
 }
 
-/// Walks a flattened list.
+/// Walks a flattened list block by block.
 struct BlockKeys<'e, 'a> {
     rest: &'e [(u32, ExtraKey<'a>)],
     block: u32,
@@ -222,7 +221,7 @@ impl<'e, 'a> BlockKeys<'e, 'a> {
         Self { rest: list.map_or(&[], |list| list.keys.as_slice()), block: 0 }
     }
 
-    /// Whether a later block has this string, too, besides the adapter's name that each block has.
+    /// Whether a later block also has this string. The adapter's name, which every block has, does not count.
     fn is_repeated_later(&self, text: &str, adapter: &str) -> bool {
         let same = |keys: &&[(u32, ExtraKey<'a>)]| {
             let count = keys.iter().filter(|(_, key)| *key == ExtraKey::Text(text)).count();

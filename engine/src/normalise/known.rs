@@ -1,26 +1,27 @@
-//! What a source's names mean where later events do not repeat it: names of blocks with a salt, an adapter or keys of
-//! their own. A name is known as long as a copy of its block is held, counted as the index counts copies, and for a while
-//! after: a connector may announce a block by name once the engine has evicted it from the device.
+//! Remembers the meanings of a source's block names, where later events do not repeat them: names of blocks
+//! with a salt, an adapter or other keys. A name stays known while a copy of its block is cached, counted as
+//! the index counts copies, and for a while after. A connector may announce a block by name after the engine
+//! has evicted it from the device.
 //!
-//! Every change is noted, so that the meanings can be persisted beside the blocks: after a restart of the index or the
-//! agent they are known again.
+//! Every change is recorded, so that the meanings can be persisted with the blocks. They survive a restart of
+//! the index or the agent.
 
 use super::namespace::BlockNamespace;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, NameChange, NameMeaning, Tier};
 use std::collections::{HashMap, VecDeque, hash_map::Entry};
 use std::mem::take;
 
-/// Most names of one source whose meanings are known: 65 MB at most, 14 million tokens in blocks of 16.
+/// Maximum number of a source's names with known meanings: 65 MB at most, 14 million tokens in blocks of 16.
 pub const KNOWN_NAMES_MAX: usize = 900_000;
 
-/// Most names that stay known after their last copy, the latest ones.
+/// Maximum number of names that stay known after their last copy, newest first.
 const LINGERING_MAX: usize = 16_384;
 
-/// The known names of a source.
+/// The known names of one source.
 #[derive(Debug)]
 pub(super) struct KnownNames {
     names: HashMap<(DpRank, BlockName), NameMeaning>,
-    /// Names that have lost their last copy, in that order. Some have copies again.
+    /// Names that lost their last copy, in this order. Some have copies again.
     lingering: VecDeque<(DpRank, BlockName)>,
     limit: usize,
     copy_mode: CopyMode,
@@ -28,7 +29,7 @@ pub(super) struct KnownNames {
     changes: Vec<NameChange>,
 }
 
-/// Whose names could not all be remembered.
+/// Which ranks have forgotten names because of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     None,
@@ -44,7 +45,7 @@ impl KnownNames {
         Self { names, lingering: VecDeque::new(), limit, copy_mode, overflow, changes }
     }
 
-    /// Continues with what was persisted.
+    /// Restores persisted meanings.
     pub(super) fn resume(
         &mut self,
         names: impl IntoIterator<Item = (DpRank, BlockName, NameMeaning)>,
@@ -62,7 +63,7 @@ impl KnownNames {
         }
     }
 
-    /// Whether meanings were forgotten because there were too many.
+    /// Whether meanings were forgotten because of the limit.
     pub(super) fn has_forgotten(&self) -> bool {
         self.overflow != Overflow::None
     }
@@ -72,7 +73,7 @@ impl KnownNames {
         take(&mut self.changes)
     }
 
-    /// Whether events alone decide the meanings of names.
+    /// Whether the table can be skipped, because events alone determine the meanings of names.
     pub(super) fn is_idle(&self) -> bool {
         self.names.is_empty() && self.overflow == Overflow::None
     }
@@ -88,12 +89,12 @@ impl KnownNames {
         self.names.contains_key(&(rank, name))
     }
 
-    /// Whether a name is known for keys of its own, which blocks below do not inherit.
+    /// Whether a name is known because of its own keys, which its children do not inherit.
     pub(super) fn has_own_keys(&self, rank: DpRank, name: BlockName) -> bool {
         self.names.get(&(rank, name)).is_some_and(|known| known.has_own_keys)
     }
 
-    /// Namespace of a known block, as seen by an event with this adapter.
+    /// Namespace of a known block, for an event with `adapter`.
     pub(super) fn find(
         &self,
         rank: DpRank,
@@ -101,7 +102,7 @@ impl KnownNames {
         adapter: BlockNamespace,
     ) -> Option<BlockNamespace> {
         let known = BlockNamespace::of_meaning(self.names.get(&(rank, name))?);
-        // The engine's hash of a block covers its adapter: the same name with two is no sense.
+        // The engine's hash of a block covers its adapter, so one name with two adapters is contradictory.
         let agrees = known.adapter == adapter.adapter;
         Some(if agrees { known } else { adapter.with_unknown(name) })
     }
@@ -117,7 +118,7 @@ impl KnownNames {
         known.or_else(|| self.has_forgotten_of(rank).then(|| adapter.with_unknown(parent)))
     }
 
-    /// Whether meanings of a rank's names may have been forgotten.
+    /// Whether meanings of the rank's names may have been forgotten.
     pub(super) fn has_forgotten_of(&self, rank: DpRank) -> bool {
         match self.overflow {
             Overflow::None => false,
@@ -126,7 +127,8 @@ impl KnownNames {
         }
     }
 
-    /// A copy more of a block with tokens. What is already known of its name stays. Returns whether the name is news.
+    /// Adds a copy of a block with tokens. An existing meaning of its name stays. Returns whether the name is
+    /// new.
     pub(super) fn stored(
         &mut self,
         rank: DpRank,
@@ -136,7 +138,7 @@ impl KnownNames {
     ) -> bool {
         let mut is_new = false;
         if namespace.is_plain() && !has_own_keys {
-            // What is known of the name may say more than this event.
+            // The known meaning may be more complete than this event.
             self.stored_name(rank, name, tier);
             return false;
         }
@@ -168,7 +170,7 @@ impl KnownNames {
         is_new
     }
 
-    /// A copy more of a block of which the event states the name only.
+    /// Adds a copy of a block that the event states by name only.
     pub(super) fn stored_name(&mut self, rank: DpRank, name: BlockName, tier: Tier) {
         if let Some(known) = self.names.get_mut(&(rank, name)) {
             add_copy(&mut known.copies, tier, self.copy_mode);
@@ -176,7 +178,7 @@ impl KnownNames {
         }
     }
 
-    /// A copy less, or no copy left with `all`. Without a copy, the name stays known for a while.
+    /// Removes one copy, or all copies with `all`. A name without copies stays known for a while.
     pub(super) fn removed(&mut self, rank: DpRank, name: BlockName, tier: Tier, all: bool) {
         let Entry::Occupied(mut known) = self.names.entry((rank, name)) else { return };
         if known.get().copies == NO_COPIES {
@@ -200,7 +202,8 @@ impl KnownNames {
         }
     }
 
-    /// Forgets the name that lost its last copy first, unless it has copies again. False if there is no such name.
+    /// Forgets the name that lost its last copy first, unless it has copies again. Returns `false` if there
+    /// is no candidate.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.lingering.pop_front() else { return false };
         if let Entry::Occupied(known) = self.names.entry(oldest)
@@ -211,7 +214,7 @@ impl KnownNames {
         true
     }
 
-    /// Forgets all names of a rank, or their copies in one tier.
+    /// Forgets all names of a rank, or only their copies in `tier`.
     pub(super) fn cleared(&mut self, rank: DpRank, tier: Option<Tier>) {
         let without_copies = self.remove_where(rank, tier, |_| true);
         if tier.is_some() {
@@ -222,12 +225,12 @@ impl KnownNames {
         }
     }
 
-    /// Forgets the names of a rank's blocks with this adapter. Returns the names.
+    /// Forgets and returns the names of a rank's blocks with `adapter`.
     pub(super) fn end_adapter(&mut self, rank: DpRank, adapter: BlockNamespace) -> Vec<BlockName> {
         self.remove_where(rank, None, |meaning| meaning.adapter == adapter.adapter.0)
     }
 
-    /// Removes copies in one tier, or names. Returns the names that are left without a copy.
+    /// Removes the matching names, or only their copies in `tier`. Returns the names left without a copy.
     fn remove_where(
         &mut self,
         rank: DpRank,
@@ -259,7 +262,7 @@ impl KnownNames {
         if names.is_empty() {
             *names = HashMap::new();
         }
-        // Independent of the order of the table.
+        // Sorted, to be independent of the table's order.
         removed.sort_unstable();
         changes.sort_by_key(|change| (change.rank, change.name));
         removed

@@ -1,4 +1,4 @@
-//! What real engines leave out, repeat, or state in their own way.
+//! Tests what real engines omit, repeat, or state in their own way.
 
 use super::normalise_test::*;
 use super::*;
@@ -27,7 +27,7 @@ fn seed() -> kvasir_proto::hash::Seed {
     Namespace::default().seed()
 }
 
-/// Local hashes of blocks of which some tokens belong to images: (identifier, start, end).
+/// Local hashes of blocks with image tokens: (identifier, start, end).
 fn with_images(of: &[u64], images: &[(&str, usize, usize)]) -> Vec<LocalHash> {
     let span = |&(identifier, start, end): &(&str, usize, usize)| MultimodalSpan {
         hash: multimodal_hash(identifier),
@@ -43,22 +43,22 @@ fn with_images(of: &[u64], images: &[(&str, usize, usize)]) -> Vec<LocalHash> {
 #[test]
 fn a_connector_that_states_no_keys_adds_a_tier_to_names() {
     let mut normaliser = vllm();
-    // As an index that starts fresh sees it: the connector's store comes first.
+    // As a new index sees it: the connector's store comes first.
     for _ in 0..2 {
         let out = store(&mut normaliser, RawStored { place: HOST, ..stored(None, &[1, 2]) });
         let expected = KvEvent::StoredNames { tier: Tier::Host, names: names(&[1, 2]) };
         assert_eq!(out.events, [expected]);
         store(&mut normaliser, keyed(None, &[1, 2], &[&[ExtraKey::Text("s")], &[]]));
     }
-    // A connector that states keys is read as they say.
+    // If a connector states keys, they count.
     let out = store(&mut normaliser, RawStored { place: HOST, ..keyed(None, &[8], &[&[]]) });
     assert_eq!(locals(&out), queried(&[8], "", ""));
-    // An engine that states no keys on the device leaves nothing out.
+    // An engine that states no keys on the device omits none elsewhere.
     let mut old = vllm();
     store(&mut old, stored(None, &[1]));
     let out = store(&mut old, RawStored { place: HOST, ..stored(None, &[1]) });
     assert_eq!(locals(&out), queried(&[1], "", ""));
-    // Other engines state no keys at all, until they have.
+    // Other engines state no keys at all, until the first key.
     let mut sglang = Normaliser::new(config(EngineKind::Sglang));
     let event = || RawStored { place: HOST, ..stored(None, &[1]) };
     assert_eq!(locals(&store(&mut sglang, event())), queried(&[1], "", ""));
@@ -97,7 +97,7 @@ fn names_are_known_as_long_as_a_copy_is_held_and_a_while_after() {
     let out = remove(&mut twice, removed(&[3]));
     let forgotten = NameChange { rank: 0, name: BlockName(3), meaning: None };
     assert_eq!(out.name_changes, [forgotten], "it is not persisted");
-    // A connector may announce it once the device has evicted it.
+    // A connector may announce the block after the device has evicted it.
     let out = store(&mut twice, RawStored { place: HOST, ..by_name(&[3]) });
     assert!(matches!(out.name_changes[..], [NameChange { meaning: Some(_), .. }]), "{out:?}");
     assert!(salted(&mut twice, 5));
@@ -105,7 +105,7 @@ fn names_are_known_as_long_as_a_copy_is_held_and_a_while_after() {
     let remaining = Some(vec![0]);
     let out = remove(&mut counted, RawRemoved { remaining, ..removed(&[3]) });
     assert_eq!(out.name_changes, [forgotten], "the engine states that no copy is left");
-    // Later names take its place.
+    // Later names replace it.
     for batch in 0..17 {
         let later: Vec<u64> = (0..1_000).map(|at| 1_000 * (batch + 1) + at).collect();
         let keys: Vec<&[ExtraKey<'_>]> = vec![&[]; later.len()];
@@ -116,8 +116,8 @@ fn names_are_known_as_long_as_a_copy_is_held_and_a_while_after() {
     assert!(!salted(&mut counted, 4), "memory is bounded");
 }
 
-/// The adapter's old blocks are dropped where they are: on the host, too, although the engine had evicted them from the
-/// device before the connector announced them.
+/// The adapter's old blocks are dropped in every tier. This includes the host, although the engine evicted
+/// them from the device before the connector announced them.
 #[test]
 fn a_replaced_adapter_ends_on_the_host_too() {
     let of = |number, names: &[u64]| RawStored {
@@ -153,7 +153,7 @@ fn children_that_come_before_their_salted_parent_are_a_reason() {
     }
 }
 
-/// Blocks smaller than registered, one an event.
+/// Blocks smaller than registered, one per event.
 #[test]
 fn a_partial_block_after_a_partial_block_is_another_block_size() {
     let mut normaliser = vllm();
@@ -270,13 +270,13 @@ fn bare_identifiers_are_images() {
     assert_eq!(locals(&out), with_images(&[1, 2, 3], &[("i", 0, 4)]));
     let out = store(&mut normaliser, bare(keyed(Some(3), &[4, 5], &[&image, &[]])));
     assert_eq!(locals(&out), with_images(&[4, 5], &[("i", 0, 2)]));
-    // With a salt behind it, which the next event inherits.
+    // With a salt after it, which the next event inherits.
     let both = [Text("i"), Text("s")];
     let out = store(&mut normaliser, bare(keyed(None, &[6, 7], &[&both, &image])));
     assert_ne!(locals(&out), with_images(&[6, 7], &[("i", 0, 4)]));
     let out = store(&mut normaliser, bare(keyed(Some(7), &[8], &[&[]])));
     assert_eq!(locals(&out), queried(&[8], "", "s"));
-    // A short image or a salt: nothing tells.
+    // A short image or a salt: the event does not show which.
     let out = store(&mut normaliser, bare(keyed(None, &[9], &[&[Text("x")]])));
     assert_eq!(out.unmatchable_blocks, 1);
     let digits = "0123456789abcdef".repeat(4);
@@ -286,14 +286,14 @@ fn bare_identifiers_are_images() {
         locals(&store(&mut vllm(), keyed(None, &[9], &[&[Text(&digits)]]))),
         queried(&[9], "", &digits)
     );
-    // Beside an adapter or another image, too.
+    // The same beside an adapter or another image.
     let adapter_keys = [Text("a"), Text(&digits)];
     let event = RawStored { lora_name: Some("a"), ..keyed(None, &[9], &[&adapter_keys]) };
     assert_eq!(store(&mut vllm(), bare(event)).unmatchable_blocks, 1);
     let images = [Text(&digits), Text("i")];
     let out = store(&mut vllm(), bare(keyed(None, &[8, 9], &[&images, &image])));
     assert_eq!(out.unmatchable_blocks, 2);
-    // Engines that state pairs state no bare identifiers, and maps never have any.
+    // Engines that state pairs do not state bare identifiers, and maps never have any.
     let mut keyless = vllm();
     let out = store(&mut keyless, keyed(Some(3), &[4], &[&image]));
     assert_eq!((out.unmatchable_blocks, &*out.unmatchable_example), (1, "extra_keys"));
@@ -312,13 +312,13 @@ fn bare_identifiers_are_images() {
 fn a_look_ahead_block_takes_two_positions() {
     let mut normaliser = vllm();
     let image = [ExtraKey::Item("i", 2)];
-    // What follows block 1 is block 2.
+    // Block 2 follows block 1.
     let look_ahead = Some(vec![LookAhead::Token(2), LookAhead::Token(9)]);
     let event = RawStored { look_ahead, ..keyed(None, &[1, 2], &[&[], &image]) };
     let out = store(&mut normaliser, event);
     let [KvEvent::Stored { blocks, .. }] = &out.events[..] else { panic!("{out:?}") };
     let plain = queried(&[1, 2], "", "");
-    // The image begins with the next token: it is no part of block 2.
+    // The image begins with the next token, so it is not part of block 2.
     let next = next_token(9, &[multimodal_hash("i")]);
     let expected = [
         (stem_name(BlockName(1)), stem(plain[0])),
@@ -351,7 +351,7 @@ fn tokens_beyond_32_bits_are_content() {
     assert_eq!(reasons(&store(&mut sglang, event)), [(DropReason::TokenCount, 2)]);
 }
 
-/// vLLM hashes an adapter's path, and publishes its name and number.
+/// vLLM hashes an adapter's path, but publishes its name and number.
 #[test]
 fn an_adapter_with_a_new_number_ends_what_the_old_one_held() {
     let of = |lora_id, parent, names: &[u64]| {
@@ -374,7 +374,7 @@ fn an_adapter_with_a_new_number_ends_what_the_old_one_held() {
     let example = |example: &str| example.to_owned();
     let renumbered = (Reason::RenumberedAdapter, 1, example("lora_id=6 before=5"));
     assert_eq!(out.reasons(), [renumbered]);
-    // Blocks that the replaced adapter still stores match nothing.
+    // Blocks that the replaced adapter still stores are unmatchable.
     let old = store(&mut normaliser, of(5, None, &[4]));
     assert_eq!(old.reasons(), [(Reason::Unmatchable, 1, example("lora_id=5"))]);
     assert_eq!(store(&mut normaliser, of(6, Some(11), &[12])).unmatchable_blocks, 0);
@@ -397,7 +397,8 @@ fn a_new_number_ends_all_blocks_where_names_were_forgotten() {
     assert_eq!(meanings.collect::<Vec<_>>(), [(1, false), (11, true)]);
 }
 
-/// Each block has the adapter's name among its keys, so that a salt of that name is in the first block twice.
+/// Each block has the adapter's name among its keys. A salt of that name is therefore twice in the first
+/// block.
 #[test]
 fn a_salt_named_like_the_adapter_is_no_image() {
     use ExtraKey::Text;
@@ -414,7 +415,7 @@ fn a_salt_named_like_the_adapter_is_no_image() {
     assert_eq!(locals(&out), queried(&[3], "a", "a"));
 }
 
-/// LMCache 0.5.6: a chunk has a hash of its own, a token more than it should, and 0 where the parent is not known.
+/// LMCache 0.5.6: a chunk has its own hash, one token too many, and 0 for an unknown parent.
 #[test]
 fn chunks_of_a_connector_count_block_by_block() {
     let chunked = || {
@@ -450,11 +451,11 @@ fn chunks_of_a_connector_count_block_by_block() {
     assert_eq!(out.events, [KvEvent::Removed { tier: Tier::Host, names: named.to_vec() }]);
     let out = store(&mut normaliser, chunk(None, 80, &[1, 2], 2));
     assert_eq!(reasons(&out), [(DropReason::TokenCount, 1)]);
-    // Where prompts are salted, nothing says whether the chunk is.
+    // With salted prompts, it is unknown whether the chunk is salted.
     let mut salted = chunked();
     store(&mut salted, keyed(None, &[1], &[&[ExtraKey::Text("s")]]));
     let out = store(&mut salted, chunk(None, 81, &[1, 2], 1));
     assert_eq!(reasons(&out), [(DropReason::KeysAbsent, 1)]);
-    // The device's blocks keep their size.
+    // Device blocks keep their size.
     assert_eq!(locals(&store(&mut chunked(), stored(None, &[1]))), queried(&[1], "", ""));
 }

@@ -1,27 +1,26 @@
-//! Raw events of one source to events for the index: one tier, one group, complete blocks, hashes
-//! instead of tokens. Pure: what it learns comes from the events alone.
+//! Normalises one source's raw events to index events: one tier, one group, complete blocks, hashes instead
+//! of tokens. Pure: it depends only on the events.
 //!
-//! Every block operation received comes out exactly once: in an event for the index, or in
-//! [`Drops`] with the reason. The rules, in the order in which they apply:
+//! Every block operation received comes out exactly once: in an event for the index, or in [`Drops`] with the
+//! reason. The rules, in order:
 //!
-//! 1. names that do not cover the prefix (SGLang before 0.5.6) refuse the source;
-//! 2. only the main group counts (`place.rs`: full attention; the first such group), and what
-//!    contradicts what a group has shown before is rejected;
-//! 3. only the worker's own memory counts, and a store that workers share if there is a pool for it
-//!    (`place.rs`: locality, then medium, which gives the tier);
-//! 4. without tokens or local hashes in their place, known names get another tier
-//!    ([`KvEvent::StoredNames`]), and so they do where a connector states no keys: an absent key is
-//!    not stated, which is something else than no key (`stored.rs`);
-//! 5. tokens must be ids, blocks complete and of the source's size, or of the size of a
-//!    connector's chunks on its medium, names as many as blocks;
-//! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`, `known.rs`), and with
-//!    the tokens the local hash. Local hashes in place of tokens already cover all of that.
+//! 1. Names that do not cover the prefix (SGLang before 0.5.6) cause the source to be rejected.
+//! 2. Only the main group counts (`place.rs`: full attention; the first such group). Events that contradict
+//!    their group's earlier kind are rejected.
+//! 3. Only the worker's own memory counts, and a store that workers share if there is a pool for it
+//!    (`place.rs`: locality, then medium, which gives the tier).
+//! 4. Without tokens or local hashes, the event adds a tier to known names ([`KvEvent::StoredNames`]). The
+//!    same applies if a connector states no keys, because absent keys are unknown, not empty (`stored.rs`).
+//! 5. Tokens must be ids. Blocks must be complete and have the source's size, or the size of a connector's
+//!    chunks on its medium. There must be one name per block.
+//! 6. Adapter, salt and multimodal content give the namespace (`namespace.rs`, `known.rs`); namespace and
+//!    tokens give the local hash. Local hashes sent instead of tokens already cover all of it.
 //!
-//! A block whose hash covers the next token, too, becomes two positions: its content, and below it
-//! the next token ([`kvasir_proto::hash::stem`]). Both are operations.
+//! A block whose hash also covers the next token becomes two positions: its content, and its child with the
+//! next token ([`kvasir_proto::hash::stem`]). Both are operations.
 //!
-//! Tokens are hashed and dropped here. Cost per block is the hash; nothing is allocated
-//! per block, and per event only the list for the index. While all blocks of the source are plain,
+//! Tokens are hashed and dropped here. The cost per block is the hash. No memory is allocated per block, only
+//! the list for the index per event. While all blocks of the source are plain, no table is consulted.
 //! no table is consulted.
 
 mod adapters;
@@ -67,32 +66,33 @@ use std::{
     time::Duration,
 };
 
-/// What is agreed with a source when it is registered.
+/// Settings of a source from its registration.
 #[derive(Debug, Clone)]
 pub struct NormaliserConfig {
     /// The engine that publishes.
     pub engine: EngineKind,
     /// Tokens per block, at least 1.
     pub block_size: u32,
-    /// Rank of batches that name none.
+    /// Rank of batches that do not state one.
     pub default_rank: DpRank,
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: Arc<HashMap<u64, String>>,
-    /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. It applies to the whole tier of the medium, or to the pool: blocks are held by tier.
+    /// Time to live of blocks after their last announcement, by medium, for media whose connector never
+    /// announces removals. It applies to the medium's whole tier, or to the pool, because blocks are stored
+    /// by tier.
     pub medium_ttls: Vec<(String, Duration)>,
-    /// Whether there is a pool for what the engine announces of a store that workers share; without one, that is
-    /// dropped as [`DropReason::Remote`].
+    /// Whether there is a pool for events about a store that workers share. Without a pool, such operations
+    /// are dropped as [`DropReason::Remote`].
     pub has_pool: bool,
     /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// Blocks in a chunk of a connector, by medium, as [`chunk_sizes`] accepts them. The connector loads complete chunks
-    /// only.
+    /// Blocks per chunk of a connector, by medium, as [`chunk_sizes`] accepts them. The connector loads only
+    /// complete chunks.
     pub connector_chunks: Vec<(String, u32)>,
 }
 
 impl NormaliserConfig {
-    /// Of an engine with so many tokens a block, and nothing else agreed.
+    /// Default settings of an engine with `block_size` tokens per block.
     #[must_use]
     pub fn new(engine: EngineKind, block_size: u32) -> Self {
         Self {
@@ -111,46 +111,46 @@ impl NormaliserConfig {
 /// One batch, normalised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Normalised {
-    /// Rank that holds the blocks.
+    /// Rank that caches the blocks.
     pub rank: DpRank,
-    /// Events for the index, in order. None is empty.
+    /// Events for the index, in order; each is non-empty.
     pub events: Vec<KvEvent>,
-    /// Which of `events` store on a medium with a time to live, in order, and that time.
+    /// Indexes of the `events` that store on a medium with a time to live, in order, with that time.
     pub expiring: Vec<(usize, Duration)>,
-    /// Events for the pool, in order. None is empty.
+    /// Events for the pool, in order; each is non-empty.
     pub pool_events: Vec<KvEvent>,
-    /// As `expiring`, of these.
+    /// Indexes of the `pool_events` that store with a time to live, in order, with that time.
     pub pool_expiring: Vec<(usize, Duration)>,
-    /// Block operations that are not in the events.
+    /// Block operations that were dropped.
     pub drops: Drops,
-    /// Events that could not be read; their operations are in `drops`.
+    /// Unreadable events. Their operations are in `drops`.
     pub unreadable_events: u64,
-    /// The first of them.
+    /// The first unreadable event.
     pub first_unreadable: Option<Unreadable>,
-    /// Blocks in the events that no query can match: their LoRA adapter has no name here, or
-    /// something besides their tokens is not understood.
+    /// Blocks in the events that queries cannot match: their LoRA adapter has no name here, or one of their
+    /// keys is not understood.
     pub unmatchable_blocks: u64,
-    /// What is not understood of the first of them, as `field=value` or a field; empty if there is none.
+    /// Cause of the first unmatchable block, as `field=value` or a field; empty without such blocks.
     pub unmatchable_example: String,
-    /// Named adapters that got another number: what the old number held is removed.
+    /// Named adapters with a new number. The blocks under the old number are removed.
     pub renumbered_adapters: u64,
-    /// The numbers of the first of them; empty if there is none.
+    /// Numbers of the first renumbered adapter; empty if there is none.
     pub renumbered_example: String,
-    /// Tiers whose chunks were dropped, for their events may have left out keys.
+    /// Tiers whose chunks were dropped, because their events may have omitted keys.
     pub doubted_chunks: u64,
-    /// Blocks whose parent turned out to have a salt, an adapter or keys that they lack here: it came after them.
+    /// Blocks stored before their parent, whose parent turned out to have a salt, an adapter or keys that
+    /// they lack here.
     pub orphaned_blocks: u64,
-    /// Removals at places that are not known and where nothing was stored, and the first of them in words.
+    /// Removals at unknown places where no blocks were stored, and a description of the first.
     pub unplaced_removals: Option<(u64, String)>,
     /// New meanings of names, in order.
     pub name_changes: Vec<NameChange>,
-    /// Whether this batch had more names with a meaning than are known at a time: see [`KNOWN_NAMES_MAX`].
+    /// Whether this batch exceeded the maximum number of known names: see [`KNOWN_NAMES_MAX`].
     pub forgets_names: bool,
 }
 
 impl Normalised {
-    /// Whether what the source holds can no longer be relied on: some of what it published is unreadable, or was
-    /// misinterpreted.
+    /// Whether the source's blocks are no longer reliable: events were unreadable or misinterpreted.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
@@ -190,7 +190,7 @@ impl Normalised {
         reasons
     }
 
-    /// Adds an event that is not empty, and how long what it stores is held.
+    /// Adds a non-empty event, and the time to live of its blocks.
     fn add(&mut self, location: Location, event: KvEvent, ttl: Option<Duration>) {
         debug_assert!(event.operations() > 0, "no event is empty");
         let (events, expiring) = match location {
@@ -205,7 +205,7 @@ impl Normalised {
 /// Whether a source's names cover the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// No block has shown it yet.
+    /// Undetermined: no block has shown it yet.
     Unknown,
     Chained,
     Unchained,
@@ -219,23 +219,23 @@ pub struct Normaliser {
     groups: Groups,
     known: KnownNames,
     learned: Learned,
-    /// The same after the last batch, for readers.
+    /// Copy of `learned` after the last batch, for readers.
     shared: Arc<Learned>,
-    /// Multimodal hashes of one block, retained to reuse the allocation.
+    /// Multimodal hashes of one block; a buffer to reuse the allocation.
     multimodal: Vec<u64>,
     unknown_places: UnknownPlaces,
-    /// Ranks with chunks that may have keys which their events do not state.
+    /// Ranks with chunks that may have keys omitted by their events.
     doubted_chunks: BTreeSet<DpRank>,
-    /// Ranks with chunks of a connector, while none of them is doubted.
+    /// Ranks with a connector's chunks, as long as no chunk is doubted.
     chunk_ranks: BTreeSet<DpRank>,
-    /// Parents of which nothing was known: their children were taken to inherit nothing.
+    /// Unknown parents. Their children were assumed to inherit no keys.
     unknown_parents: RecentNames,
     /// Blocks that were dropped because they are shorter than the block size.
     partial_blocks: RecentNames,
 }
 
 impl Normaliser {
-    /// A normaliser that has seen nothing.
+    /// Creates a normaliser for the start of a source's stream.
     #[must_use]
     pub fn new(config: NormaliserConfig) -> Self {
         Self::with_known_names(config, KNOWN_NAMES_MAX)
@@ -262,7 +262,7 @@ impl Normaliser {
         }
     }
 
-    /// Continues for another normaliser of the same incarnation, which had learned this.
+    /// Resumes from the persisted knowledge of another normaliser of the same incarnation.
     pub fn resume(
         &mut self,
         learned: Learned,
@@ -274,8 +274,8 @@ impl Normaliser {
         self.share_learned();
     }
 
-    /// What the source has shown and does not repeat. It must survive a restart of the index for later events to be
-    /// understood.
+    /// Facts that the source has shown and does not repeat. They must survive a restart of the index, because
+    /// later events depend on them.
     #[must_use]
     pub const fn learned(&self) -> &Arc<Learned> {
         &self.shared
@@ -289,20 +289,20 @@ impl Normaliser {
         }
     }
 
-    /// Blocks are dropped that the source did not remove: their time to live is over.
+    /// Forgets blocks whose time to live is over, although the source did not remove them.
     pub fn expire(&mut self, rank: DpRank, event: &KvEvent) {
         if let KvEvent::Gone { tier, names } | KvEvent::Removed { tier, names } = event {
             names.iter().for_each(|&name| self.known.removed(rank, name, *tier, true));
         }
     }
 
-    /// All blocks of the source are dropped, in the same incarnation.
+    /// Forgets all blocks of the source, which were dropped. The incarnation continues.
     pub fn forget_blocks(&mut self) {
         self.known = KnownNames::new(self.config.copy_mode, KNOWN_NAMES_MAX);
         self.share_learned();
     }
 
-    /// Begins a new incarnation of the source: forgets all that was learned of the old one.
+    /// Begins a new incarnation of the source: resets all knowledge about the old one.
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());
     }
@@ -360,14 +360,14 @@ impl Normaliser {
         out
     }
 
-    /// How long blocks are held there.
+    /// Time to live of blocks at a location.
     fn ttl(&self, location: Location) -> Option<Duration> {
         let is_there =
             |(name, _): &&(String, Duration)| Location::of_medium(Some(name)) == Ok(location);
         self.config.medium_ttls.iter().find(is_there).map(|&(_, ttl)| ttl)
     }
 
-    /// Where an event's blocks lie, if that counts.
+    /// The location of an event's blocks, if the index stores it.
     fn location(&self, place: &Place<'_>) -> Result<Location, DropReason> {
         let location = Location::of(place)?;
         if location == Location::Pool && !self.config.has_pool {
@@ -376,7 +376,7 @@ impl Normaliser {
         Ok(location)
     }
 
-    /// Blocks of which an event states the names only are in a place more.
+    /// Adds a location to blocks that an event states by name only.
     fn add_names(&mut self, location: Location, names: Vec<BlockName>, out: &mut Normalised) {
         if names.is_empty() {
             return;
@@ -391,7 +391,7 @@ impl Normaliser {
         out.add(location, KvEvent::StoredNames { tier, names }, self.ttl(location));
     }
 
-    /// The names under which the index holds these blocks: a look-ahead block and a chunk have several.
+    /// All index names of these blocks: a look-ahead block and a chunk have several.
     fn all_names(&self, location: Location, names: Vec<BlockName>) -> Vec<BlockName> {
         let chunk = self.chunk_blocks(location).filter(|_| self.learned.splits_chunks);
         if let Some(blocks) = chunk {
@@ -404,7 +404,7 @@ impl Normaliser {
         names
     }
 
-    /// Blocks of a chunk there, if a connector stores chunks.
+    /// Blocks per chunk at a location, if a connector stores chunks there.
     fn chunk_blocks(&self, location: Location) -> Option<u32> {
         let is_there = |(name, _): &&(String, u32)| Location::of_medium(Some(name)) == Ok(location);
         self.config.connector_chunks.iter().find(is_there).map(|&(_, blocks)| blocks)
@@ -418,10 +418,10 @@ impl Normaliser {
     }
 }
 
-/// An event of a kind that changes nothing that the index holds: vLLM announces that a block is no longer in use.
+/// An event kind without effect on the index: vLLM announces that a block is no longer in use.
 const HARMLESS_KIND: &str = "BlockInactive";
 
-/// The tier of a medium of the worker's own memory, by the name that engines give it.
+/// Tier of a medium in the worker's own memory, by the engines' name of the medium.
 #[must_use]
 pub fn tier_of_medium(medium: &str) -> Option<Tier> {
     match Location::of_medium(Some(medium)).ok()? {
@@ -430,7 +430,7 @@ pub fn tier_of_medium(medium: &str) -> Option<Tier> {
     }
 }
 
-/// Whether a medium, by the name that engines give it, is a store that workers share.
+/// Whether a medium, by the engines' name, is a store that workers share.
 #[must_use]
 pub fn is_pool_medium(medium: &str) -> bool {
     Location::of_medium(Some(medium)) == Ok(Location::Pool)

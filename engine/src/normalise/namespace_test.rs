@@ -1,4 +1,4 @@
-//! What blocks of adapters, salts and other content match.
+//! Tests which queries match blocks with adapters, salts and other content.
 
 use super::normalise_test::*;
 use super::*;
@@ -53,7 +53,7 @@ fn unnamed_adapters_never_match_even_salted() {
 #[test]
 fn untagged_keys_are_distinguished() {
     use ExtraKey::{Item, ItemHash, Number, Text, Unknown};
-    /// Salt found in the first block, or not understood.
+    /// Salt found in the first block, or `None` if not understood.
     type Expected = Option<&'static str>;
     let check = |adapter: Option<&'static str>, first: &[ExtraKey<'static>], expected: Expected| {
         let lora_id = adapter.map(|_| 3);
@@ -78,7 +78,7 @@ fn untagged_keys_are_distinguished() {
     check(Some("a"), &[Text("a"), Text("s")], Some("s"));
     check(Some("a"), &[Text("s"), Text("a")], Some("s"));
     check(Some("a"), &[Number(3), Text("s")], Some("s"));
-    // A salt that equals the adapter's name is a salt still.
+    // A salt that equals the adapter's name is still a salt.
     check(Some("a"), &[Text("a"), Text("a")], Some("a"));
     check(None, &[Text("s"), Text("t")], None);
     check(None, &[Text("s"), Text("s")], None);
@@ -87,7 +87,7 @@ fn untagged_keys_are_distinguished() {
     check(Some("a"), &[Number(4)], None);
     check(None, &[Unknown], None);
     check(None, &[Text("s"), Unknown], None);
-    // Pairs are no salt; what they are is another test.
+    // Pairs are not a salt. Another test checks their meaning.
     let extra_keys = per_block(&[&[Item("i", 0), Text("s"), ItemHash(1)], &[]]);
     let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2]) });
     assert_eq!(out.unmatchable_blocks, 0);
@@ -171,7 +171,7 @@ fn salts_are_inherited_from_parent_to_child() {
     assert_eq!(locals(&store(&mut normaliser, stored(Some(3), &[4]))), queried(&[4], "", "s"));
     assert_eq!(locals(&store(&mut normaliser, stored(Some(4), &[5]))), queried(&[5], "", "s"));
     assert_eq!(locals(&store(&mut normaliser, stored(Some(2), &[6]))), queried(&[6], "", "s"));
-    // Others are left alone.
+    // Other blocks are unaffected.
     assert_eq!(locals(&store(&mut normaliser, plain(None, &[8]))), queried(&[8], "", ""));
     assert_eq!(locals(&store(&mut normaliser, plain(Some(8), &[9]))), queried(&[9], "", ""));
 }
@@ -205,7 +205,7 @@ fn what_is_not_understood_is_inherited() {
     let out = store(&mut normaliser, stored(Some(1), &[2]));
     assert_eq!(out.unmatchable_blocks, 1);
     assert_ne!(locals(&out), queried(&[2], "", ""));
-    // Also within an event, rather than the parent's salt.
+    // Also within an event, instead of the parent's salt.
     let extra_keys = per_block(&[&[ExtraKey::Unknown], &[]]);
     let event = RawStored { extra_keys, ..stored(Some(3), &[4, 5]) };
     assert_eq!(store(&mut salted(), event).unmatchable_blocks, 2);
@@ -217,9 +217,9 @@ type Announcement = (u64, u64, u64, bool);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
 
-    /// Prompts of which the even ones are salted are announced in any order, as vLLM does: the
-    /// salt with the first block only, or with nothing at all. Whatever is remembered, no salted
-    /// block has the hash of an unsalted one, and no unsalted one that of a salted one.
+    /// Prompts, of which the even ones are salted, are announced in any order, as vLLM does: the salt with
+    /// the first block only, or not at all. For any number of remembered names, a salted block never has the
+    /// hash of an unsalted one, and vice versa.
     #[test]
     fn a_salted_block_never_answers_an_unsalted_query(
         announcements in vec((0..4_u64, 0..6_u64, 1..5_u64, any::<bool>()), 1..20),
@@ -229,7 +229,7 @@ proptest! {
         let mut announced = [0_u64; 4];
         for (prompt, start, length, keyed) in announcements as Vec<Announcement> {
             let held = &mut announced[usize::try_from(prompt).expect("small")];
-            // Only after a parent that was announced; the first time with all keys.
+            // Only after an announced parent; the first time with all keys.
             let start = start.min(*held);
             let salt = ["salt 0", "", "salt 2", ""][usize::try_from(prompt).expect("small")];
             let names: Vec<u64> = (start..start + length).map(|block| 100 * prompt + block).collect();
@@ -237,8 +237,8 @@ proptest! {
             let mut event = stored(parent, &names);
             let first = [ExtraKey::Text(salt)];
             let states_salt = start == 0 && !salt.is_empty();
-            // A name that was not remembered may be announced without its salt: only a limit
-            // that is never reached covers that.
+            // A forgotten name may be announced without its salt. Only a limit that is never reached covers
+            // this case.
             if states_salt && (keyed || *held == 0 || limit < 1_000) {
                 let mut blocks: Vec<&[ExtraKey<'_>]> = vec![&[]; names.len()];
                 blocks[0] = &first;

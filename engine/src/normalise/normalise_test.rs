@@ -19,12 +19,12 @@ pub(super) fn ids_le(ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
     ids.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Two tokens per block, each of them its name.
+/// Two tokens per block, each equal to the block's name.
 pub(super) fn tokens_of(names: &[u64]) -> Vec<u8> {
     ids_le(names.iter().flat_map(|name| [u32::try_from(*name).expect("small"); 2]))
 }
 
-/// Blocks of these names.
+/// Blocks with these names.
 pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
     RawStored {
         names: names.iter().copied().map(BlockName).collect(),
@@ -44,7 +44,7 @@ pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
     }
 }
 
-/// The same, as engines announce blocks without keys that state keys.
+/// Blocks with these names and empty key lists, as from engines that state keys.
 pub(super) fn plain<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
     let extra_keys = Some(PerBlock { blocks: names.len(), keys: Vec::new() });
     RawStored { extra_keys, ..stored(parent, names) }
@@ -86,7 +86,7 @@ pub(super) fn locals(out: &Normalised) -> Vec<LocalHash> {
     }
 }
 
-/// Local hashes that a query of this namespace carries for the blocks of [`stored`].
+/// Local hashes in a query of this namespace, for the blocks of [`stored`].
 pub(super) fn queried(names: &[u64], lora_name: &str, cache_salt: &str) -> Vec<LocalHash> {
     let seed = Namespace { lora_name, cache_salt }.seed();
     let mut out = Vec::new();
@@ -149,7 +149,7 @@ fn only_local_blocks_count() {
     check(Some("MOON"), Some(DropReason::UnknownLocality));
 }
 
-/// With a pool, what lies in a shared store is the pool's and nothing of the worker's.
+/// With a pool, blocks in a shared store belong to the pool and not to the worker.
 #[test]
 fn blocks_of_a_shared_store_are_for_the_pool() {
     let ttl = Duration::from_secs(9);
@@ -179,14 +179,15 @@ fn blocks_of_a_shared_store_are_for_the_pool() {
         assert_eq!(out.pool_events, [KvEvent::Gone { tier: Tier::OF_POOL, names }]);
         assert_eq!((&out.events[..], out.drops.total()), (&[][..], 0), "{place:?}");
     }
-    // A clear is of the worker's own blocks.
+    // A clear concerns the worker's own blocks.
     let out = normalise_of_rank(&mut with_pool(), None, RawEvent::Cleared(Place::default()));
     assert_eq!((&out.events[..], &out.pool_events[..]), (&[KvEvent::Cleared][..], &[][..]));
     let out = store(&mut with_pool(), RawStored { place: on("TAPE"), ..stored(None, &[1]) });
     assert_eq!(reasons(&out), [(DropReason::UnknownMedium, 1)]);
 }
 
-/// A block in a shared store has the salt of the same block, and of its parent, in the engine's memory.
+/// A block in a shared store has the salt of the same block in the engine's memory, and of that block's
+/// parent.
 #[test]
 fn a_salted_block_is_salted_in_the_pool_as_well() {
     let external = Place { medium: Some("EXTERNAL"), ..Place::default() };
@@ -201,7 +202,7 @@ fn a_salted_block_is_salted_in_the_pool_as_well() {
     let [KvEvent::Stored { blocks, .. }] = &out.pool_events[..] else { panic!("{out:?}") };
     let locals: Vec<_> = blocks.iter().map(|block| block.local).collect();
     assert_eq!(locals, queried(&[1, 2, 3], "", "s")[1..]);
-    // Stores rarely announce what they evict: what is remembered ends with the engine's own removal.
+    // Stores rarely announce evictions: names are forgotten with the engine's own removal.
     remove(&mut normaliser, removed(&[1, 2, 3]));
     assert!(normaliser.known.holds_nothing());
 }
@@ -285,7 +286,7 @@ fn events_without_names_leave_nothing() {
     assert_eq!((out.events.len(), out.drops.total()), (0, 0));
 }
 
-/// A block's parent may have been evicted before: what it means lasts a while.
+/// A block's parent may have been evicted before. Its meaning stays known for a while.
 #[test]
 fn names_last_in_every_tier_and_after() {
     let host = Place { medium: Some("CPU"), ..Place::default() };
@@ -303,7 +304,7 @@ fn names_last_in_every_tier_and_after() {
     assert!(normaliser.known.holds_nothing());
 }
 
-/// Blocks of which an agent has the local hashes, and no tokens any more.
+/// Blocks for which an agent has the local hashes, but no longer the tokens.
 #[test]
 fn local_hashes_stand_for_tokens() {
     let hashed = |names: &[u64], locals: &[u64]| RawStored {
@@ -326,7 +327,7 @@ fn local_hashes_stand_for_tokens() {
     assert_eq!(dropped(hashed(&[1, 2], &[11])), [(DropReason::TokenCount, 2)]);
     let larger = RawStored { block_size: 4, ..hashed(&[1, 2], &[11, 12]) };
     assert_eq!(dropped(larger), [(DropReason::BlockSize, 2)]);
-    // Tokens are believed before what is said of them.
+    // Tokens take precedence over stated hashes.
     let both = RawStored { tokens: RawTokens::Ids(tokens_of(&[1])), ..hashed(&[1], &[11]) };
     assert_eq!(locals(&store(&mut agent(), both)), queried(&[1], "", ""));
 }
@@ -338,7 +339,7 @@ fn clears_and_new_incarnations_forget() {
     normalise_of_rank(&mut normaliser, Some(1), RawEvent::Cleared(Place::default()));
     let out = normalise_of_rank(&mut normaliser, Some(0), child());
     assert_eq!(locals(&out), queried(&[4], "", "s"), "another rank was cleared");
-    // Names mean something within their rank only.
+    // Names have a meaning only within their rank.
     let out = normalise_of_rank(&mut normaliser, Some(1), child());
     assert_eq!(locals(&out), queried(&[4], "", ""));
     normalise_of_rank(&mut normaliser, Some(0), RawEvent::Cleared(Place::default()));

@@ -1,25 +1,25 @@
-//! Where an event's blocks lie: tiers and groups.
+//! Location of an event's blocks: tiers, pools and groups.
 
 use super::DropReason;
 use crate::decode::Place;
 use kvasir_proto::types::Tier;
 use std::collections::{HashMap, HashSet};
 
-/// Most groups that are remembered as left out; engines have one per sort of layer. Of further ones, an
-/// event that does not state its kind counts as another group's, or as the main group's if 0.
+/// Maximum number of excluded groups that are remembered; engines have one group per type of layer. Beyond
+/// it, an event without a kind counts as the main group's if its group is 0, else as another group's.
 pub(super) const GROUPS_MAX: usize = 256;
 
-/// Whose memory a block is in.
+/// Memory that contains a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Location {
-    /// The worker's own, in this tier.
+    /// The worker's own memory, in this tier.
     Worker(Tier),
     /// A store that several workers share.
     Pool,
 }
 
 impl Location {
-    /// Of a medium, in any letter case.
+    /// The location of a medium, in any letter case.
     pub(super) fn of_medium(medium: Option<&str>) -> Result<Self, DropReason> {
         const MEDIA: [(&str, Location); 13] = [
             ("", Location::Worker(Tier::Device)),
@@ -43,7 +43,7 @@ impl Location {
             .map_or(Err(DropReason::UnknownMedium), |(_, location)| Ok(location))
     }
 
-    /// Of an event: what is remote is in a shared store, whatever its medium.
+    /// The location of an event. Remote blocks are in a shared store, whatever their medium.
     pub(super) fn of(place: &Place<'_>) -> Result<Self, DropReason> {
         match place.locality {
             None | Some("") => Self::of_medium(place.medium),
@@ -55,7 +55,7 @@ impl Location {
         }
     }
 
-    /// The tier in which its blocks are published.
+    /// The tier under which blocks at this location are published.
     pub(super) const fn tier(self) -> Tier {
         match self {
             Self::Worker(tier) => tier,
@@ -64,17 +64,17 @@ impl Location {
     }
 }
 
-/// Most unknown places that are remembered.
+/// Maximum number of remembered unknown places.
 const UNKNOWN_PLACES_MAX: usize = 16;
-/// Longest name of a place that is remembered.
+/// Maximum length of a remembered place's name.
 const UNKNOWN_PLACE_BYTES_MAX: usize = 128;
 
-/// Places that are not known, in which a source has stored blocks.
+/// Unknown places in which a source has stored blocks.
 #[derive(Debug, Default)]
 pub(super) struct UnknownPlaces(Vec<String>);
 
 impl UnknownPlaces {
-    /// Blocks were stored in a place, and not taken for this reason.
+    /// Records that blocks stored in a place were dropped for `reason`.
     pub(super) fn stored(&mut self, reason: DropReason, place: &Place<'_>) {
         if let Some(name) = self.unheard(reason, place)
             && self.0.len() < UNKNOWN_PLACES_MAX
@@ -84,7 +84,7 @@ impl UnknownPlaces {
         }
     }
 
-    /// The name of a place that is not known, if nothing was stored there.
+    /// The name of an unknown place, if no blocks were stored there.
     pub(super) fn unheard(&self, reason: DropReason, place: &Place<'_>) -> Option<String> {
         if !matches!(reason, DropReason::UnknownMedium | DropReason::UnknownLocality) {
             return None;
@@ -95,26 +95,26 @@ impl UnknownPlaces {
     }
 }
 
-/// What is known of the groups of one source. The main group alone decides what a worker holds: the
-/// sliding-window and state-space groups of a hybrid model retain only what they need of a prefix.
+/// The known groups of one source. Only the main group determines a worker's blocks: the sliding-window and
+/// state-space groups of a hybrid model keep only part of a prefix.
 ///
-/// Engines state the kind of a group with what they store, and not with what they remove. Whatever
-/// kind a group has, one rule holds: **while blocks of a group may be held, its removals
-/// count.** What contradicts it is dropped as rejected, which makes the source partial, or has the
-/// source doubted ([`DropReason::PresumedGroup`]); it never turns a main group into another.
+/// Engines state a group's kind with stores but not with removals. One rule applies to every kind: **while
+/// blocks of a group may be cached, its removals count.** Operations that contradict it are rejected, which
+/// makes the source partial, or they make the source doubted ([`DropReason::PresumedGroup`]). They never
+/// replace the main group.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// The first group of a main kind. An event without a group is one of group 0.
+    /// The first group of a main kind. An event without a group belongs to group 0.
     main: Option<u32>,
-    /// Groups whose blocks are left out, by their number as sent, and why.
+    /// Excluded groups by their number as sent, with the reason.
     others: HashMap<Option<u32>, DropReason>,
-    /// Groups whose blocks were taken though they are not known to be the main one: group 0, or none at all.
+    /// Groups whose blocks were accepted before they were confirmed as the main group: group 0, or no group.
     presumed: HashSet<Option<u32>>,
 }
 
 impl Groups {
-    /// Resumes after a restart: only the main group was stored. Blocks of other groups that were taken for it may be
-    /// held.
+    /// Resumes after a restart. Only the main group was persisted, so blocks of other groups may be cached as
+    /// well.
     pub(super) fn resumed(main: Option<u32>) -> Self {
         let presumed = if main.is_none() { vec![None, Some(0)] } else { vec![None] };
         Self { main, presumed: presumed.into_iter().collect(), ..Self::default() }
@@ -125,26 +125,26 @@ impl Groups {
         self.main
     }
 
-    /// Groups that are known to be left out.
+    /// Number of groups that are known to be excluded.
     #[cfg(test)]
     pub(super) fn left_out(&self) -> usize {
         self.others.len()
     }
 
-    /// Refuses a group whose blocks do not count, as far as is known by now. A removal is judged by
-    /// this alone, whatever kind it states.
+    /// Rejects a group that is known to be excluded. A removal is checked by this alone, whatever kind it
+    /// states.
     pub(super) fn check_removed(&self, group: Option<u32>) -> Result<(), DropReason> {
         if let Some(reason) = self.others.get(&group) {
             return Err(*reason);
         }
-        // An engine without groups numbers none.
+        // Engines without groups send no number.
         match group {
             Some(number) if number != self.main.unwrap_or(0) => Err(DropReason::OtherGroup),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Learns from a stored event and refuses it unless it belongs to the main group.
+    /// Updates the groups from a stored event. Rejects the event unless it belongs to the main group.
     pub(super) fn check_stored(&mut self, place: &Place<'_>) -> Result<(), DropReason> {
         let group = place.group;
         let is_main = self.main == Some(group.unwrap_or(0));
@@ -167,7 +167,7 @@ impl Groups {
         }
     }
 
-    /// A stored event that states a main kind.
+    /// Checks a stored event that states a main kind.
     fn check_main_kind(
         &mut self,
         group: Option<u32>,
@@ -184,7 +184,7 @@ impl Groups {
         if main != number {
             return Err(self.leave_out(group, DropReason::OtherMainGroup));
         }
-        // So far its blocks were left out, if there were any.
+        // The group's blocks, if any, were excluded until now.
         let left_out = self.others.remove(&group).is_some() || self.others.len() >= GROUPS_MAX;
         if number != 0 && self.presumed.remove(&Some(0)) {
             Err(DropReason::PresumedGroup)
@@ -195,7 +195,7 @@ impl Groups {
         }
     }
 
-    /// Remembers that blocks of a group were left out.
+    /// Records that blocks of a group were excluded.
     fn leave_out(&mut self, group: Option<u32>, reason: DropReason) -> DropReason {
         if self.others.len() < GROUPS_MAX {
             self.others.entry(group).or_insert(reason);

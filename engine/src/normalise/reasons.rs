@@ -1,9 +1,9 @@
-//! Which dropped operations make a source worse than exact, and why.
+//! Determines which dropped operations make a source worse than exact, and why.
 
 use super::{DropReason, Drops, StatedBlockSize};
 use kvasir_proto::types::Reason;
 
-/// Reasons of what was dropped, with their operations and an example.
+/// Reasons for the dropped operations, with their numbers and an example.
 pub(super) fn of_drops(drops: &Drops) -> Vec<(Reason, u64, String)> {
     let mut reasons: Vec<(Reason, u64, String)> = Vec::new();
     for (dropped, operations) in drops.iter() {
@@ -33,7 +33,7 @@ fn of_drop(dropped: DropReason, operations: u64, drops: &Drops) -> Option<(Reaso
             Some((Reason::UnknownMedium, operations, format!("medium={medium}")))
         }
         DropReason::UnknownEvent => {
-            // Without those that are known to change nothing.
+            // Excludes kinds that are known to have no effect.
             let events = Some(drops.unknown_event_count()).filter(|events| *events > 0)?;
             let first = drops.unknown_events().next().map_or("(too long)", |(kind, _)| kind);
             Some((Reason::UnknownEvent, events, format!("type={first}")))
@@ -46,7 +46,7 @@ fn of_drop(dropped: DropReason, operations: u64, drops: &Drops) -> Option<(Reaso
             let example = example.unwrap_or_else(|| dropped.as_str().to_owned());
             Some((Reason::BlockSize, operations, example))
         }
-        // In the batch's own count.
+        // The batch counts unreadable events itself.
         DropReason::Unreadable => None,
         DropReason::Remote
         | DropReason::OtherGroup

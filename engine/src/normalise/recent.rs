@@ -1,12 +1,12 @@
-//! Names of which a fact was noted lately: a direct-mapped cache. A name replaces another one that has its slot, so memory is
-//! fixed and a fact may be forgotten early.
+//! Remembers recently noted names in a direct-mapped cache. A name replaces another one in the same slot, so
+//! memory is fixed and a name may be forgotten early.
 
 use kvasir_proto::types::{BlockName, DpRank};
 
-/// Slots, a power of two: 16 KiB.
+/// Number of slots, a power of two: 16 KiB.
 const SLOTS: usize = 1_024;
 
-/// The names.
+/// A direct-mapped cache of names.
 #[derive(Debug, Default)]
 pub(super) struct RecentNames(Vec<Option<(DpRank, BlockName)>>);
 
@@ -21,14 +21,14 @@ impl RecentNames {
         }
     }
 
-    /// Whether a name was noted lately.
+    /// Whether a name was noted recently.
     pub(super) fn contains(&self, rank: DpRank, name: BlockName) -> bool {
         self.0.get(slot(rank, name)) == Some(&Some((rank, name)))
     }
 }
 
 fn slot(rank: DpRank, name: BlockName) -> usize {
-    // Names are hashes.
+    // Names are already hashes.
     let mixed = name.0 ^ u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     usize::try_from(mixed % SLOTS as u64).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Events that take blocks away: removals, clears and moves.
+//! Normalises events that remove blocks from a place: removals, clears and moves.
 
 use super::place::Location;
 use super::{DropReason, Normalised, Normaliser, count, drop_operations};
@@ -25,8 +25,8 @@ impl Normaliser {
         }
     }
 
-    /// Counts a removal that cannot be placed. If nothing was stored in such a place, the blocks may be others that the index
-    /// holds.
+    /// Counts a removal at an unknown place. If no blocks were stored there, the removed blocks may be ones
+    /// that the index has.
     fn drop_removal(
         &self,
         reason: DropReason,
@@ -41,7 +41,7 @@ impl Normaliser {
         }
     }
 
-    /// A copy of each name moves: it is stored in one place, then removed from the other.
+    /// Moves one copy of each name: stores it in the new place, then removes it from the old one.
     pub(super) fn take_moved(&mut self, moved: RawMoved<'_>, out: &mut Normalised) {
         let RawMoved { names, place, from } = moved;
         let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));

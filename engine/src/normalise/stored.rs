@@ -1,4 +1,4 @@
-//! Stored events: what their blocks contain, and under which names the index holds the blocks.
+//! Normalises stored events: derives local hashes and index names of their blocks.
 
 use super::keys::{Adapter, KeyReader};
 use super::namespace::BlockNamespace;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 struct Tokens<'e> {
     bytes: &'e [u8],
-    /// Bytes of a token.
+    /// Bytes per token.
     width: usize,
 }
 
@@ -29,7 +29,8 @@ impl Tokens<'_> {
         self.bytes.len() / self.width
     }
 
-    /// First token of a block of so many bytes, if there is such a block and the token has 32 bits.
+    /// First token of block number `block`, if the block exists and the token fits in 32 bits. Blocks have
+    /// `block_bytes` bytes.
     fn first_of(&self, block: usize, block_bytes: usize) -> Option<u32> {
         let begin = block.checked_mul(block_bytes)?;
         let bytes = self.bytes.get(begin..begin.checked_add(self.width)?)?;
@@ -37,7 +38,7 @@ impl Tokens<'_> {
         u32::try_from(token).ok()
     }
 
-    /// Hash of one block of these tokens.
+    /// Local hash of one block with tokens of this width.
     fn hash(&self, block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
         if self.width == 8 {
             wide_local_hash(block_le, multimodal, seed)
@@ -47,7 +48,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Blocks on their way to one event, each the parent of the next.
+/// Blocks of one event under construction, each the parent of the next.
 struct Chain {
     parent: Option<BlockName>,
     blocks: Vec<StoredBlock>,
@@ -86,7 +87,7 @@ impl Normaliser {
             Some(blocks) if self.is_chunk(&stored, blocks) => {
                 return self.store_chunks(&stored, tokens, blocks, out);
             }
-            // The end of a prompt: no complete chunk.
+            // The end of a prompt is not a complete chunk.
             Some(blocks) if self.is_short_chunk(&stored, blocks) => {
                 return Err(DropReason::PartialBlock);
             }
@@ -103,7 +104,7 @@ impl Normaliser {
         let had_extra_keys = self.learned.has_extra_keys;
         self.hash_blocks(&stored, tokens, &adapter, location, out);
         if self.learned.has_extra_keys && !had_extra_keys {
-            // The other ranks' chunks are dropped with their next batches.
+            // Chunks of other ranks are dropped with their next batches.
             self.doubted_chunks = take(&mut self.chunk_ranks);
             self.doubted_chunks.remove(&out.rank);
             self.drop_chunks(out);
@@ -111,15 +112,15 @@ impl Normaliser {
         Ok(())
     }
 
-    /// Whether an event says nothing about what its blocks contain besides their tokens, where the engine does elsewhere:
-    /// connectors leave out the keys that the engine's own events on the device state.
+    /// Whether an event omits its blocks' keys although the engine states keys elsewhere. Connectors omit the
+    /// keys that the engine's own device events state.
     fn lacks_keys(&self, stored: &RawStored<'_>, location: Location) -> bool {
         let states_keys =
             has_key_lists(stored) || stored.multimodal.is_some() || stored.cache_salt.is_some();
         if states_keys || location == Location::Worker(Tier::Device) {
             return false;
         }
-        // TensorRT-LLM and SGLang state salts and images in fields of their own, at every medium.
+        // TensorRT-LLM and SGLang state salts and images in separate fields, for every medium.
         let has_fields = match self.config.engine {
             EngineKind::Vllm | EngineKind::Custom => self.learned.has_extra_keys,
             EngineKind::Sglang | EngineKind::Trtllm => false,
@@ -128,7 +129,7 @@ impl Normaliser {
         self.learned.states_keys.unwrap_or(is_vllm) || has_fields
     }
 
-    /// Blocks of which only names came, or names and local hashes.
+    /// Stores blocks that came by name only, or with names and local hashes.
     fn store_without_tokens(
         &mut self,
         stored: RawStored<'_>,
@@ -157,7 +158,7 @@ impl Normaliser {
         }
     }
 
-    /// Learns from the first stored block whether names cover the prefix.
+    /// Determines from the first stored block whether names cover the prefix.
     fn learn_naming(&mut self, stored: &RawStored<'_>) {
         if self.naming != Naming::Unknown {
             return;
@@ -175,7 +176,7 @@ impl Normaliser {
         }
     }
 
-    /// Checks that an event's blocks are complete, of the right size, and as many as its names.
+    /// Checks that an event's blocks are complete, have the right size, and have one name each.
     fn check_blocks(
         &mut self,
         stored: &RawStored<'_>,
@@ -190,7 +191,7 @@ impl Normaliser {
         Ok(())
     }
 
-    /// Checks that an event's blocks are of the right size.
+    /// Checks the size of an event's blocks.
     fn check_block_size(
         &mut self,
         stored: &RawStored<'_>,
@@ -202,7 +203,8 @@ impl Normaliser {
         {
             let rank = out.rank;
             let partial = &mut self.partial_blocks;
-            // A partial block ends a prompt: the child of another one shows that blocks are smaller than registered.
+            // A partial block ends a prompt. A child of a partial block shows that blocks are smaller than
+            // registered.
             let follows_partial =
                 stored.parent.is_some_and(|parent| partial.contains(rank, parent));
             partial.note(rank, name);
@@ -215,7 +217,7 @@ impl Normaliser {
             let medium = stored.place.medium.unwrap_or_default().into();
             drops.note_block_size(StatedBlockSize { tokens, medium });
         };
-        // Several blocks of a smaller size are no partial block, but another configuration.
+        // Several smaller blocks are not partial blocks, but another configuration.
         if stored.block_size != block_size {
             note(stored.block_size);
             return Err(DropReason::BlockSize);
@@ -231,7 +233,7 @@ impl Normaliser {
 
     // === blocks with tokens ===
 
-    /// Hashes the tokens of an event whose blocks are complete, and adds the events.
+    /// Hashes the tokens of an event with complete blocks, and adds the index events.
     fn hash_blocks(
         &mut self,
         stored: &RawStored<'_>,
@@ -270,19 +272,19 @@ impl Normaliser {
             let next = stored.look_ahead.as_ref().map(|tokens| tokens.get(at).copied());
             let next = match next {
                 None => None,
-                // Within an event, the block after it states that token, too.
+                // Within an event, the tokens of the next block also contain this token.
                 Some(Some(LookAhead::Token(token))) => {
                     let token = tokens.first_of(at + 1, block_bytes).unwrap_or(token);
                     Some(next_token(token, keys.next_multimodal()))
                 }
-                // The engine's hash covers something that no query can state.
+                // The engine's hash covers content that queries cannot state.
                 Some(Some(LookAhead::Other) | None) => {
                     namespace = namespace.with_unknown(name);
                     Some(0)
                 }
             };
             let has_own_keys = !multimodal.is_empty() || !keys.next_multimodal().is_empty();
-            // What is in a pool stays there: its names would only ever become more.
+            // Pool names are not remembered: their number would only grow.
             if let Location::Worker(tier) = location
                 && !(self.known.is_idle() && namespace.is_plain() && !has_own_keys)
             {
@@ -303,7 +305,7 @@ impl Normaliser {
                 }
                 out.unmatchable_blocks += 1;
             }
-            // Later blocks of the event follow the one before, in its namespace.
+            // The event's later blocks follow the previous one, in its namespace.
             parent = None;
         }
         keys.finish(&mut self.learned);
@@ -311,7 +313,7 @@ impl Normaliser {
         self.add_chain(location, chain, out);
     }
 
-    /// Namespace of a block that states none itself: the known one, or that of its parent.
+    /// The remembered namespace of a block that does not state one: its own, or its parent's.
     fn remembered(
         &self,
         rank: DpRank,
@@ -328,7 +330,7 @@ impl Normaliser {
 
     // === chunks ===
 
-    /// Whether an event states more of its blocks than their tokens and adapter.
+    /// Whether an event states keys of its blocks besides the adapter.
     fn has_other_keys(&self, stored: &RawStored<'_>) -> bool {
         let adapter = Adapter::of(stored, &self.config.lora_names).name;
         let is_other = |(_, key): &(u32, ExtraKey<'_>)| *key != ExtraKey::Text(adapter);
@@ -337,7 +339,7 @@ impl Normaliser {
             || [&stored.extra_keys, &stored.multimodal].into_iter().flatten().any(has_others)
     }
 
-    /// Drops the chunks of a rank: it has turned out that their events did not say all of their content.
+    /// Drops the chunks of a rank, because their events turned out to omit keys.
     pub(super) fn drop_chunks(&mut self, out: &mut Normalised) {
         if !self.learned.splits_chunks {
             return;
@@ -351,22 +353,21 @@ impl Normaliser {
         }
     }
 
-    /// Whether an event's blocks are chunks of a connector: each as long as several blocks.
+    /// Whether an event's blocks are chunks of a connector, each as long as several blocks.
     fn is_chunk(&self, stored: &RawStored<'_>, blocks: u32) -> bool {
         let tokens = u64::from(self.config.block_size) * u64::from(blocks);
         blocks > 1 && stored.block_size == tokens
     }
 
-    /// Whether an event's only block is a chunk with fewer tokens than a complete one, as LMCache stores them with
-    /// `save_unfull_chunk`.
+    /// Whether an event's only block is an incomplete chunk, as LMCache stores with `save_unfull_chunk`.
     fn is_short_chunk(&self, stored: &RawStored<'_>, blocks: u32) -> bool {
         let block_size = u64::from(self.config.block_size);
         let is_shorter = stored.block_size < block_size * u64::from(blocks);
         stored.names.len() == 1 && is_shorter && stored.block_size != block_size
     }
 
-    /// Chunks of a connector that has hashes of its own, as LMCache's: every block of a chunk gets a name. LMCache 0.5.6
-    /// sends a token more than the chunk has, and 0 as the parent where it does not know the parent.
+    /// Stores chunks of a connector with its own hashes, such as LMCache: every block of a chunk gets a name.
+    /// LMCache 0.5.6 sends one token more than the chunk has, and 0 instead of an unknown parent.
     fn store_chunks(
         &mut self,
         stored: &RawStored<'_>,
@@ -388,7 +389,7 @@ impl Normaliser {
             return Err(DropReason::KeysAbsent);
         }
         if self.has_other_keys(stored) {
-            // What the keys are, of which block, is not known.
+            // The keys cannot be assigned to blocks of the chunk.
             self.learned.has_extra_keys = true;
             return Err(DropReason::KeysAbsent);
         }
@@ -415,19 +416,19 @@ impl Normaliser {
     }
 }
 
-/// Whether an event has `extra_keys` of its blocks: a list of another length that is empty but for nulls says nothing.
+/// Whether an event has `extra_keys` of its blocks. A list of another length with only nulls does not count.
 fn has_key_lists(stored: &RawStored<'_>) -> bool {
     let is_whole = |list: &PerBlock<'_>| !list.keys.is_empty() || list.blocks == stored.names.len();
     stored.extra_keys.as_ref().is_some_and(is_whole)
 }
 
-/// Whether the hash of a block covers something after it that no query can state.
+/// Whether a block's hash covers later content that queries cannot state.
 fn hides_next_token(stored: &RawStored<'_>) -> bool {
     stored.look_ahead.as_ref().is_some_and(|next| next.contains(&LookAhead::Other))
 }
 
-/// The field of an event that keeps queries from matching its blocks, for reports. A block inherits what is not understood
-/// from its parent.
+/// The field that makes an event's blocks unmatchable, for reports. A block inherits this property from its
+/// parent.
 fn not_understood(stored: &RawStored<'_>, adapter: &Adapter<'_>) -> String {
     match stored.lora_id.filter(|_| !adapter.namespace.matchable) {
         Some(number) => format!("lora_id={number}"),

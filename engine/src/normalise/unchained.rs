@@ -1,20 +1,20 @@
-//! Recognises SGLang before 0.5.6, which names a block by a Python `hash()` of its own tokens.
+//! Detects SGLang before 0.5.6, which names a block by a Python `hash()` of its own tokens.
 //!
-//! Such a name does not cover the prefix: a page of text has the same name in every prompt, so
-//! names, parents and removals of different blocks are mixed up and the source is refused. The
-//! layout does not show the version (0.5.6 to 0.5.8 send the same one, with chained names), but the hash does:
-//! CPython's hash of a tuple of integers is the same in every process, so it is computed and
-//! compared. Version 0.4 also gives root blocks the hash of the empty tuple as their parent.
+//! Such a name does not cover the prefix: a page of text has the same name in every prompt. Names, parents
+//! and removals of different blocks are mixed up, so the source is rejected. The layout does not show the
+//! version: 0.5.6 to 0.5.8 send the same one, with chained names. The hash does: CPython's hash of a tuple of
+//! integers is the same in every process. This module computes it and compares. Version 0.4 also gives root
+//! blocks the hash of the empty tuple as their parent.
 
 use kvasir_proto::types::BlockName;
 
 const PRIME_1: u64 = 11_400_714_785_074_694_791;
 const PRIME_2: u64 = 14_029_467_366_897_019_727;
 const PRIME_5: u64 = 2_870_177_450_012_600_261;
-/// What CPython returns in place of −1, its mark of an error.
+/// CPython returns this instead of −1, which signals an error.
 const INSTEAD_OF_MINUS_ONE: u64 = 1_546_275_796;
 
-/// `hash(tuple(tokens))` of CPython 3.8 and later on 64 bits, of little-endian u32 tokens.
+/// `hash(tuple(tokens))` of CPython 3.8 and later on 64 bits, for little-endian u32 tokens.
 fn tuple_hash(tokens_le: &[u8]) -> u64 {
     let (tokens, _) = tokens_le.as_chunks::<4>();
     let lanes = tokens.iter().map(|token| u64::from(u32::from_le_bytes(*token)));
@@ -26,8 +26,8 @@ fn tuple_hash(tokens_le: &[u8]) -> u64 {
     if hash == u64::MAX { INSTEAD_OF_MINUS_ONE } else { hash }
 }
 
-/// Whether a stored block's name or parent shows that names are not chained. `tokens_le` are the
-/// block's own.
+/// Whether a stored block's name or parent shows that names are not chained. `tokens_le` are the block's
+/// tokens.
 pub(super) fn is_unchained(parent: Option<BlockName>, name: BlockName, tokens_le: &[u8]) -> bool {
     parent == Some(BlockName(tuple_hash(&[]))) || name == BlockName(tuple_hash(tokens_le))
 }

@@ -1,4 +1,5 @@
-//! What events leave out: keys, numbers of adapters, media. It must never make blocks match that the engine keeps apart.
+//! Tests events that omit keys, numbers of adapters, or media. An omission must never match blocks that the
+//! engine keeps separate.
 
 use super::normalise_test::*;
 use super::*;
@@ -17,7 +18,7 @@ fn at_host(event: RawStored<'_>) -> RawStored<'_> {
     RawStored { place: HOST, ..event }
 }
 
-/// Whether an event adds a place to names only, so that it makes nothing match.
+/// Whether an event only adds a place to names, so that it causes no matches.
 fn is_names_only(out: &Normalised) -> bool {
     matches!(out.events[..], [KvEvent::StoredNames { .. }])
 }
@@ -41,7 +42,7 @@ fn a_salt_in_a_field_of_its_own_is_a_key_as_well() {
     store(&mut custom, salted());
     remove(&mut custom, removed(&[1, 2]));
     assert!(is_names_only(&store(&mut custom, plain())));
-    // SGLang states the salt at every medium.
+    // SGLang states the salt on every medium.
     let mut sglang = Normaliser::new(config(EngineKind::Sglang));
     store(&mut sglang, salted());
     assert_eq!(locals(&store(&mut sglang, at_host(stored(None, &[8])))), queried(&[8], "", ""));
@@ -68,13 +69,13 @@ fn chunks_match_nothing_once_prompts_have_keys() {
         let mut normaliser = chunked();
         let out = store(&mut normaliser, chunk(77, &[1, 2]));
         assert_eq!(locals(&out), queried(&[1, 2], "", ""));
-        // Those before it may have had keys, too.
+        // Earlier chunks may have had keys, too.
         let out = store(&mut normaliser, keyed(&[1, 2], &[keys, &[]]));
         assert_eq!(out.events.last(), Some(&KvEvent::ClearedTier(Tier::Host)), "{keys:?}");
         assert!(out.reasons().iter().any(|seen| seen.0 == Reason::UnknownContent), "{out:?}");
         let out = store(&mut normaliser, chunk(78, &[1, 2]));
         assert_eq!((out.events.len(), out.reasons()[0].0), (0, Reason::UnknownContent));
-        // Once.
+        // Only once.
         let out = store(&mut normaliser, keyed(&[3], &[keys]));
         assert_eq!(out.events.len(), 1);
     }
@@ -125,13 +126,13 @@ fn any_other_number_is_another_adapter() {
         assert_eq!(*blocks, [StoredBlock { name: BlockName(name), local }]);
     };
     store(&mut normaliser, of_adapter(5, 1));
-    // Numbers need not ascend, except vLLM's.
+    // Only vLLM's numbers must ascend.
     for (number, name) in [(3, 2), (9, 3), (4, 4)] {
         let out = store(&mut normaliser, of_adapter(number, name));
         assert_eq!(out.renumbered_adapters, 1, "{number}");
         check_stored(out.events.last().expect("a block"), name);
     }
-    // Those that were replaced may still store.
+    // Replaced adapters may still store blocks.
     for (number, name) in [(5, 11), (3, 12), (9, 13)] {
         let out = store(&mut normaliser, of_adapter(number, name));
         assert_eq!((out.renumbered_adapters, out.unmatchable_blocks), (0, 1), "{number}");
@@ -192,7 +193,7 @@ fn a_removal_at_an_unknown_place_may_be_one_of_blocks_that_are_held() {
             let out = normalise_of_rank(&mut vllm(), None, event);
             assert!(directions(&out).contains(&Direction::MayBeHigh), "{out:?}");
         }
-        // The engine stores there as well: what is removed there was never held.
+        // The engine also stores there: removed blocks were never held.
         for event in [removal(), clear()] {
             let mut normaliser = vllm();
             let out = store(&mut normaliser, RawStored { place, ..keyed(&[1], &[&[]]) });

@@ -1,23 +1,23 @@
 use std::collections::VecDeque;
 
-/// Capacity that an empty buffer retains: enough for a source in order.
+/// Capacity that an empty buffer keeps: enough for a source without gaps.
 const CAPACITY_RETAINED: usize = 8;
 
-/// A batch with its number.
+/// A batch with a sequence number.
 pub(crate) trait Numbered {
-    /// Its number within its incarnation.
+    /// Sequence number within the batch's incarnation.
     fn sequence(&self) -> u64;
-    /// Memory that its payload takes, in bytes.
+    /// Memory of the batch's payload, in bytes.
     fn bytes(&self) -> usize;
 }
 
-/// Batches that came before their turn, by number.
+/// Reorder buffer: batches received before their predecessors, by number.
 ///
-/// Live batches come in ascending order, and so do those of a replay, most of which are applied
-/// before the next one comes: there is little to move when one goes in between.
+/// Live batches arrive in ascending order. Replayed batches do too, and most are applied before the next one
+/// arrives. Insertions in the middle therefore move few batches.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer<B> {
-    /// Ascending by number.
+    /// Batches in ascending order of their numbers.
     batches: VecDeque<B>,
     bytes: usize,
 }
@@ -40,7 +40,7 @@ impl<B: Numbered> Buffer<B> {
         self.batches.front()
     }
 
-    /// Holds a batch. That number is not held yet.
+    /// Inserts a batch. The buffer must not contain its number.
     pub(crate) fn insert(&mut self, received: B) {
         self.bytes += received.bytes();
         let at = self.batches.partition_point(|held| held.sequence() < received.sequence());
@@ -51,17 +51,17 @@ impl<B: Numbered> Buffer<B> {
         self.batches.insert(at, received);
     }
 
-    /// The highest number held.
+    /// The highest buffered number.
     pub(crate) fn back(&self) -> Option<u64> {
         self.batches.back().map(Numbered::sequence)
     }
 
-    /// Whether a batch of that number is held.
+    /// Whether the buffer contains this number.
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         self.batches.binary_search_by_key(&sequence, Numbered::sequence).is_ok()
     }
 
-    /// Takes the batch numbered `sequence` if it is the lowest.
+    /// Removes and returns the batch `sequence`, if it is the lowest.
     pub(crate) fn take_front(&mut self, sequence: u64) -> Option<B> {
         self.take_front_if(|front| front == sequence)
     }
@@ -79,11 +79,11 @@ impl<B: Numbered> Buffer<B> {
         Some(received)
     }
 
-    /// Sheds the lowest numbers until both limits hold; returns how many. The newest batch always
-    /// stays: it is the evidence that something is missing.
+    /// Drops the lowest numbers until both limits are met; returns how many. The newest batch always stays,
+    /// because it shows that batches are missing.
     ///
-    /// The lowest go because recovery starts below them and brings them again first. The newest may
-    /// have been published after the request, and then exist only here.
+    /// The lowest numbers are dropped because recovery starts below them and obtains them again first. The
+    /// newest may have been published after the request, and may exist only here.
     pub(crate) fn shed(&mut self, batches_max: usize, bytes_max: usize) -> u64 {
         let mut shed = 0;
         while self.len() > 1 && (self.len() > batches_max || self.bytes > bytes_max) {
@@ -92,12 +92,12 @@ impl<B: Numbered> Buffer<B> {
         shed
     }
 
-    /// The numbers held, ascending.
+    /// The buffered numbers, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.batches.iter().map(Numbered::sequence)
     }
 
-    /// Drops the batch of a number; `false` if none is held.
+    /// Drops the batch with this number. Returns `false` if it is not buffered.
     pub(crate) fn remove(&mut self, sequence: u64) -> bool {
         let found = self.batches.binary_search_by_key(&sequence, Numbered::sequence);
         let removed = found.ok().and_then(|place| self.batches.remove(place));
@@ -105,7 +105,7 @@ impl<B: Numbered> Buffer<B> {
         removed.is_some()
     }
 
-    /// Drops the batches up to and including `sequence` and returns their number.
+    /// Drops the batches up to and including `sequence`; returns how many.
     pub(crate) fn drop_through(&mut self, sequence: u64) -> u64 {
         let mut dropped = 0;
         while self.take_front_if(|front| front <= sequence).is_some() {
@@ -114,7 +114,7 @@ impl<B: Numbered> Buffer<B> {
         dropped
     }
 
-    /// Drops all batches and returns their number.
+    /// Drops all batches; returns how many.
     pub(crate) fn clear(&mut self) -> u64 {
         let dropped = u64::try_from(self.len()).unwrap_or(u64::MAX);
         self.batches = VecDeque::new();
@@ -122,7 +122,7 @@ impl<B: Numbered> Buffer<B> {
         dropped
     }
 
-    /// Bytes, recounted for validation.
+    /// Recounts the bytes, for validation.
     pub(crate) fn bytes_recounted(&self) -> usize {
         self.batches.iter().map(Numbered::bytes).sum()
     }

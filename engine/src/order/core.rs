@@ -2,46 +2,46 @@ use super::{Buffer, HeldShare, Numbered, OutcomeCounts};
 use kvasir_proto::types::LossPolicy;
 use std::{collections::VecDeque, mem, time::Duration};
 
-/// What a loss does, and how many batches are held back.
+/// Reaction to losses, and limits of the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) loss_policy: LossPolicy,
-    /// How long suspects are retained under [`LossPolicy::Keep`].
+    /// How long suspect blocks are retained under [`LossPolicy::Keep`].
     pub(crate) degraded_ttl: Duration,
     pub(crate) batches_max: usize,
     pub(crate) bytes_max: usize,
 }
 
-/// The steps that a loss leads to.
+/// Steps that follow a loss.
 pub(crate) trait LossSteps {
-    /// What the source holds becomes suspect.
+    /// Marks the source's blocks as suspect.
     const MARK_SUSPECT: Self;
-    /// What the source holds is dropped.
+    /// Drops the source's blocks.
     const CLEAR_LOST: Self;
-    /// What is still suspect is dropped.
+    /// Drops the blocks that are still suspect.
     const DROP_SUSPECTS: Self;
 }
 
-/// Batches were lost for good.
+/// A permanent loss of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Damage {
-    /// When suspects are dropped.
+    /// When suspect blocks are dropped.
     drop_suspects_at: Option<Duration>,
 }
 
-/// State of every [`Machine`]: batches `B` go in, steps `S` come out.
+/// State shared by every [`Machine`]: batches `B` go in, steps `S` come out.
 #[derive(Debug, Clone)]
 pub(crate) struct Core<B, S> {
     bounds: Bounds,
     pub(crate) now: Duration,
     pub(crate) buffer: Buffer<B>,
     pub(crate) counts: OutcomeCounts,
-    /// When the newest batch of the source was last known to be applied.
+    /// When the newest batch of the source was last confirmed as applied.
     pub(crate) verified_at: Option<Duration>,
     received: u64,
     damage: Option<Damage>,
     steps: VecDeque<S>,
-    /// Whether the last input still has consequences to work out.
+    /// Whether [`Machine::settle`] must still run for the last input.
     unsettled: bool,
 }
 
@@ -60,14 +60,14 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
         }
     }
 
-    /// Begins an input at the time `now`. A `now` earlier than the last one counts as that.
+    /// Begins an input at time `now`. Time never runs backwards: an earlier `now` counts as the latest one.
     pub(crate) fn begin(&mut self, now: Duration) {
         debug_assert!(self.steps.is_empty() && !self.unsettled, "steps are left");
         self.now = self.now.max(now);
         self.unsettled = true;
     }
 
-    /// Has [`Machine::settle`] called once more.
+    /// Requests another call of [`Machine::settle`].
     pub(crate) const fn settle_again(&mut self) {
         self.unsettled = true;
     }
@@ -76,36 +76,36 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
         self.steps.push_back(step);
     }
 
-    /// Counts a batch that came in.
+    /// Counts a received batch.
     pub(crate) const fn receive(&mut self) {
         self.received += 1;
     }
 
-    /// Holds back a live batch; the lowest are shed if there are too many.
+    /// Buffers a live batch. Drops the lowest batches beyond the limits.
     pub(crate) fn hold(&mut self, batch: B) {
         self.buffer.insert(batch);
         let Bounds { batches_max, bytes_max, .. } = self.bounds;
         self.counts.duplicate += self.buffer.shed(batches_max, bytes_max);
     }
 
-    /// Drops what is held back.
+    /// Drops the buffered batches.
     pub(crate) fn drop_held(&mut self) {
         self.counts.stale += self.buffer.clear();
     }
 
-    /// So many numbers were given up.
+    /// Counts `missing` batches as lost.
     pub(crate) const fn lose(&mut self, missing: u64) {
         debug_assert!(missing > 0, "a loss has a size");
         self.counts.lost = self.counts.lost.saturating_add(missing);
     }
 
-    /// What the source holds can no longer be relied on.
+    /// Records that the source's blocks are no longer reliable.
     pub(crate) fn degrade(&mut self) {
         let earlier = self.damage.and_then(|damage| damage.drop_suspects_at);
         let drop_suspects_at = match self.bounds.loss_policy {
             LossPolicy::Keep => {
                 self.push(S::MARK_SUSPECT);
-                // A later loss does not extend the time that an earlier one left.
+                // A later loss does not extend the deadline of an earlier one.
                 Some(earlier.unwrap_or(self.now + self.bounds.degraded_ttl))
             }
             LossPolicy::Clear => {
@@ -120,12 +120,12 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
         self.damage.is_some()
     }
 
-    /// What was lost does not matter any more.
+    /// Ends the damage, because the loss no longer affects the source's blocks.
     pub(crate) const fn repair(&mut self) {
         self.damage = None;
     }
 
-    /// Nothing is known of the source any more: what it holds is dropped.
+    /// Resets the state, because all blocks of the source are dropped.
     pub(crate) const fn reset(&mut self) {
         self.damage = None;
         self.verified_at = None;
@@ -142,13 +142,13 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
         }
     }
 
-    /// From the next batch on, the source holds back no more than the others leave room for, except
-    /// for its newest batch.
+    /// Limits the buffer to the share that other sources leave, except for its newest batch. Applies from the
+    /// next batch on.
     pub(crate) fn share(&mut self, held: &mut HeldShare) {
         self.bounds.bytes_max = held.note(self.buffer.bytes());
     }
 
-    /// Facts that hold between two inputs; `refused` batches are to be sent again.
+    /// Invariants between two inputs. `refused` batches will be sent again.
     pub(crate) fn facts(&self, refused: u64) -> [(&'static str, bool); 4] {
         let held = u64::try_from(self.buffer.len()).unwrap_or(u64::MAX);
         let settled = self.counts.settled() + refused;
@@ -162,24 +162,24 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
     }
 }
 
-/// The rules of one way of ordering batches, around a [`Core`].
+/// The rules of one ordering method, around a [`Core`].
 pub(crate) trait Machine {
     type Batch: Numbered;
     type Step: LossSteps;
 
     fn core(&mut self) -> &mut Core<Self::Batch, Self::Step>;
 
-    /// Applies the next batch if it is at hand.
+    /// Applies the next batch if it is available. Returns whether it was.
     fn take_next(&mut self) -> bool;
 
-    /// Works out what follows from the present state, once nothing more can be applied.
+    /// Derives the consequences of the current state, after all available batches are applied.
     fn settle(&mut self);
 
-    /// Checks what holds between two inputs. In debug builds.
+    /// Checks the invariants between two inputs, in debug builds.
     fn validate(&self);
 }
 
-/// The next step of a machine; none once the consequences of the last input are worked out.
+/// The next step of a machine; `None` after all consequences of the last input.
 pub(crate) fn next_step<M: Machine>(machine: &mut M) -> Option<M::Step> {
     loop {
         if let Some(step) = machine.core().steps.pop_front() {
@@ -196,7 +196,7 @@ pub(crate) fn next_step<M: Machine>(machine: &mut M) -> Option<M::Step> {
     }
 }
 
-/// Asserts facts, one a line. In debug builds.
+/// Asserts invariants in debug builds, and lists the broken ones.
 pub(crate) fn assert_facts<'a>(facts: impl IntoIterator<Item = (&'a str, bool)>) {
     let broken = facts.into_iter().filter(|(_, holds)| !holds);
     let broken: Vec<_> = broken.map(|(fact, _)| fact).collect();

@@ -1,4 +1,4 @@
-/// Repeatable random numbers for tests.
+/// Reproducible random numbers for tests.
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
@@ -14,12 +14,12 @@ impl Dice {
         (self.0 >> 16) % limit
     }
 
-    /// A size from 1 up to and including `limit`.
+    /// A size from 1 to `limit` inclusive.
     pub(crate) fn size(&mut self, limit: u64) -> usize {
         usize::try_from(1 + self.below(limit)).unwrap()
     }
 
-    /// A place in a list of so many.
+    /// An index into a list of `count` items.
     pub(crate) fn place(&mut self, count: usize) -> usize {
         self.size(count as u64) - 1
     }

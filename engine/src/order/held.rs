@@ -4,16 +4,16 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes of live batches that all sources of a process together hold back, by default. Each may add one batch
-/// of any size.
+/// Default limit of buffered live batches, in bytes, for all sources of a process together. Each source may
+/// exceed it by one batch of any size.
 pub const HELD_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes of one kind that all sources of a process hold together, such as live batches that are held back.
+/// Shared memory budget: bytes of one kind that all sources of a process use, such as buffered live batches.
 #[derive(Debug)]
 pub struct HeldBytes {
     all: AtomicUsize,
     bytes_max: usize,
-    /// Of one source.
+    /// Maximum bytes of one source.
     share_max: usize,
 }
 
@@ -24,26 +24,26 @@ impl Default for HeldBytes {
 }
 
 impl HeldBytes {
-    /// Nothing yet, and these limits: for all sources together, and for one.
+    /// Creates an unused budget with a limit for all sources together, and one per source.
     #[must_use]
     pub const fn new(bytes_max: usize, share_max: usize) -> Self {
         Self { all: AtomicUsize::new(0), bytes_max, share_max }
     }
 
-    /// Bytes held now.
+    /// Bytes in use.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// The share of one more source, which holds nothing yet.
+    /// Adds a source, with a share of zero bytes.
     #[must_use]
     pub const fn share(of: Arc<Self>) -> HeldShare {
         HeldShare { of, own: 0 }
     }
 }
 
-/// The bytes that one source holds.
+/// The bytes that one source uses.
 #[derive(Debug)]
 pub struct HeldShare {
     of: Arc<HeldBytes>,
@@ -51,7 +51,7 @@ pub struct HeldShare {
 }
 
 impl HeldShare {
-    /// Reports the bytes that the source holds now. Returns how many it may hold until the next call.
+    /// Reports the source's current bytes. Returns its maximum until the next call.
     pub fn note(&mut self, own: usize) -> usize {
         if own != self.own {
             self.of.all.fetch_add(own, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl HeldShare {
 }
 
 impl HeldShare {
-    /// Bytes that the source would have to release for all sources to be within their limit.
+    /// Bytes that the source must release before all sources together meet their limit.
     #[must_use]
     pub fn excess(&self) -> usize {
         self.of.bytes().saturating_sub(self.of.bytes_max).min(self.own)

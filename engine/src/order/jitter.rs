@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Repeatable pseudo-random numbers (`SplitMix64`): good enough to spread retries.
+/// Reproducible pseudo-random numbers (`SplitMix64`), sufficient to spread retries.
 #[derive(Debug, Clone)]
 pub(crate) struct Jitter(u64);
 
@@ -17,14 +17,14 @@ impl Jitter {
         mixed ^ (mixed >> 31)
     }
 
-    /// A duration from 0 up to and including `limit`, in microseconds.
+    /// A random duration from 0 to `limit` inclusive, in microseconds.
     pub(crate) fn up_to(&mut self, limit: Duration) -> Duration {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX - 1);
         Duration::from_micros(self.next() % micros.saturating_add(1))
     }
 }
 
-/// Shortest and longest time between two attempts.
+/// Exponential backoff with jitter: minimum and maximum time between two attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BackOff {
     pub(crate) min: Duration,
@@ -32,8 +32,8 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// How long to wait after so many attempts in a row that failed, at least one: doubled with
-    /// each, half of it at random.
+    /// Backoff after `failed` consecutive attempts, at least one. It doubles with each attempt; half of it is
+    /// random.
     pub(crate) fn after(self, failed: u32, jitter: &mut Jitter) -> Duration {
         debug_assert!(failed > 0, "the first attempt is not backed off");
         let factor = 2_u32.saturating_pow(failed.saturating_sub(1));

@@ -1,6 +1,5 @@
-//! What all ways of ordering a source's batches share: the loop from inputs to steps, the buffer of
-//! batches that came before their turn, outcomes, losses, and the rounds that request what is
-//! missing.
+//! Code shared by both ordering methods: the loop from inputs to steps, the reorder buffer, outcomes, losses,
+//! and rounds that request missing batches.
 
 mod buffer;
 mod core;
@@ -20,13 +19,13 @@ pub(crate) use jitter::{BackOff, Jitter};
 pub use outcomes::OutcomeCounts;
 pub(crate) use rounds::{Pacing, Rounds};
 
-/// Live batches of one source held back while those before them are fetched, by default.
+/// Default maximum of live batches of one source that are buffered while earlier ones are fetched.
 pub const BUFFER_BATCHES_MAX: usize = 4_096;
-/// Bytes of live batches of one source held back while those before them are fetched, by default.
+/// Default maximum bytes of one source's live batches that are buffered while earlier ones are fetched.
 pub const BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// What is put in order: the payload of a batch.
+/// An ordered item: the payload of a batch.
 pub trait Item {
-    /// Memory it takes, in bytes.
+    /// Memory of the item, in bytes.
     fn bytes(&self) -> usize;
 }

@@ -1,20 +1,20 @@
 use super::{BackOff, Jitter};
 use std::time::Duration;
 
-/// When rounds start, and how many may fail.
+/// Schedule of rounds, and the maximum number of failures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacing {
-    /// The first round of a recovery starts within this time, at random.
+    /// The first round of a recovery starts at a random time within this duration.
     pub(crate) spread: Duration,
-    /// Between rounds that bring nothing.
+    /// Backoff after rounds without a new batch.
     pub(crate) back_off: BackOff,
-    /// Rounds in a row that may bring nothing; at least 1.
+    /// Maximum number of consecutive rounds without a new batch; at least 1.
     pub(crate) attempts_max: u32,
     pub(crate) jitter_seed: u64,
 }
 
-/// Requests for what is missing of one source: one round at a time, backed off while they bring
-/// nothing. `R` is what is known of a round under way.
+/// Requests for one source's missing batches: one round at a time, with exponential backoff after failures.
+/// `R` is the state of the current round.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<R> {
     pacing: Pacing,
@@ -22,7 +22,7 @@ pub(crate) struct Rounds<R> {
     due: Option<Duration>,
     round: Option<(u64, R)>,
     started: u64,
-    /// Rounds in a row that brought nothing.
+    /// Consecutive rounds without a new batch.
     fruitless: u32,
     jitter: Jitter,
 }
@@ -39,54 +39,54 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// The round under way.
+    /// The current round.
     pub(crate) fn under_way(&self) -> Option<&R> {
         self.round.as_ref().map(|(_, round)| round)
     }
 
-    /// The round under way, if that is its number: what comes late from another is ignored.
+    /// The current round, if it has this `number`. Late replies of other rounds are ignored.
     pub(crate) fn current(&mut self, number: u64) -> Option<&mut R> {
         self.round.as_mut().filter(|(at, _)| *at == number).map(|(_, round)| round)
     }
 
-    /// Ends the round, if that is its number.
+    /// Ends the current round, if it has this `number`.
     pub(crate) fn finish(&mut self, number: u64) -> Option<R> {
         self.round.take_if(|(at, _)| *at == number).map(|(_, round)| round)
     }
 
-    /// Ends the round under way; returns its number.
+    /// Cancels the current round; returns its number.
     pub(crate) fn abandon(&mut self) -> Option<u64> {
         self.round.take().map(|(number, _)| number)
     }
 
-    /// A round brought what was missing, or some of it.
+    /// Records that a round obtained missing batches.
     pub(crate) const fn succeeded(&mut self) {
         self.fruitless = 0;
     }
 
-    /// A round brought nothing; `true` if that was the last attempt.
+    /// Records a round without a new batch. Returns `true` if it was the last attempt.
     pub(crate) const fn failed(&mut self) -> bool {
         self.fruitless = self.fruitless.saturating_add(1);
         self.is_exhausted()
     }
 
-    /// Whether no attempt is left.
+    /// Whether all attempts are used up.
     pub(crate) const fn is_exhausted(&self) -> bool {
         self.fruitless >= self.pacing.attempts_max
     }
 
-    /// A round found another incarnation. That alone never exhausts the attempts, but restarts in
-    /// quick succession are backed off from.
+    /// Records that a round found another incarnation. This alone never exhausts the attempts, but causes
+    /// backoff from frequent restarts.
     pub(crate) fn restarted(&mut self) {
         self.fruitless = (self.fruitless + 1).min(self.pacing.attempts_max.saturating_sub(1));
     }
 
-    /// Whether no further attempt follows one that brings nothing.
+    /// Whether the current attempt is the last one if it fails.
     pub(crate) const fn is_last_attempt(&self) -> bool {
         self.fruitless + 1 >= self.pacing.attempts_max
     }
 
-    /// Plans a round, unless one is planned or under way.
+    /// Plans a round, unless one is planned or running.
     pub(crate) fn plan(&mut self, now: Duration) {
         if self.round.is_some() || self.due.is_some() {
             return;
@@ -98,18 +98,18 @@ impl<R> Rounds<R> {
         self.due = Some(now + delay);
     }
 
-    /// Plans a round for `at`, or for up to `early` before that, at random.
+    /// Plans a round for a random time between `at - early` and `at`.
     pub(crate) fn plan_for(&mut self, at: Duration, early: Duration) {
         debug_assert!(self.round.is_none(), "one round at a time");
         self.due = Some(at.saturating_sub(self.jitter.up_to(early)));
     }
 
-    /// Nothing is missing: nothing is planned.
+    /// Cancels the planned round, because no batch is missing.
     pub(crate) const fn rest(&mut self) {
         self.due = None;
     }
 
-    /// Whether the planned round is to start.
+    /// Whether it is time to start the planned round.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
@@ -123,12 +123,12 @@ impl<R> Rounds<R> {
         self.started
     }
 
-    /// When [`Rounds::is_due`] is to be checked next.
+    /// When to check [`Rounds::is_due`] next.
     pub(crate) const fn deadline(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Whether a round is planned or under way.
+    /// Whether a round is planned or running.
     pub(crate) const fn is_active(&self) -> bool {
         self.round.is_some() || self.due.is_some()
     }

@@ -1,17 +1,18 @@
-//! The model's agent: the lives of its source, what each holds, and how it answers rounds.
+//! The agent of the model: the incarnations ("lives") of its source, their content, and its answers to
+//! rounds.
 
 use super::{Ask, Item};
 use kvasir_proto::types::Incarnation;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a batch of the model says of one of a few names.
+/// Effect of a batch of the model on one of a few names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One copy more.
+    /// Adds one copy.
     Add(u8),
-    /// One copy less.
+    /// Removes one copy.
     Take(u8),
-    /// No copies of anything.
+    /// Removes all copies of all names.
     Clear,
 }
 
@@ -59,7 +60,7 @@ impl Life {
         (self.first + self.batches.len() as u64).checked_sub(1).filter(|_| !self.batches.is_empty())
     }
 
-    /// What is held after batch `upto`.
+    /// Copies after batch `upto`.
     pub(super) fn truth(&self, upto: Option<u64>) -> Copies {
         let count = upto.map_or(0, |upto| upto + 1 - self.first);
         let mut copies = Copies::new();
@@ -90,7 +91,7 @@ pub(super) fn change(copies: &mut Copies, kind: Kind) {
     }
 }
 
-/// Answers a round. A dump may have been begun `early` batches ago.
+/// Answers a round. A dump may have begun `early` batches ago.
 pub(super) fn serve(lives: &[Life], journal_max: usize, ask: Ask, early: u64) -> VecDeque<Reply> {
     let at = lives.len() - 1;
     let life = lives.last().unwrap();
@@ -119,7 +120,7 @@ fn serve_range(at: usize, life: &Life, journal_max: usize, from: u64) -> VecDequ
     (from..=newest).map(batch).chain([Reply::RangeEnd(Some(newest))]).collect()
 }
 
-/// What was held at some moment, in chunks, then what was changed until the watermark.
+/// The copies at some moment, in chunks, then the changes up to the watermark.
 fn serve_dump(at: usize, life: &Life, early: u64) -> VecDeque<Reply> {
     let back = |from: Option<u64>, by: u64| {
         from.and_then(|from| from.checked_sub(by)).filter(|from| *from >= life.first)

@@ -3,59 +3,60 @@ use kvasir_proto::limits::{SEQUENCES_AHEAD_MAX, SOURCE_PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
-/// Earlier incarnations of a source that are remembered, and refused.
+/// Maximum number of a source's past incarnations that are remembered and refused.
 pub const PAST_INCARNATIONS_MAX: usize = SOURCE_PAST_INCARNATIONS_MAX;
-/// Time for which each of them is remembered at least, where a message begins the one after it. If the memory is full of
-/// such, no message begins another.
+/// Minimum time that a past incarnation is remembered, if a message began its successor. While the memory is
+/// full of such incarnations, messages cannot begin another.
 pub const PAST_INCARNATIONS_KEPT: Duration = Duration::from_secs(600);
-/// Those of a checkpoint that are remembered, as if they had ended at the restart: the latest. There is room for as many
-/// again.
+/// Maximum number of past incarnations restored from a checkpoint: the latest. They count as ended at the
+/// restart. The rest of [`PAST_INCARNATIONS_MAX`] stays free.
 pub const PAST_INCARNATIONS_RESUMED_MAX: usize = PAST_INCARNATIONS_MAX / 2;
-/// Rounds in a row that may bring nothing before what is missing is given up.
+/// Default of [`RecoveryConfig::attempts_max`]: consecutive rounds without progress before missing batches
+/// count as lost.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// A number this far beyond the next one, or further, is not believed.
+/// Sequence numbers at this distance beyond the next one, or further, are implausible.
 pub const NUMBERS_AHEAD_MAX: u64 = SEQUENCES_AHEAD_MAX;
 
 /// How missing batches can be obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recourse {
-    /// The publisher's local indexer can be asked.
+    /// Query the publisher's local indexer.
     Ask,
-    /// The publisher can rewind its stream, and learns which batch to send next.
+    /// Rewind: the publisher receives the number of the batch to send next.
     Rewind,
-    /// Not at all: they are lost.
+    /// None: missing batches are lost.
     Nothing,
 }
 
-/// How a [`Recovery`](super::Recovery) behaves. Times are durations of the driver's clock.
+/// Configuration of a [`Recovery`](super::Recovery). Times are durations of the driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveryConfig {
     /// How missing batches can be obtained.
     pub recourse: Recourse,
-    /// What a loss does.
+    /// Reaction to a permanent loss.
     pub loss_policy: LossPolicy,
     /// How long suspect blocks are retained under [`LossPolicy::Keep`].
     pub degraded_ttl: Duration,
-    /// How long a source without a connection may be silent before it counts as gone.
+    /// How long a disconnected source may be silent before it counts as gone.
     pub worker_timeout: Duration,
-    /// Whether that applies to a connected source, too: it has promised regular messages.
+    /// Whether `worker_timeout` also applies to a connected source, which has promised regular messages.
     pub expires_silent: bool,
-    /// Live batches held back at most.
+    /// Maximum number of buffered live batches.
     pub buffer_batches_max: usize,
-    /// Bytes of live batches held back at most; the newest batch is held whatever its size.
+    /// Maximum bytes of buffered live batches. The newest batch is buffered whatever its size.
     pub buffer_bytes_max: usize,
-    /// Rounds in a row that bring nothing before the loss policy applies; at least 1.
+    /// Consecutive rounds without progress before the loss policy applies; at least 1.
     pub attempts_max: u32,
-    /// How long an announced batch may be on its way before it counts as missing.
+    /// How long an announced batch may be in transit before it counts as missing.
     pub announce_grace: Duration,
-    /// The first round of a recovery starts within this time, at random: a server that starts does
-    /// not ask all agents at once.
+    /// The first round of a recovery starts at a random time within this duration, so that a starting server
+    /// does not query all agents at the same time.
     pub ask_spread: Duration,
-    /// Shortest back-off between two rounds.
+    /// Minimum backoff between two rounds.
     pub retry_min: Duration,
-    /// Longest back-off between two rounds.
+    /// Maximum backoff between two rounds.
     pub retry_max: Duration,
-    /// Seed of the jitter. Give every source another.
+    /// Seed of the jitter. Use a different one per source.
     pub jitter_seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Every interleaving of a small alphabet, up to a depth, and the truth after each.
+//! Explores every interleaving of a few actions, up to a depth, and checks the result after each.
 
 use super::{Recourse, RecoveryConfig, agent_test::Kind, model_test::World};
 use std::{thread, time::Duration};
@@ -28,7 +28,7 @@ const ALL: [Action; 9] = [
     Action::Wait,
 ];
 
-/// Does `action`, if it is possible in this state.
+/// Executes `action`, if it is possible in this state. Returns whether it was.
 fn act(world: &mut World, action: Action) -> bool {
     match action {
         Action::Publish => world.publish(Kind::Add(1), true),

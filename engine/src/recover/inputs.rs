@@ -8,7 +8,7 @@ use crate::order::Item;
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::mem;
 
-/// Rounds in a row that may have holes before a dump is requested instead.
+/// Consecutive rounds with holes before a dump is requested instead.
 const HOLES_MAX: u32 = 2;
 
 // === messages of the source ===
@@ -29,11 +29,11 @@ impl<I: Item, C> Recovery<I, C> {
         if let (Base::Before(believed), Some(stated)) = (progress.base, first)
             && stated < believed
         {
-            // Nothing of it was applied: the source knows best where it begins.
+            // None of its batches was applied yet: the source's statement of its first number counts.
             progress.base = Base::Before(stated);
         }
         if rewinds {
-            // Batches that an earlier stream announced and did not send may never come.
+            // Batches that an earlier stream announced but did not send may never come.
             (progress.head, progress.refused) = (progress.applied(), None);
         }
         progress.target = head.filter(|head| progress.believes(*head));
@@ -66,8 +66,8 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// A message cannot be believed: it is of an old incarnation, of one new one too many, or its number is too high. A
-    /// source that can be asked is to state what it is now.
+    /// Reacts to an implausible message: it belongs to an old incarnation or to one too many new ones, or its
+    /// number is too high. If the source can be queried, it must state its current incarnation.
     fn doubt(&mut self) {
         let asks = self.config.recourse == Recourse::Ask;
         let trusted = |progress: &&mut Progress| asks && progress.trust == Trust::Full;
@@ -132,14 +132,14 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// The publisher of a live batch learns which one is wanted.
+    /// Refuses a live batch, and reports the expected number to its publisher.
     fn refuse(&mut self, sequence: u64) {
         self.refused += 1;
         let expected = self.expected().unwrap_or(0);
         self.core.push(Step::Refuse { sequence, expected });
     }
 
-    /// Whether a message of an incarnation counts. A new incarnation ends the one before.
+    /// Whether a message of `incarnation` is accepted. A new incarnation ends the current one.
     fn accepts(
         &mut self,
         (incarnation, in_order): (Incarnation, bool),
@@ -149,8 +149,8 @@ impl<I: Item, C> Recovery<I, C> {
             if self.admission(incarnation, in_order, self.core.now) != Admission::Admitted {
                 return false;
             }
-            // The stated first number of a replacement is not believed before an answer, unless the
-            // transport cannot have reordered incarnations.
+            // A replacement's stated first number counts only after an answer, unless the transport preserves
+            // the order of incarnations.
             let is_known = !in_order && (self.progress.is_some() || self.past.len() > 0);
             let asks = self.config.recourse == Recourse::Ask;
             let returned = asks && self.past.contains(incarnation);
@@ -198,7 +198,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         match progress.base {
-            // The request was for the first batch of the incarnation and what follows.
+            // The request was for all batches from the first of the incarnation on.
             Base::Open => progress.base = Base::Before(sequence),
             Base::Before(_) | Base::At(_) => {}
         }
@@ -230,7 +230,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         let Some(round) = self.asks.finish(number) else { return };
-        // Other announced batches do not exist, unless they came meanwhile.
+        // Other announced batches do not exist, unless they arrived meanwhile.
         progress.head = head.max(progress.applied()).max(self.core.buffer.back());
         progress.target = progress.target.min(progress.head);
         let brought_nothing = round == (Round::Range { brought: false });
@@ -246,8 +246,8 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// The source has no batch after the cursor: those that were held back when it was asked are not its own.
-    /// Returns whether there are any.
+    /// Drops the batches that were buffered when the request began: the source has no batch after the cursor,
+    /// so they are not its own. Returns whether there were any.
     fn drop_refuted(&mut self) -> bool {
         let asked_with = mem::take(&mut self.asked_with);
         let held = self.core.buffer.len();
@@ -263,7 +263,7 @@ impl<I: Item, C> Recovery<I, C> {
         !refuted.is_empty()
     }
 
-    /// Batches are missing in an answer: the range is requested again, and then a dump.
+    /// Handles missing batches in an answer: requests the range again, and later a dump.
     fn found_hole(&mut self, number: u64) {
         let (Some(round), Some(progress)) = (self.asks.finish(number), &mut self.progress) else {
             return;
@@ -293,14 +293,14 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         if self.is_present(present) {
-            // It contradicts itself.
+            // The source contradicts itself.
             self.round_brought_nothing();
             return;
         }
         self.switch_to(present);
     }
 
-    /// Begins the incarnation that an answer of the source named.
+    /// Begins the incarnation that the source's answer stated.
     fn switch_to(&mut self, present: Incarnation) {
         self.seen_at = self.core.now;
         self.begin_incarnation(present, None);
@@ -314,7 +314,8 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// Notes that the index is about to hold a part of a dump; `false` if that is of no round.
+    /// Records that part of a dump is about to enter the index. Returns `false` if the part belongs to
+    /// another round.
     fn begin_dump(&mut self, number: u64) -> bool {
         let Some(round) = self.asks.current(number) else { return false };
         debug_assert!(self.progress.is_some(), "a round belongs to an incarnation");
@@ -368,14 +369,14 @@ impl<I: Item, C> Recovery<I, C> {
 
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
-            // It broke off midway: the next round resumes behind what it brought.
+            // The round broke off midway. The next one resumes after its last batch.
             Some(Round::Range { brought: true }) => self.asks.succeeded(),
             Some(_) => self.round_brought_nothing(),
             None => {}
         }
     }
 
-    /// The loss policy applies after too many of these in a row.
+    /// Records a round without progress. The loss policy applies after too many in a row.
     fn round_brought_nothing(&mut self) {
         if self.asks.failed() {
             self.give_up();

@@ -1,40 +1,40 @@
-//! Ordering of one source that states its incarnation and can be asked for what is missing.
+//! Orders the batches of one source that states its incarnation and, usually, can be queried for missing
+//! batches.
 //!
-//! An agent numbers its events and states their incarnation. So a restart is never a guess, and the
-//! agent can send whatever is missing: batches that it still retains, by their numbers, else a dump
-//! of all it holds. [`Recovery`] decides which batch is next, what is missing, and what to request.
-//! It is a pure state machine, the same for every transport: messages, answers and the time are
-//! [`Input`]s; [`Step`]s come out, and the driver does the I/O.
+//! An agent numbers its events and states their incarnation, so restarts are always detected. It can send all
+//! missing batches: by number if it still retains them, else as a dump of all its blocks. [`Recovery`]
+//! decides which batch is next, which are missing, and what to request. It is a pure state machine for every
+//! transport: messages, answers and the time are [`Input`]s; [`Step`]s come out, and the driver does the I/O.
 //!
 //! **Guarantees**
-//! - Batches of one incarnation are applied in the order of their numbers, each at most once, on
-//!   top of all before it: from the first batch, or from a dump that states its last batch. Only a
-//!   permanent loss ([`RecoveryConfig::attempts_max`]) leaves some out, and then the source is
-//!   `degraded` until a dump replaces what it holds.
-//! - A number far beyond the next one ([`NUMBERS_AHEAD_MAX`]) moves nothing. A source that can be
-//!   asked is asked; a publisher that can rewind its stream learns which batch is next.
-//! - A batch of which no copy came is never taken for a copy.
-//! - An announced incarnation other than the current one ends the current one, unless it is one of
-//!   the last [`PAST_INCARNATIONS_MAX`]: a delayed stream of an old incarnation is refused. So is one
-//!   of a new incarnation where that many ended within [`PAST_INCARNATIONS_KEPT`]. A source
-//!   that can be asked has the last word. It is asked when an old incarnation announces itself, and
-//!   an answer from another incarnation begins that one, even if it ended before. Nothing is applied
-//!   to a replacement before its first answer. So a late first message of an old incarnation costs a
-//!   dump, and puts no old blocks into the index. If nobody answers, the loss policy decides in the
-//!   end, but a past incarnation is never resumed without an answer.
-//! - A broken dump and an empty dump are different things: only [`Input::DumpEnd`] drops what the
-//!   dump did not bring.
-//! - One round at a time. Rounds that bring nothing are backed off from.
-//! - Every batch that comes in has exactly one outcome (applied, duplicate, stale), is buffered, or
-//!   is refused, to be sent again.
+//! - Batches of one incarnation are applied in order, each at most once, on top of all earlier ones: from the
+//!   first batch, or from a dump that states its last batch. Only a permanent loss
+//!   ([`RecoveryConfig::attempts_max`]) skips batches. The source is then `degraded` until a dump replaces
+//!   its blocks.
+//! - A number far beyond the next one ([`NUMBERS_AHEAD_MAX`]) does not move the cursor. If the source can be
+//!   queried, it is. A publisher that can rewind its stream receives the number of the next batch.
+//! - A batch counts as a duplicate only if a copy of it was received.
+//! - A newly announced incarnation ends the current one, unless it is one of the last
+//!   [`PAST_INCARNATIONS_MAX`]: a delayed stream of an old incarnation is refused. A new incarnation is also
+//!   refused if that many ended within [`PAST_INCARNATIONS_KEPT`].
+//! - The answer of a source that can be queried is authoritative. It is queried when an old incarnation
+//!   announces itself. An answer from another incarnation begins that one, even if it ended before. Batches
+//!   of a replacement are applied only after its first answer. A late first message of an old incarnation
+//!   thus costs a dump, but old blocks do not enter the index. Without an answer, the loss policy decides in
+//!   the end, but a past incarnation never resumes.
+//! - A broken dump differs from an empty dump: only [`Input::DumpEnd`] drops the blocks that the dump did not
+//!   contain.
+//! - One round runs at a time. Rounds without progress are followed by backoff.
+//! - Every received batch has exactly one outcome (applied, duplicate, stale), is buffered, or is refused, to
+//!   be sent again.
 //!
-//! **Buffer.** It holds batches that come before their turn, and all batches while a dump is read
-//! into the index: half of a dump with events on top would be neither state. When it is full, the
-//! lowest numbers go. Ranges are requested without an upper end and dumps are cut at their
-//! watermark, so both bring the lowest numbers again, while the newest may exist only here.
+//! **Buffer.** It contains batches received before their predecessors, and all batches while a dump is read
+//! into the index: half a dump plus later events is an inconsistent state. When it is full, the lowest
+//! numbers are dropped. Ranges have no upper end and dumps end at their watermark, so both return the lowest
+//! numbers again. The newest may exist only here.
 //!
-//! **Sources that cannot be asked** ([`Recourse`]). A publisher that can rewind its stream is told
-//! which batch to send next; otherwise missing batches are lost at once.
+//! **Sources that cannot be queried** ([`Recourse`]). A publisher that can rewind its stream receives the
+//! number of the next batch. Otherwise missing batches are lost immediately.
 
 mod config;
 mod inputs;

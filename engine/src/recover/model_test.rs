@@ -1,7 +1,7 @@
 //! A model of the network and of an index between an agent (`agent_test.rs`) and a real [`Recovery`].
 //!
-//! What a batch does to the index depends on what was there before and is not the same when done
-//! twice: a batch that is lost, repeated or out of order shows in what is held.
+//! A batch's effect depends on the earlier state and is not idempotent. A lost, repeated or misplaced batch
+//! is therefore visible in the index.
 
 use super::agent_test::{Chunk, Copies, Kind, Life, Reply, Token, incarnation, life_of, serve};
 use super::{
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Something on its way to the server, besides answers.
+/// A message on its way to the server, except answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Batch(Token),
@@ -25,14 +25,14 @@ pub(super) enum Sent {
         life: usize,
         head: Option<u64>,
     },
-    /// A number that no batch of the life has, in a batch and in a head.
+    /// A number that does not exist in this life, in a batch or in a head.
     Absurd {
         life: usize,
         sequence: u64,
     },
 }
 
-/// A round under way. Not served until its first message is read.
+/// The current round. Not served until its first message is read.
 #[derive(Debug, Clone)]
 struct Round {
     number: u64,
@@ -40,16 +40,16 @@ struct Round {
     served: Option<VecDeque<Reply>>,
 }
 
-/// The index, as far as one source goes.
+/// The index's state of one source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     /// Copies of each name, and whether they are suspect.
     held: BTreeMap<u8, (u32, bool)>,
     incarnation: Option<Incarnation>,
-    /// Last batch that is in.
+    /// Last applied batch.
     at: Option<u64>,
     newest_life: usize,
-    /// Lives that were over once.
+    /// Lives that have ended once.
     left: Vec<Incarnation>,
     pub(super) new_lives: u64,
     pub(super) expiries: u64,
@@ -64,24 +64,24 @@ pub(super) struct World {
     pub(super) index: Index,
     pub(super) lives: Vec<Life>,
     pub(super) journal_max: usize,
-    /// On their way, in the order in which they were sent.
+    /// Messages in transit, in the order in which they were sent.
     pub(super) sent: Vec<Sent>,
     round: Option<Round>,
     handed_in: u64,
     refusals: u64,
     pub(super) wanted: Option<u64>,
     pub(super) recourse: Recourse,
-    /// Whether a stream is open that the source does not leave.
+    /// Whether a stream is open that the source keeps open.
     pub(super) stream: bool,
-    /// New lives for which there was no room.
+    /// New lives that were refused because the memory was full.
     pub(super) crowded: u64,
     strange: Strange,
 }
 
-/// What an honest source does not do.
+/// Faults that an honest source does not have.
 #[derive(Debug, Clone, Copy, Default)]
 struct Strange {
-    /// Somebody sent numbers that could be believed.
+    /// Plausible but wrong numbers were sent.
     lies_near: bool,
     /// More lives began than are remembered.
     flickered: bool,
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
+    /// A server that starts with a checkpoint taken after batch `sequence` of the current life.
     pub(super) fn resume(&mut self, config: RecoveryConfig, sequence: u64, past: &[usize]) {
         let incarnation = incarnation(self.life());
         let applied = Some(Cursor { incarnation, sequence, fingerprint: None });
@@ -129,7 +129,7 @@ impl World {
         self.lives.last().unwrap().newest()
     }
 
-    /// What the source holds after batch `upto` of a life.
+    /// The source's copies after batch `upto` of a life.
     pub(super) fn truth(&self, life: usize, upto: Option<u64>) -> Copies {
         self.lives[life].truth(upto)
     }
@@ -150,11 +150,11 @@ impl World {
         self.sent.push(Sent::Head { life: self.life(), head: self.newest() });
     }
 
-    /// The agent starts anew. What is on its way still comes.
+    /// Restarts the agent. Messages in transit still arrive.
     pub(super) fn restart(&mut self, first: u64) {
         self.lives.push(Life { first, batches: Vec::new() });
         if self.recourse == Recourse::Rewind {
-            // Its stream ends with it.
+            // The agent's stream ends with it.
             self.sent.clear();
             self.disconnect();
         }
@@ -169,7 +169,7 @@ impl World {
 
     // ---- the network
 
-    /// The message at a place of those on their way arrives.
+    /// Delivers the message at `place` among those in transit.
     pub(super) fn deliver(&mut self, place: usize) {
         let sent = self.sent.remove(place);
         self.receive(sent);
@@ -199,22 +199,22 @@ impl World {
         }
     }
 
-    /// Somebody sends a number of the present life that no batch of it will ever have, and that is too high for
-    /// whatever was applied: `far` times.
+    /// Sends, with the current life, a number that no batch will ever have, too high for any applied number:
+    /// `far` times.
     pub(super) fn lie(&mut self, far: u64) {
         let ahead = NUMBERS_AHEAD_MAX.saturating_mul(far).saturating_add(1);
         let sequence = UNSTATED_FIRST_SEQUENCE_MAX.saturating_add(ahead);
         self.sent.push(Sent::Absurd { life: self.life(), sequence });
     }
 
-    /// Somebody sends a number of the present life that no batch of it has, and may have some day.
+    /// Sends, with the current life, a number that no batch has yet, but may have later.
     pub(super) fn lie_near(&mut self, ahead: u64) {
         self.strange.lies_near = true;
         let sequence = self.newest().unwrap_or(0) + 10_000 + ahead;
         self.sent.push(Sent::Absurd { life: self.life(), sequence });
     }
 
-    /// More lives begin at once than are remembered, each with a stream.
+    /// Begins more lives at the same time than are remembered, each with a stream.
     pub(super) fn flicker(&mut self) {
         self.strange.flickered = true;
         for _ in 0..=PAST_INCARNATIONS_MAX {
@@ -223,14 +223,14 @@ impl World {
         }
     }
 
-    /// The agent opens a stream, and says so much of its life. What an agent sent that is gone may
-    /// be read late.
+    /// Opens a stream of a life, optionally with its first number and head. Messages of an ended agent may be
+    /// read late.
     pub(super) fn connect(&mut self, life: usize, [first, head]: [bool; 2]) {
         let incarnation = incarnation(life);
         let admission = self.recovery.admission(incarnation, false, self.now);
         self.crowded += u64::from(admission == Admission::TooMany);
         if admission != Admission::Admitted {
-            // It is refused: no stream is open that was not open before.
+            // The stream is refused, so no further stream is open.
             self.input(Input::Announced { incarnation, head: None });
             return;
         }
@@ -254,7 +254,7 @@ impl World {
         self.round.is_some()
     }
 
-    /// The next message of the answer arrives.
+    /// Delivers the next message of the answer.
     pub(super) fn deliver_reply(&mut self, early: u64) {
         let Round { number: round, ask, .. } = *self.round.as_ref().expect("a round is under way");
         let served = serve(&self.lives, self.journal_max, ask, early);
@@ -285,8 +285,8 @@ impl World {
         self.input(input);
     }
 
-    /// A batch of a range is lost on its way; `false` if there is none. Chunks of a dump follow from
-    /// each other by their transport: it breaks off, or none is lost.
+    /// Drops a batch of a range; `false` if there is none. The transport of a dump keeps chunks in order: it
+    /// breaks off, or all arrive.
     pub(super) fn drop_reply(&mut self) -> bool {
         let replies = self.round.as_mut().and_then(|round| round.served.as_mut());
         let Some(replies) = replies else { return false };
@@ -309,7 +309,7 @@ impl World {
         self.input(Input::Tick);
     }
 
-    /// Goes on to the next deadline, if it is within `limit`.
+    /// Advances to the next deadline, if it is within `limit`.
     pub(super) fn advance_to_deadline(&mut self, limit: Duration) -> bool {
         match self.recovery.deadline() {
             Some(deadline) if deadline <= self.now + limit => {
@@ -376,7 +376,7 @@ impl World {
                 index.held.clear();
                 index.at = None;
                 index.left.extend(index.incarnation.take());
-                // A stream of a source that is gone is ended.
+                // The stream of an expired source ends.
                 self.stream = false;
                 index.expiries += 1;
             }
@@ -399,8 +399,8 @@ impl World {
         assert_eq!(Some(cursor.incarnation), index.incarnation, "fenced");
         assert_eq!(life_of(cursor.incarnation), item.life, "of another life");
         if self.recourse == Recourse::Ask {
-            // Where nobody answered for long, an old life may be applied that was never received before.
-            // So may one that was forgotten, for the source itself has begun too many others.
+            // After a long time without answers, an old life may be applied that was never received before.
+            // The same applies to a forgotten life, because the source itself has begun too many others.
             let is_known = index.left.contains(&cursor.incarnation) && !self.strange.flickered;
             let unheard = index.losses > 0 && !is_known;
             let newest = index.newest_life;
@@ -433,7 +433,7 @@ impl World {
 
     // ---- what must hold
 
-    /// Exact means: the index holds what the source held after the cursor's batch.
+    /// Checks that exact is true: the index has the source's copies after the cursor's batch.
     pub(super) fn check_exact_is_true(&self) {
         if self.state() != SourceState::Exact {
             return;
@@ -444,8 +444,7 @@ impl World {
         assert_eq!(self.held(), self.truth(life, applied), "exact, and it is not: {self:#?}");
     }
 
-    /// No more faults: what is on its way arrives, time passes, the agent says now and then that it
-    /// is there.
+    /// Ends all faults: messages in transit arrive, time passes, and the agent announces itself now and then.
     pub(super) fn quiesce(&mut self) {
         for _ in 0..12 {
             while !self.sent.is_empty() {
@@ -459,7 +458,7 @@ impl World {
         }
     }
 
-    /// What a publisher does that is told where to go on.
+    /// Sends from the expected number on, as a publisher that can rewind.
     fn send_from_wanted(&mut self) {
         let at = self.life();
         self.connect(at, [true, true]);
@@ -485,7 +484,7 @@ impl World {
         panic!("never comes to rest: {self:#?}");
     }
 
-    /// After [`World::quiesce`]: what is held is what the source holds.
+    /// Checks after [`World::quiesce`] that the index has the source's copies.
     pub(super) fn check_quiet(&self) {
         assert_eq!(self.state(), SourceState::Exact, "{self:#?}");
         let status = self.recovery.status();

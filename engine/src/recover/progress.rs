@@ -7,48 +7,48 @@ use kvasir_proto::{
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-/// What the index has of an incarnation.
+/// How far the index has applied an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// Nothing, and which batch comes first is not known.
+    /// No batch is applied, and the first number is unknown.
     Open,
-    /// Nothing yet: the incarnation begins with this batch.
+    /// No batch is applied. The incarnation begins with this number.
     Before(u64),
-    /// All batches up to this one are in, or were given up.
+    /// All batches up to this one are applied or lost.
     At(u64),
 }
 
-/// Whether the source is believed to be in an incarnation.
+/// Confidence that the source is in an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     Full,
-    /// A message contradicted it: the source is to be asked for its current one.
+    /// A message contradicted it. The source must be queried for its current incarnation.
     Doubted,
-    /// It ended once, and only an answer of the source can resume it.
+    /// The incarnation ended once. Only an answer of the source can resume it.
     Returned,
 }
 
-/// The current incarnation of a source, and how far it was applied.
+/// The current incarnation of a source, and how far it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) incarnation: Incarnation,
     pub(super) base: Base,
-    /// The batch that came first, where nobody stated with which one the incarnation begins: those before it
-    /// were never received.
+    /// The first applied batch, if the incarnation's first number was never stated. Batches before it were
+    /// not received.
     pub(super) began_at: Option<u64>,
     /// Highest number known to exist.
     pub(super) head: Option<u64>,
-    /// Number that is to be applied before the source has caught up.
+    /// Number that must be applied before the source has caught up.
     pub(super) target: Option<u64>,
-    /// A batch that was refused: those before it are missing.
+    /// A refused batch: batches before it are missing.
     pub(super) refused: Option<u64>,
-    /// Nothing is applied before a dump: what is missing is not retained, or the index has a part of a
-    /// dump and so what the source held at no moment.
+    /// Batches wait for a dump: the missing ones are no longer retained, or the index has an incomplete dump
+    /// and thus an inconsistent state.
     pub(super) needs_dump: bool,
-    /// The index lacks blocks that only a dump brings back, though no batch was lost.
+    /// The index lacks blocks that only a dump restores, although no batch was lost.
     pub(super) lacks_blocks: bool,
     pub(super) trust: Trust,
-    /// Rounds in a row whose batches did not follow from the cursor, nor from each other.
+    /// Consecutive rounds whose batches did not follow the cursor or each other.
     pub(super) holes: u32,
 }
 
@@ -68,7 +68,7 @@ impl Progress {
         }
     }
 
-    /// Last batch applied.
+    /// Number of the last applied batch.
     pub(super) const fn applied(&self) -> Option<u64> {
         match self.base {
             Base::At(applied) => Some(applied),
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// Number of the next batch, if only that one may come next.
+    /// Number of the next batch, if only one number is possible.
     pub(super) const fn expected(&self) -> Option<u64> {
         match self.base {
             Base::At(applied) => applied.checked_add(1),
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Whether the next batch has a higher number.
+    /// Whether `sequence` is already passed: the next batch has a higher number.
     pub(super) const fn is_beyond(&self, sequence: u64) -> bool {
         match self.base {
             Base::At(applied) => sequence <= applied,
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// Whether a batch of that number is in already, or was given up, or belongs before the first.
+    /// Whether this number is already applied, lost, or before the first.
     pub(super) fn covers(&self, sequence: u64) -> bool {
         self.is_beyond(sequence) && self.began_at.is_none_or(|first| sequence >= first)
     }
@@ -105,7 +105,7 @@ impl Progress {
         self.applied().map(|sequence| Cursor { incarnation, sequence, fingerprint })
     }
 
-    /// Whether a number can be believed to be one of the source's.
+    /// Whether `sequence` is plausible for this source.
     pub(super) fn believes(&self, sequence: u64) -> bool {
         match (self.base, self.expected()) {
             (Base::Open, _) | (_, None) => sequence <= UNSTATED_FIRST_SEQUENCE_MAX,
@@ -113,29 +113,29 @@ impl Progress {
         }
     }
 
-    /// Takes note of a number that exists.
+    /// Records a number that exists.
     pub(super) fn note_head(&mut self, sequence: u64) {
         if self.believes(sequence) {
             self.head = self.head.max(Some(sequence));
         }
     }
 
-    /// Whether batches exist that are not applied.
+    /// Whether batches exist that are not yet applied.
     pub(super) fn is_behind(&self) -> bool {
         self.head.is_some_and(|head| !self.is_beyond(head))
     }
 }
 
-/// Incarnations that ended, the latest last.
+/// Past incarnations, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Past {
     incarnations: Arc<[Incarnation]>,
-    /// When each of them ended.
+    /// When each incarnation ended.
     ended_at: VecDeque<Duration>,
 }
 
 impl Past {
-    /// Those that a checkpoint knows: the latest, as if they ended `now`.
+    /// Restores the latest incarnations of a checkpoint, as ended at `now`.
     pub(super) fn of(past: &[Incarnation], now: Duration) -> Self {
         let mut known = Self::default();
         let forgotten = past.len().saturating_sub(PAST_INCARNATIONS_RESUMED_MAX);
@@ -143,7 +143,7 @@ impl Past {
         known
     }
 
-    /// Remembers one more that ended `now`; the earliest is forgotten if there are too many.
+    /// Adds an incarnation that ended at `now`. Forgets the earliest beyond the limit.
     pub(super) fn add(&mut self, incarnation: Incarnation, now: Duration) {
         self.remove(incarnation);
         let excess = (self.len() + 1).saturating_sub(PAST_INCARNATIONS_MAX);
@@ -153,7 +153,7 @@ impl Past {
         self.incarnations = kept.chain([incarnation]).collect();
     }
 
-    /// Whether one more can be remembered without one being forgotten before its time.
+    /// Whether another incarnation fits without forgetting one too early.
     pub(super) fn has_room(&self, now: Duration) -> bool {
         let earliest = self.ended_at.front().filter(|_| self.len() >= PAST_INCARNATIONS_MAX);
         earliest.is_none_or(|at| at.saturating_add(PAST_INCARNATIONS_KEPT) <= now)
@@ -175,7 +175,7 @@ impl Past {
         self.incarnations.len()
     }
 
-    /// Whether there are few, each with its time, in the order in which they ended.
+    /// Whether the invariants are met: the limit, one time per incarnation, ascending times.
     pub(super) fn is_in_order(&self) -> bool {
         let is_sorted = self.ended_at.iter().is_sorted();
         self.len() <= PAST_INCARNATIONS_MAX && self.ended_at.len() == self.len() && is_sorted

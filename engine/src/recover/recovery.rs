@@ -9,7 +9,7 @@ use crate::order::{
 use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
 use std::{mem, sync::Arc, time::Duration};
 
-/// What is missing.
+/// What to request from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Range { from: u64 },
@@ -20,21 +20,21 @@ enum Need {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Down,
-    /// What comes is not the newest.
+    /// The received batches are not the newest.
     Behind,
     Live,
 }
 
-/// What a round under way asks for, and how far it has come.
+/// Request and progress of the current round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
-    /// A range: whether a batch of it was news.
+    /// A range. `brought`: whether it has sent a new batch.
     Range { brought: bool },
-    /// A dump: whether a part of it is in the index.
+    /// A dump. `begun`: whether part of it is in the index.
     Dump { begun: bool },
 }
 
-/// Orders the batches of one source and has what is missing fetched. See the [module](super).
+/// Orders the batches of one source and requests missing ones. See the [module](super).
 ///
 /// Feed it with [`handle`](Self::handle), then take all steps with [`next_step`](Self::next_step)
 /// before the next input.
@@ -43,23 +43,24 @@ pub struct Recovery<I, C> {
     pub(super) config: RecoveryConfig,
     pub(super) core: Core<Numbered<I>, Step<I, C>>,
     pub(super) stream: Stream,
-    /// When the last message of the source came.
+    /// When the source's last message arrived.
     pub(super) seen_at: Duration,
-    /// When a batch was applied last, or the first one announced that is not.
+    /// When a batch was last applied, or when the first unapplied one was announced.
     pub(super) progress_at: Duration,
     pub(super) progress: Option<Progress>,
     pub(super) past: Past,
     pub(super) asks: Rounds<Round>,
-    /// Numbers of the batches that were held back when the last round began.
+    /// Numbers of the batches that were buffered when the last round began.
     pub(super) asked_with: Vec<u64>,
-    /// Batches that the publisher is to send again.
+    /// Number of batches that the publisher must send again.
     pub(super) refused: u64,
 }
 
 impl<I: Item, C> Recovery<I, C> {
-    /// A source that is not connected yet, at the time `now` of a monotonic clock. Where `resume` has no cursor, nothing
-    /// of the source is in the index; of its past incarnations, the latest
-    /// [`PAST_INCARNATIONS_RESUMED_MAX`](super::PAST_INCARNATIONS_RESUMED_MAX) are retained. A degraded source has a step to be taken.
+    /// Creates the state of a source that is not connected yet, at time `now` of a monotonic clock. If
+    /// `resume` has no cursor, the index has no blocks of the source. The latest
+    /// [`PAST_INCARNATIONS_RESUMED_MAX`](super::PAST_INCARNATIONS_RESUMED_MAX) past incarnations are
+    /// restored. A degraded source has a first step to execute.
     #[must_use]
     pub fn new(config: RecoveryConfig, resume: Option<&SourceStatus>, now: Duration) -> Self {
         let bounds = Bounds {
@@ -101,7 +102,8 @@ impl<I: Item, C> Recovery<I, C> {
         recovery
     }
 
-    /// Takes one input at the time `now`. A `now` earlier than the last one counts as that.
+    /// Processes one input at time `now`. Time never runs backwards: an earlier `now` counts as the latest
+    /// one.
     pub fn handle(&mut self, input: Input<I, C>, now: Duration) {
         self.core.begin(now);
         match input {
@@ -131,14 +133,15 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// The next thing to do; none once the last input is worked out to its end.
+    /// The next step to execute; `None` after all consequences of the last input.
     pub fn next_step(&mut self) -> Option<Step<I, C>> {
         order::next_step(self)
     }
 
-    /// Whether messages of this incarnation are accepted at the time `now`: not if it ended lately, or too many
-    /// did, unless there is no current one. Over a log that preserves the order of incarnations (`in_order`), any
-    /// number of them may begin.
+    /// Whether messages of this incarnation are accepted at time `now`. They are refused if it is one of the
+    /// remembered past incarnations, or if too many incarnations ended recently. Without a current
+    /// incarnation, all are accepted. Over a log that preserves the order of incarnations (`in_order`), any
+    /// number of incarnations may begin.
     #[must_use]
     pub fn admission(&self, incarnation: Incarnation, in_order: bool, now: Duration) -> Admission {
         if self.progress.is_none() || self.is_present(incarnation) {
@@ -152,25 +155,25 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// Whether this is the current incarnation, as far as is known.
+    /// Whether this is the current incarnation.
     #[must_use]
     pub fn is_present(&self, incarnation: Incarnation) -> bool {
         self.progress.is_some_and(|progress| progress.incarnation == incarnation)
     }
 
-    /// Number of the batch that is to come next; none if any will do, or only a dump.
+    /// Number of the next batch; `None` if any number is accepted, or only a dump.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
         self.progress.and_then(|progress| progress.expected())
     }
 
-    /// Whether a batch of that number is in already, was given up, or belongs before the stated first one.
+    /// Whether this number is already applied, lost, or before the stated first one.
     #[must_use]
     pub fn covers(&self, sequence: u64) -> bool {
         self.progress.is_some_and(|progress| progress.covers(sequence))
     }
 
-    /// The latest time for the next [`Input::Tick`].
+    /// When the next [`Input::Tick`] is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = self.can_expire().then(|| self.seen_at + self.config.worker_timeout);
@@ -179,12 +182,12 @@ impl<I: Item, C> Recovery<I, C> {
         [expiry, drops, grace, self.asks.deadline()].into_iter().flatten().min()
     }
 
-    /// Limits the buffer to what other sources leave room for, except for its newest batch.
+    /// Limits the buffer to the share that other sources leave, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
 
-    /// What is known of the source.
+    /// Current status of the source.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
         SourceStatus {
@@ -200,7 +203,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// Sums of outcomes since this was made.
+    /// Number of batches by outcome since creation.
     #[must_use]
     pub const fn counts(&self) -> OutcomeCounts {
         self.core.counts
@@ -231,7 +234,7 @@ impl<I: Item, C> Recovery<I, C> {
         refused || late || self.core.buffer.len() > 0
     }
 
-    /// When announced batches that have not come count as missing.
+    /// When announced batches that have not arrived count as missing.
     fn grace_ends(&self) -> Option<Duration> {
         let progress = self.progress?;
         let waits = self.config.recourse != Recourse::Rewind && self.stream != Stream::Behind;
@@ -239,7 +242,7 @@ impl<I: Item, C> Recovery<I, C> {
         waits.then(|| self.progress_at + self.config.announce_grace)
     }
 
-    /// Whether silence ends in the loss of what the source stored.
+    /// Whether the source's blocks are dropped after a period of silence.
     fn can_expire(&self) -> bool {
         let expires = match self.stream {
             Stream::Down => true,
@@ -254,7 +257,7 @@ impl<I: Item, C> Recovery<I, C> {
         if progress.needs_dump {
             Some(Need::Dump)
         } else if self.has_gap() || progress.trust == Trust::Doubted {
-            // From 0 means from the first batch of the incarnation.
+            // 0 means from the first batch of the incarnation.
             Some(Need::Range { from: progress.expected().unwrap_or(0) })
         } else {
             (self.core.is_degraded() || progress.lacks_blocks).then_some(Need::Dump)
@@ -278,7 +281,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.push(Step::Expired);
     }
 
-    /// Gives up what is missing; `false` if nothing is.
+    /// Counts missing batches as lost. Returns `false` if none is missing.
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         let front = self.core.buffer.front().map(|batch| batch.sequence);
@@ -305,7 +308,7 @@ impl<I: Item, C> Recovery<I, C> {
         given_up
     }
 
-    /// Ends the current incarnation: nothing of it counts any more.
+    /// Ends the current incarnation and drops its state.
     pub(super) fn end_incarnation(&mut self) {
         self.asks.rest();
         if let Some(round) = self.asks.abandon() {
@@ -348,7 +351,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         let incarnation = progress.incarnation;
         let is_newest = !progress.is_behind() && self.core.buffer.len() == 0;
         if is_open && self.config.recourse == Recourse::Nothing && sequence > 0 {
-            // Whether anything came before it cannot be known.
+            // It is unknown whether batches preceded this one.
             self.core.degrade();
         }
         self.core.counts.applied += 1;

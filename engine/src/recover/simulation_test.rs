@@ -1,4 +1,4 @@
-//! Seeded simulation: faults for a while, then peace, then the truth.
+//! Seeded simulation: faults for a while, then a quiet phase, then a check of the result.
 
 use super::{
     Input, LossPolicy, Recourse, RecoveryConfig,
@@ -8,7 +8,7 @@ use super::{
 use crate::order::Dice;
 use std::{panic, time::Duration};
 
-/// What was seen over many runs, so that a test can tell that they reach what they should.
+/// Counters over many runs, to check that the runs cover the intended cases.
 #[derive(Debug, Default)]
 struct Seen {
     new_lives: u64,
@@ -43,7 +43,7 @@ fn kind(dice: &mut Dice) -> Kind {
     }
 }
 
-/// One thing happens.
+/// Executes one random action.
 fn act(world: &mut World, dice: &mut Dice) {
     match dice.below(24) {
         0..=5 => world.publish(kind(dice), true),
@@ -52,7 +52,7 @@ fn act(world: &mut World, dice: &mut Dice) {
         8 if dice.one_in(6) => world.restart(dice.below(9)),
         9..=12 if !world.sent.is_empty() => world.deliver(0),
         13 if !world.sent.is_empty() => {
-            // Some place of the queue: later ones overtake it, or it is late by far.
+            // Any place of the queue: later messages overtake it, or it arrives much later.
             let place = dice.place(world.sent.len());
             match dice.below(3) {
                 0 => drop(world.sent.remove(place)),
@@ -92,7 +92,7 @@ fn act(world: &mut World, dice: &mut Dice) {
     }
 }
 
-/// Runs a seed; where there are `liars`, somebody sends numbers that could be believed.
+/// Runs a seed. With `liars`, plausible but wrong numbers are sent.
 fn simulate(seed: u64, recourse: Recourse, liars: bool, seen: &mut Seen) {
     let mut dice = Dice::new(seed);
     let config = config(&mut dice, recourse);
@@ -168,7 +168,7 @@ fn whoever_can_be_asked_is_recovered_from_any_faults() {
     assert!(seen.crowded > 100, "{seen:?}");
 }
 
-/// Whoever can be asked knows which numbers there are.
+/// A source that can be queried knows its numbers.
 #[test]
 fn numbers_that_do_not_exist_are_refuted_by_who_can_be_asked() {
     let seen = check(Recourse::Ask, true, 3_000);

@@ -1,12 +1,12 @@
 use crate::order::{self, Item, LossSteps};
 use kvasir_proto::types::{Cursor, Incarnation};
 
-/// A batch with its number.
+/// A batch with its sequence number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbered<I> {
-    /// Its number within its incarnation.
+    /// Sequence number within the incarnation.
     pub sequence: u64,
-    /// Its payload.
+    /// Payload of the batch.
     pub item: I,
 }
 
@@ -20,35 +20,35 @@ impl<I: Item> order::Numbered for Numbered<I> {
     }
 }
 
-/// What happened. `I` is the payload of a batch, `C` a chunk of a dump.
+/// An input: an event at the source or its transport. `I` is the payload of a batch, `C` a chunk of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<I, C> {
     /// The source opened its live stream.
     Connected {
-        /// The incarnation that it states.
+        /// The incarnation that the source states.
         incarnation: Incarnation,
-        /// Number of the first batch of that incarnation, if stated.
+        /// Number of the incarnation's first batch, if stated.
         first: Option<u64>,
-        /// Number of its newest batch, if stated.
+        /// Number of the incarnation's newest batch, if stated.
         head: Option<u64>,
-        /// Whether the transport is a log that preserves the order of incarnations: then the stated
-        /// first number of a new one is believed.
+        /// Whether the transport is a log that preserves the order of incarnations. If so, the stated first
+        /// number of a new incarnation counts.
         in_order: bool,
     },
-    /// The live stream is gone; nothing of it is still to come.
+    /// The live stream ended. No more of its batches will come.
     Disconnected,
-    /// What comes from now on is not the newest: a log is read from further back, or the transport
-    /// is down. Until [`CaughtUp`](Self::CaughtUp) or
-    /// [`Disconnected`](Self::Disconnected) the source is catching up, announced batches are waited
-    /// for, and its silence has no meaning.
+    /// The following batches are not the newest: a log is read from an older offset, or the transport is
+    /// down. The source is catching up until [`CaughtUp`](Self::CaughtUp) or
+    /// [`Disconnected`](Self::Disconnected). Until then, announced batches are not missing, and silence has
+    /// no meaning.
     Behind,
     /// The log was read to its end.
     CaughtUp,
     /// The source announced itself.
     Announced {
-        /// The incarnation that it states.
+        /// The incarnation that the source states.
         incarnation: Incarnation,
-        /// Number of its newest batch, if stated.
+        /// Number of the incarnation's newest batch, if stated.
         head: Option<u64>,
     },
     /// A batch of the live stream.
@@ -65,15 +65,15 @@ pub enum Input<I, C> {
         /// The batch.
         batch: Numbered<I>,
     },
-    /// All batches of a range were sent.
+    /// The end of a requested range.
     RangeEnd {
         /// The round.
         round: u64,
-        /// Number of the source's newest batch at that moment; none if it has had none.
+        /// Number of the source's newest batch at that moment; `None` before its first batch.
         head: Option<u64>,
     },
-    /// The range cannot be obtained from this incarnation: it is older than what is retained, its numbers are
-    /// beyond the newest one, or a batch of it cannot be read.
+    /// The range cannot be obtained from this incarnation: it is no longer retained, its numbers are beyond
+    /// the newest one, or a batch is unreadable.
     RangeGone {
         /// The round.
         round: u64,
@@ -92,22 +92,22 @@ pub enum Input<I, C> {
         /// Absolute state of some names.
         chunk: C,
     },
-    /// The dump is complete; if there were no chunks, nothing is held.
+    /// The dump is complete. Without any chunk, the source has no blocks.
     DumpEnd {
         /// The round.
         round: u64,
-        /// The incarnation it describes.
+        /// The incarnation that the dump describes.
         incarnation: Incarnation,
-        /// Last batch whose effects are in it; none if the source has had none.
+        /// Last batch that the dump includes; `None` before the source's first batch.
         watermark: Option<u64>,
     },
-    /// A round broke off: nobody there, too slow, malformed. Such a dump proves nothing.
+    /// A round failed: no connection, timeout, or a malformed answer. An incomplete dump proves nothing.
     RoundFailed {
         /// The round.
         round: u64,
     },
-    /// The index dropped blocks of the source, and has room for them now. A dump is to be requested,
-    /// once nothing else is missing.
+    /// The index evicted blocks of the source, and has room for them now. Request a dump, once no batches are
+    /// missing.
     LacksBlocks,
     /// Time passed.
     Tick,
@@ -116,83 +116,83 @@ pub enum Input<I, C> {
 /// Whether messages of an incarnation are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// They are.
+    /// Messages are accepted.
     Admitted,
-    /// It has ended.
+    /// The incarnation has ended.
     Past,
-    /// It is a new one, and as many ended lately as are remembered.
+    /// The incarnation is new, but the memory of recently ended ones is full.
     TooMany,
 }
 
-/// What to request from a source.
+/// A request to a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// All batches of an incarnation from a number on.
     Range {
         /// The incarnation.
         incarnation: Incarnation,
-        /// Number of the first one.
+        /// Number of the first batch.
         from: u64,
     },
-    /// All that the source holds.
+    /// All blocks of the source.
     Dump {
-        /// The incarnation that it is expected to be in.
+        /// The incarnation that the source should be in.
         incarnation: Incarnation,
     },
 }
 
-/// What to do, in this order.
+/// Steps for the driver, to be executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I, C> {
-    /// What follows belongs to this incarnation: drop all that the source stored.
+    /// A new incarnation begins: drop all blocks of the source.
     NewIncarnation {
         /// Id of the incarnation.
         incarnation: Incarnation,
     },
     /// Apply one batch.
     Apply {
-        /// The source's cursor once it is applied.
+        /// The source's cursor after the batch.
         cursor: Cursor,
-        /// Its payload.
+        /// Payload of the batch.
         item: I,
     },
-    /// A live batch was not taken. Those before it are missing, or its number cannot be believed, or it is
-    /// lower than that of the first batch, of which nobody stated that it was the first. The publisher is to send the
-    /// one wanted.
+    /// A live batch was refused, and the publisher must send the expected one. Either earlier batches are
+    /// missing, or the number is implausible, or it is below the first batch, which was not stated to be the
+    /// first.
     Refuse {
-        /// Its number.
+        /// Number of the refused batch.
         sequence: u64,
-        /// The number wanted; any (0) before the first.
+        /// The expected number; any (0) before the first batch.
         expected: u64,
     },
-    /// A dump begins: what the source holds now is suspect until the dump brings it.
+    /// A dump begins: mark the source's blocks as suspect until the dump contains them.
     BeginDump,
-    /// Set the names of a chunk to the state in it.
+    /// Replace the state of the chunk's names.
     Chunk {
         /// The chunk.
         chunk: C,
     },
-    /// The dump is complete: drop what is still suspect.
+    /// The dump is complete: drop the blocks that are still suspect.
     FinishDump {
-        /// The cursor of the source then; none if it has had no batch.
+        /// The source's cursor after the dump; `None` if it has no batch yet.
         cursor: Option<Cursor>,
     },
-    /// Batches were lost: what the source holds now is suspect until announced again.
+    /// Batches were lost: mark the source's blocks as suspect until they are announced again.
     MarkSuspect,
-    /// Batches were lost: drop all that the source stored, in the same incarnation.
+    /// Batches were lost: drop all blocks of the source. The incarnation continues.
     ClearLost,
-    /// Drop what is still suspect.
+    /// Drop the blocks that are still suspect.
     DropSuspects,
-    /// Silent for too long: drop all that the source stored. It starts over once it is back.
+    /// Silent for too long: drop all blocks of the source. It starts over when it returns.
     Expired,
-    /// Ask the source, over a connection of its own.
+    /// Query the source over a separate connection.
     Ask {
         /// Number of this round.
         round: u64,
-        /// What for.
+        /// The request.
         ask: Ask,
     },
-    /// Drop the connection of a round.
+    /// Close the connection of a round.
     Cancel {
         /// The round.
         round: u64,

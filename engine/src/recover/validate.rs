@@ -2,7 +2,7 @@ use super::{config::Recourse, recovery::Recovery};
 use crate::order::Item;
 
 impl<I: Item, C> Recovery<I, C> {
-    /// Facts that hold between two inputs, one a line.
+    /// Invariants between two inputs, one per line.
     pub(super) fn facts(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let Self { config, core, progress, past, asks, .. } = self;
         let front = core.buffer.front().map(|batch| batch.sequence);

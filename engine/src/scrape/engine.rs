@@ -1,4 +1,4 @@
-//! What engines call what.
+//! Metric names of each engine, and their translation to worker metrics.
 
 use super::exposition::{Sample, samples};
 use super::{ReadError, ScrapedEngine};
@@ -6,27 +6,27 @@ use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::{DpRank, WorkerMetrics};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that an engine reports.
+/// A metric that an engine reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Metric {
     Waiting,
     Running,
-    /// Part of the blocks that running requests use.
+    /// Fraction of the blocks in use by running requests.
     Usage,
     HitRate,
-    /// Tokens looked up in the prefix cache since the start,
+    /// Tokens looked up in the prefix cache since the start.
     Queries,
-    /// and those that were there.
+    /// Tokens found in the prefix cache since the start.
     Hits,
-    /// Blocks, as a label.
+    /// Number of blocks, as a label.
     Blocks,
-    /// Tokens that there is room for,
+    /// Capacity in tokens.
     Tokens,
-    /// and those of running requests.
+    /// Tokens of running requests.
     UsedTokens,
 }
 
-/// vLLM from 0.6: what has two names was renamed, and is there under one or both.
+/// vLLM from 0.6. Renamed metrics appear under one of their names or both.
 const VLLM: [(&str, Metric); 9] = [
     ("vllm:num_requests_waiting", Metric::Waiting),
     ("vllm:num_requests_running", Metric::Running),
@@ -57,7 +57,7 @@ impl ScrapedEngine {
         }
     }
 
-    /// The label that has the rank; without it there is only rank 0.
+    /// The label that contains the rank. Without the label, the rank is 0.
     const fn rank_label(self) -> &'static str {
         match self {
             Self::Vllm => "engine",
@@ -66,17 +66,17 @@ impl ScrapedEngine {
     }
 }
 
-/// What was reported, by rank and metric. Where the parts of a rank (tensor or pipeline parallel) each report
-/// the same, or a metric has two names, the largest value counts.
+/// Reported values by rank and metric. If parts of a rank (tensor or pipeline parallel) each report a value,
+/// or a metric has two names, the largest value counts.
 type Readings = BTreeMap<(DpRank, Metric), f64>;
 
-/// How busy the ranks of an engine are by its metrics; `block_size` is in tokens.
+/// Reads the load of an engine's ranks from its metrics. `block_size` is in tokens.
 ///
-/// The prefix cache's hit rate is that since vLLM's start, and of SGLang's last batches. What vLLM reports
-/// as a part of its blocks and SGLang in tokens is given in blocks too.
+/// The prefix cache's hit rate covers the time since vLLM's start, but only SGLang's last batches. Values
+/// that vLLM reports as a fraction of its blocks, and SGLang in tokens, are also converted to blocks.
 ///
 /// # Errors
-/// If it is not such an engine's metrics.
+/// If `body` is not this engine's metrics.
 pub fn read_metrics(
     engine: ScrapedEngine,
     body: &[u8],
@@ -102,15 +102,15 @@ fn readings(engine: ScrapedEngine, text: &str) -> Result<Readings, ReadError> {
     let mut readings = Readings::new();
     for sample in samples(text, wanted) {
         let (metric, sample) = sample?;
-        // With priorities, SGLang's sums have an empty one.
+        // With priorities, SGLang's sums have an empty priority.
         if sample.label("priority").is_some_and(|priority| !priority.is_empty()) {
             continue;
         }
         let rank = rank(engine.rank_label(), &sample)?;
-        // "None" until it is known.
+        // The label is "None" until the number is known.
         let blocks = || sample.label("num_gpu_blocks").and_then(|blocks| blocks.parse().ok());
         let value = if metric == Metric::Blocks { blocks() } else { Some(sample.value) };
-        // What is not a number is not known.
+        // NaN means unknown.
         if let Some(value) = value.filter(|value: &f64| !value.is_nan()) {
             let known = readings.entry((rank, metric)).or_insert(value);
             *known = known.max(value);
@@ -127,7 +127,7 @@ fn rank(label: &'static str, sample: &Sample<'_>) -> Result<DpRank, ReadError> {
     rank.ok_or(ReadError::Rank { line, label, value })
 }
 
-/// What was reported of one rank.
+/// Reported values of one rank.
 struct Rank<'a> {
     readings: &'a Readings,
     rank: DpRank,
@@ -142,7 +142,7 @@ impl Rank<'_> {
         let blocks = self.count("num_gpu_blocks", Metric::Blocks)?;
         let total = blocks.or(tokens.map(|tokens| tokens / block_size));
         let active = match (used_tokens, usage, total) {
-            // The last block may not be whole.
+            // The last block may be incomplete.
             (Some(used), _, Some(total)) => Some(used.div_ceil(block_size).min(total)),
             (Some(used), _, None) => Some(used.div_ceil(block_size)),
             (None, Some(usage), Some(total)) => {
@@ -165,7 +165,7 @@ impl Rank<'_> {
         self.readings.get(&(self.rank, metric)).copied()
     }
 
-    /// None before the first question.
+    /// Hit rate since the start; `None` before the first lookup.
     fn hit_rate(&self) -> Option<f64> {
         let queries = self.get(Metric::Queries).filter(|queries| *queries > 0.0)?;
         Some(self.get(Metric::Hits)? / queries)
@@ -175,9 +175,9 @@ impl Rank<'_> {
         self.get(metric).map(|value| self.to_count(name, value)).transpose()
     }
 
-    /// A count, rounded.
+    /// Rounds a value to a count.
     fn to_count(&self, metric: &'static str, value: f64) -> Result<u64, ReadError> {
-        /// Up to here every count is a number of its own.
+        /// Maximum value up to which f64 represents every integer.
         const COUNT_MAX: f64 = 9_007_199_254_740_992.0;
         if !(0.0..=COUNT_MAX).contains(&value) {
             return Err(ReadError::Count { metric, rank: self.rank, value });

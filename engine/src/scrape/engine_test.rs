@@ -7,7 +7,7 @@ fn read(engine: ScrapedEngine, text: &str) -> Result<BTreeMap<DpRank, WorkerMetr
     read_metrics(engine, text.as_bytes(), 16)
 }
 
-/// Two engines of one vLLM process, as it writes them.
+/// Two engines of one vLLM process, as vLLM writes them.
 const VLLM: &str = "\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -42,7 +42,7 @@ fn vllm_is_understood() {
         kv_active_blocks: Some(750),
         kv_total_blocks: Some(1_000),
     };
-    // No question yet, and the number of blocks is not known yet.
+    // Before the first lookup, with an unknown number of blocks.
     let one = WorkerMetrics {
         num_requests_waiting: Some(0),
         gpu_cache_usage_perc: Some(0.0),
@@ -64,7 +64,7 @@ fn older_names_of_vllm_are_understood() {
     };
     let older = BTreeMap::from([(0, expected)]);
     assert_eq!(read(ScrapedEngine::Vllm, text), Ok(older.clone()));
-    // Versions between have both.
+    // Intermediate versions have both names.
     let both = format!("{text}{}", text.replace(":gpu_", ":").replace(":cache", ":kv_cache"));
     assert_eq!(read(ScrapedEngine::Vllm, &both), Ok(older));
 }
@@ -104,7 +104,7 @@ fn sglang_is_understood() {
         ..WorkerMetrics::UNKNOWN
     };
     assert_eq!(ranks, BTreeMap::from([(0, zero), (1, one)]));
-    // A last block that is not whole is not one more than there are.
+    // An incomplete last block must not raise the count above the total.
     let full = "sglang:max_total_num_tokens 575\nsglang:num_used_tokens 575\n";
     let full = read(ScrapedEngine::Sglang, full).expect("metrics").remove(&0).expect("a rank");
     assert_eq!((full.kv_active_blocks, full.kv_total_blocks), (Some(35), Some(35)));

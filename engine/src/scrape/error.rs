@@ -2,85 +2,85 @@ use super::ScrapedEngine;
 use std::io;
 use std::time::Duration;
 
-/// Why metrics cannot be read from a URL.
+/// Why a metrics URL is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It is none.
+    /// The text is not a URL.
     #[error("{url:?} is not a URL: {reason}")]
     Malformed {
-        /// As configured.
+        /// The configured text.
         url: String,
-        /// Why.
+        /// Cause of the error.
         reason: String,
     },
-    /// It is another kind of URL.
+    /// The URL has an unsupported form.
     #[error(
         "{0:?} must be host:port or http://host:port, with a path unless that is /metrics, and nothing more"
     )]
     Unsupported(String),
 }
 
-/// Why metrics cannot be fetched.
+/// Why fetching metrics failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection.
+    /// The connection failed.
     #[error("connect: {0}")]
     Connect(#[source] io::Error),
-    /// It is not HTTP, or breaks off.
+    /// The answer is not HTTP, or the connection broke off.
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    /// Another status than 200.
+    /// The status is not 200.
     #[error("the answer's status is {0}")]
     Status(u16),
     /// The body is too long.
     #[error("the answer has more than {limit} bytes")]
     TooLarge {
-        /// The most that is taken.
+        /// Maximum number of bytes.
         limit: usize,
     },
-    /// The body breaks off.
+    /// The body broke off.
     #[error("the answer's body: {0}")]
     Body(String),
-    /// It takes too long.
+    /// The time limit passed.
     #[error("there is no answer within {0:?}")]
     TooSlow(Duration),
 }
 
-/// Why metrics cannot be read.
+/// Why metrics cannot be parsed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReadError {
-    /// It is not text.
+    /// The answer is not UTF-8.
     #[error("the answer is not UTF-8")]
     NotText,
-    /// A line is not as the format has it.
+    /// A line violates the format.
     #[error("line {line}: {problem}")]
     Line {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// What violates the format.
         problem: &'static str,
     },
-    /// A rank that cannot be.
+    /// A label is not a valid rank.
     #[error("line {line}: label {label} is {value:?}, must be a rank, 0 to 1023")]
     Rank {
         /// Number of the line, from 1.
         line: usize,
-        /// Which label.
+        /// Name of the label.
         label: &'static str,
-        /// Its value.
+        /// Value of the label.
         value: String,
     },
-    /// A number that cannot be a count.
+    /// A value that is not a valid count.
     #[error("{metric} of rank {rank} is {value}, which counts nothing")]
     Count {
         /// Metric of the number.
         metric: &'static str,
-        /// Rank that the number is stated for.
+        /// Rank of the value.
         rank: u32,
-        /// Its value.
+        /// The reported value.
         value: f64,
     },
-    /// Nothing that is known.
+    /// The answer has no metric of this engine.
     #[error("there is no metric of {0}: is it that engine, with metrics enabled?")]
     Nothing(ScrapedEngine),
 }

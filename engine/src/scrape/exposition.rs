@@ -1,28 +1,28 @@
-//! The lines of Prometheus' text format that are needed. Others are skipped.
+//! Parser for Prometheus' text format. Reads only the needed lines.
 
 use super::ReadError;
 use std::borrow::Cow;
 
-/// Most labels of a line.
+/// Maximum number of labels per line.
 const LABELS_MAX: usize = 64;
 
-/// One value.
+/// One sample: labels and a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample<'a> {
-    /// Number of its line, from 1.
+    /// Number of the sample's line, from 1.
     pub(super) line: usize,
     labels: Vec<(&'a str, Cow<'a, str>)>,
     pub(super) value: f64,
 }
 
 impl Sample<'_> {
-    /// A label's value.
+    /// Value of the label `name`.
     pub(super) fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(at, _)| *at == name).map(|(_, value)| &**value)
     }
 }
 
-/// The samples whose name `wanted` maps to something, with that.
+/// Samples of the names that `wanted` maps to a value, with that value.
 pub(super) fn samples<'a, T>(
     text: &'a str,
     wanted: impl Fn(&str) -> Option<T>,
@@ -37,7 +37,7 @@ pub(super) fn samples<'a, T>(
     })
 }
 
-/// What follows a name: labels, the value, and perhaps a time.
+/// Reads the rest of a line after its name: labels, value, and an optional time.
 fn read(line: usize, rest: &str) -> Result<Sample<'_>, &'static str> {
     let (labels, rest) = match rest.trim_start().strip_prefix('{') {
         Some(labels) => read_labels(labels)?,
@@ -57,7 +57,7 @@ fn read(line: usize, rest: &str) -> Result<Sample<'_>, &'static str> {
 
 type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
-/// Labels behind their opening brace, and what follows the closing one.
+/// Reads labels after their opening brace; returns them with the text after the closing brace.
 fn read_labels(mut rest: &str) -> Result<(Labels<'_>, &str), &'static str> {
     let mut labels = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn read_labels(mut rest: &str) -> Result<(Labels<'_>, &str), &'static str> {
     }
 }
 
-/// A label's value behind its opening quote, and what follows the closing one.
+/// Reads a label's value after its opening quote; returns it with the text after the closing quote.
 fn read_quoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
     let mut unescaped = String::new();
     let mut rest = text;

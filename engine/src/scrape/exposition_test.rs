@@ -3,7 +3,7 @@ use crate::scrape::ReadError;
 use proptest::prelude::any;
 use proptest::{prop_assert_eq, proptest};
 
-/// The samples of `a`.
+/// The samples of metric `a`.
 fn read(text: &str) -> Result<Vec<super::Sample<'_>>, ReadError> {
     let found = samples(text, |name| (name == "a").then_some(()));
     found.map(|sample| sample.map(|((), sample)| sample)).collect()
@@ -49,7 +49,7 @@ fn lines_that_are_not_as_they_should_be_say_why() {
 }
 
 proptest! {
-    /// Nothing that a peer sends makes it fail otherwise than by an error.
+    /// Any input is parsed or causes an error, never a panic.
     #[test]
     fn any_text_is_read_or_refused(text in "(a|b|\\{|\\}|=|\"|\\\\|,|1|é| |\n|n)*") {
         drop(read(&text));
@@ -60,7 +60,7 @@ proptest! {
         let escape = |text: &str| {
             text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
         };
-        // The format knows no other line ends, and no spaces around a line.
+        // The format has no other line ends, and no spaces around a line.
         let labels: Vec<(String, String)> =
             labels.into_iter().map(|(name, text)| (name, text.replace('\r', ""))).collect();
         let written: Vec<_> =

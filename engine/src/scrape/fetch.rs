@@ -1,4 +1,4 @@
-//! One GET over a connection of its own.
+//! Fetches a page with one GET on its own connection.
 
 use super::FetchError;
 use super::target::Target;
@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::select;
 use tokio::time::timeout;
 
-/// Most bytes of an answer's head.
+/// Maximum bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Fetches a body of at most `body_bytes_max` within `limit`.
 ///
 /// # Errors
-/// If there is no such answer.
+/// If no complete answer with status 200 comes within the limits.
 pub async fn fetch(
     target: &Target,
     limit: Duration,
@@ -39,7 +39,7 @@ async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, Fetch
     select! {
         biased;
         answer = &mut answer => answer,
-        // What was read before the connection ended is there.
+        // The bytes read before the connection ended are still available.
         _ended = connection => answer.await,
     }
 }

@@ -1,5 +1,5 @@
-//! How busy an engine is by its Prometheus endpoint: fetched with a plain GET, within a time and a number of bytes, and read
-//! strictly, but only the lines that are needed.
+//! Reads an engine's load from its Prometheus endpoint: a plain GET with limits on time and bytes. Only the
+//! needed lines are parsed, strictly.
 
 mod engine;
 mod error;

@@ -1,4 +1,4 @@
-//! Where an engine's metrics are.
+//! Address of an engine's metrics.
 
 use super::UrlError;
 use http_body_util::Empty;
@@ -6,24 +6,24 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, InvalidHeaderValue};
 use hyper::{Request, Uri};
 
-/// Path where the URL has none.
+/// Default path if the URL has none.
 const PATH: &str = "/metrics";
 
-/// Where metrics are.
+/// Parsed address of a metrics page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Host and port.
     pub(super) address: String,
     host: HeaderValue,
-    /// Without them.
+    /// Path of the page, without host and port.
     path: Uri,
 }
 
 impl Target {
-    /// A URL or `host:port`, with a path unless that is `/metrics`.
+    /// Parses a URL or `host:port`. The path is optional if it is `/metrics`.
     ///
     /// # Errors
-    /// If metrics cannot be read there.
+    /// If the URL is malformed or unsupported.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let malformed = |reason: String| UrlError::Malformed { url: url.to_owned(), reason };
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };

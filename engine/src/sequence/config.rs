@@ -2,16 +2,17 @@ use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX};
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
-/// Rounds of replay in a row that may bring nothing before the missing batches are given up.
+/// Default of [`SequencerConfig::replay_attempts_max`]: consecutive rounds without progress before missing
+/// batches count as lost.
 pub const REPLAY_ATTEMPTS_MAX: u32 = 5;
-/// Replies read in one round of replay; a publisher that sends more gets another request from
-/// where it stopped.
+/// Maximum number of replies read in one round of replay. If a publisher sends more, the next request resumes
+/// from the last offset.
 pub const REPLAY_REPLIES_MAX: u64 = 1 << 20;
 
-/// How a [`Sequencer`](super::Sequencer) behaves. Times are durations of the driver's clock.
+/// Configuration of a [`Sequencer`](super::Sequencer). Times are durations of the driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequencerConfig {
-    /// What a loss does.
+    /// Reaction to a permanent loss.
     pub loss_policy: LossPolicy,
     /// Whether the publisher has a replay socket.
     pub replay: bool,
@@ -19,22 +20,22 @@ pub struct SequencerConfig {
     pub degraded_ttl: Duration,
     /// How long a source may be disconnected before it counts as gone.
     pub worker_timeout: Duration,
-    /// Time between two probes of a source that needs no recovery.
+    /// Time between two probes of a source without missing batches.
     pub probe_interval: Duration,
-    /// Live batches held back at most.
+    /// Maximum number of buffered live batches.
     pub buffer_batches_max: usize,
-    /// Bytes of live batches held back at most; the newest batch is held whatever its size.
+    /// Maximum bytes of buffered live batches. The newest batch is buffered whatever its size.
     pub buffer_bytes_max: usize,
     /// Rounds without a new batch before the loss policy applies; at least 1.
     pub replay_attempts_max: u32,
-    /// The first round of a recovery starts within this time, at random: a server that starts
-    /// does not ask all engines at once.
+    /// The first round of a recovery starts at a random time within this duration, so that a starting server
+    /// does not query all engines at the same time.
     pub replay_spread: Duration,
-    /// Shortest back-off between two rounds.
+    /// Minimum backoff between two rounds.
     pub retry_min: Duration,
-    /// Longest back-off between two rounds.
+    /// Maximum backoff between two rounds.
     pub retry_max: Duration,
-    /// Seed of the jitter. Give every source another.
+    /// Seed of the jitter. Use a different one per source.
     pub jitter_seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Every interleaving of a small alphabet, up to a depth, and the truth after each.
+//! Explores every interleaving of a few actions, up to a depth, and checks the result after each.
 
 use super::{
     SequencerConfig,
@@ -32,7 +32,7 @@ const ALL: [Action; 9] = [
     Action::Wait,
 ];
 
-/// Does `action`, if it is possible in this state.
+/// Executes `action`, if it is possible in this state. Returns whether it was.
 fn act(world: &mut World, action: Action) -> bool {
     match action {
         Action::Publish if world.is_subscribed() => world.publish(Kind::Store, true),
@@ -94,7 +94,7 @@ impl Explorer {
     }
 }
 
-/// Explores all paths of `depth` actions; returns how many there are and how many end exact.
+/// Explores all paths of `depth` actions. Returns the number of paths, and how many end exact.
 fn check(
     config: SequencerConfig,
     ring_max: usize,
@@ -139,7 +139,7 @@ fn every_short_history_without_replay_ends_honest() {
     assert!(exact > 0 && exact < paths);
 }
 
-/// What one of these histories meets, longer ones meet: a step less than without statements.
+/// These histories cover the cases of longer ones: one step less than without statements.
 #[test]
 fn every_short_history_of_a_publisher_that_states_its_incarnation_ends_honest() {
     let patient = SequencerConfig { replay_attempts_max: 20, ..SequencerConfig::default() };

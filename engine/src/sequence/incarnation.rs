@@ -1,23 +1,23 @@
 use kvasir_proto::types::{Fingerprint, Incarnation};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Upper bits of the ids of stated incarnations, and of no others: a checkpoint has only the id.
+/// Upper bits that only ids of stated incarnations have. A checkpoint persists only the id.
 const STATED: u128 = 0x7374_6174 << 96;
 const STATED_MASK: u128 = 0xffff_ffff << 96;
 
-/// Id of the incarnation that a publisher states with every batch: the same bytes give the same id
-/// on every server and after a restart of this one. No bytes, or zeros only, state nothing.
+/// Id of an incarnation that a publisher states with every batch. The same bytes give the same id on every
+/// server and after a restart. Empty or all-zero bytes state no incarnation.
 pub fn stated(epoch: &[u8]) -> Option<Incarnation> {
     let states = epoch.iter().any(|&byte| byte != 0);
     states.then(|| Incarnation(STATED | xxh3_128(epoch) & !STATED_MASK))
 }
 
-/// Whether the publisher stated the incarnation of this id.
+/// Whether the publisher stated this incarnation.
 pub(super) const fn is_stated(incarnation: Incarnation) -> bool {
     incarnation.0 & STATED_MASK == STATED
 }
 
-/// Id of an incarnation that no publisher stated.
+/// Id of an incarnation that the publisher did not state.
 const fn derived(hash: u128) -> Incarnation {
     let id = Incarnation(hash);
     let id = if is_stated(id) { Incarnation(!hash) } else { id };
@@ -25,8 +25,7 @@ const fn derived(hash: u128) -> Incarnation {
     id
 }
 
-/// Id of the incarnation whose first applied batch this is. The same batch gives the same id on
-/// every server.
+/// Id of the incarnation with this first applied batch. The same batch gives the same id on every server.
 pub(super) fn of_first_batch(sequence: u64, fingerprint: Fingerprint) -> Incarnation {
     let mut bytes = [0_u8; 24];
     let (head, tail) = bytes.split_at_mut(8);

@@ -17,7 +17,7 @@ impl<I: Item> Sequencer<I> {
         }
         self.connection = Connection::Up { live_seen: false };
         self.replays.reset();
-        // Bytes of a process that is gone come over the connections to it only.
+        // Bytes of an ended process arrive only over its own connections.
         self.ended = None;
         if self.config.replay {
             self.replays.recover(self.core.now);
@@ -40,8 +40,8 @@ impl<I: Item> Sequencer<I> {
             self.core.push(Step::CancelReplay { round });
         }
         self.replays.reset();
-        // The publisher still has the batches that were held back, and only the next connection can
-        // show whether it is still in the same incarnation.
+        // The publisher still has the buffered batches. Only the next connection can show whether its
+        // incarnation continues.
         self.core.drop_held();
         self.progress = self.progress.unproven();
         self.last_live = self.progress.position();
@@ -88,24 +88,25 @@ impl<I: Item> Sequencer<I> {
         self.core.hold(received);
     }
 
-    /// Follows the incarnation that a batch states; `true` if that ended the current one.
+    /// Follows the incarnation that a batch states. Returns `true` if that ended the current one.
     fn enter(&mut self, incarnation: Incarnation) -> bool {
         let current = self.progress.incarnation();
         if current == Some(incarnation) {
             self.progress = self.progress.accepted();
         } else if self.progress.is_fresh() && !current.is_some_and(incarnation::is_stated) {
-            // Nothing of it was applied yet: only its name was missing.
+            // No batch of it was applied yet: only its id was missing.
             self.progress = Progress::Fresh(Some(self.name_incarnation(incarnation)));
         } else {
             self.end_incarnation(Some(incarnation));
-            // What ended by its numbers alone may turn out to live on.
+            // An incarnation that ended because of its numbers alone may turn out to continue.
             self.ended = current;
             return true;
         }
         false
     }
 
-    /// Begins a stated incarnation anew if a live batch of it shows that the position is wrong; whether it did.
+    /// Restarts a stated incarnation if a live batch shows that the position is wrong. Returns whether it
+    /// did.
     fn start_over(&mut self, sequence: u64, incarnation: Incarnation) -> bool {
         let is_wrong = self.is_far_behind(sequence);
         if is_wrong {
@@ -114,8 +115,8 @@ impl<I: Item> Sequencer<I> {
         is_wrong
     }
 
-    /// Follows the number of a live batch that states no incarnation; `true` if that ended the current
-    /// one.
+    /// Follows the number of a live batch without a stated incarnation. Returns `true` if that ended the
+    /// current one.
     fn follow_number(&mut self, received: &Received<I>) -> bool {
         if self.progress.is_unproven() && !self.config.replay {
             self.accept_unproved();
@@ -127,8 +128,8 @@ impl<I: Item> Sequencer<I> {
         restarted
     }
 
-    /// Numbers of one incarnation only grow on the live stream, and a number that replay covered names
-    /// the same batch here.
+    /// Whether a live batch shows a restart. Within one incarnation, live numbers only increase, and a number
+    /// that a replay covered belongs to the same batch.
     fn shows_restart(&self, received: &Received<I>) -> bool {
         let Received { sequence, fingerprint, .. } = *received;
         self.is_far_behind(sequence)
@@ -178,10 +179,10 @@ impl<I: Item> Sequencer<I> {
             }
             return;
         }
-        // A batch that was published and does not come may have been dropped by a full send queue: ask again.
-        // The cursor's batch is such a batch, unless the incarnation is stated: then the number alone proves
-        // the order. If nothing of the incarnation was applied yet, the publisher no longer retains what
-        // is missing before the first reply.
+        // A published batch that does not arrive may have been dropped by a full send queue, so the replay is
+        // requested again. This includes the cursor's batch, unless the incarnation is stated: then the
+        // number alone proves the order. If no batch of the incarnation was applied yet, the publisher no
+        // longer retains the batches before the first reply.
         let continues = incarnation.is_some() && sequence == self.next;
         let skipped = before.is_some_and(|before| sequence > before.saturating_add(1));
         let unproved = !round.proved && self.progress.position().is_some();
@@ -199,7 +200,7 @@ impl<I: Item> Sequencer<I> {
         self.core.buffer.insert(received);
     }
 
-    /// Follows the incarnation that a reply states; `true` if it is not the round's.
+    /// Follows the incarnation that a reply states. Returns `true` if it is not the round's.
     fn refuse_reply_of(&mut self, incarnation: Incarnation, number: u64) -> bool {
         if self.ended == Some(incarnation) {
             self.core.counts.stale += 1;
@@ -207,20 +208,20 @@ impl<I: Item> Sequencer<I> {
             return true;
         }
         let restarted = self.enter(incarnation);
-        // The round is over; the next one asks for the batch again.
+        // The round is over. The next one requests the batch again.
         self.core.counts.duplicate += u64::from(restarted);
         restarted
     }
 
-    /// Resumes with a reply that does not follow from the cursor: all below it is given up. Live
-    /// batches that were held back for it may be of another incarnation than the reply; they are dropped.
+    /// Resumes with a reply that does not follow the cursor. All numbers below it count as lost. Buffered
+    /// live batches may belong to another incarnation than the reply, and are dropped.
     fn leap_to(&mut self, sequence: u64) {
         debug_assert!(sequence >= self.next, "the cursor never goes back");
         self.core.counts.stale += self.core.buffer.drop_through(sequence);
         self.given_up_below = sequence;
         self.progress = self.progress.accepted();
         if sequence == self.next && !self.progress.is_fresh() {
-            // Nothing is missing, and still it cannot be proved to be the next.
+            // No number is missing, but the batch cannot be proved to be the next.
             self.core.degrade();
         }
     }
@@ -233,8 +234,8 @@ impl<I: Item> Sequencer<I> {
             self.replays.rounds.restarted();
             self.end_incarnation(None);
         } else if nothing_retained || self.core.buffer.len() > 0 {
-            // On a connection that has proved its incarnation, an empty replay shows only that the publisher
-            // retains nothing.
+            // On a connection with a proved incarnation, an empty replay shows only that the publisher
+            // retains no batches.
             self.attempt_again(&round);
         } else {
             self.complete(&round);
@@ -247,10 +248,10 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// A round ended well and nothing is known to be missing.
+    /// Ends a successful round, with no batch known to be missing.
     fn complete(&mut self, round: &Round) {
-        // The end of a replay can be missing like any other part of it. Either the live stream
-        // has continued from there, or a second round shows that nothing followed.
+        // The end of a replay can be missing like any other part. Either the live stream has continued from
+        // there, or a second round shows that no batch followed.
         let proved_by_live = self.connection == Connection::Up { live_seen: true };
         if round.brought && !proved_by_live && self.replays.confirm(self.core.now) {
             return;
@@ -260,7 +261,7 @@ impl<I: Item> Sequencer<I> {
         self.replays.probe_later(self.core.now);
     }
 
-    /// Ends a round early and plans another.
+    /// Cancels a round and plans another.
     fn break_off(&mut self, number: u64) {
         if let Some(round) = self.replays.rounds.finish(number) {
             self.core.push(Step::CancelReplay { round: number });
@@ -268,7 +269,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Plans another round after one that did not end well, or gives up.
+    /// Plans another round after a failed one, or counts the missing batches as lost.
     fn attempt_again(&mut self, round: &Round) {
         if !self.replays.exhausted_by(round) {
             self.replays.recover(self.core.now);
@@ -283,7 +284,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Resumes with a cursor that cannot be proved: what was applied up to it is suspect.
+    /// Resumes with an unproved cursor: blocks from the batches up to it are suspect.
     pub(super) fn accept_unproved(&mut self) {
         self.progress = self.progress.accepted();
         self.core.degrade();

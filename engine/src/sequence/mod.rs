@@ -1,49 +1,46 @@
-//! Ordering of one bare engine: which batch is next, which is missing, and which belongs to another
-//! incarnation of the engine.
+//! Orders the batches of one bare engine: determines which batch is next, which is missing, and which belongs
+//! to another incarnation.
 //!
-//! Most engines number their batches from 0 and state nothing else: a restart, a lost batch and a
-//! late subscriber all look like a jump in the numbers. [`Sequencer`] tells them apart. It is a
-//! pure state machine: connection events, live batches, replayed batches and the time go in,
-//! [`Step`]s come out, and the driver does the I/O.
+//! Most engines number their batches from 0 and state no incarnation: a restart, a lost batch and a late
+//! subscriber all look like a jump in the numbers. [`Sequencer`] distinguishes them. It is a pure state
+//! machine: connection events, live batches, replayed batches and the time go in, [`Step`]s come out, and the
+//! driver does the I/O.
 //!
 //! **Guarantees**
-//! - Steps are in order: what a batch depends on (a new incarnation, a loss) precedes it.
+//! - Steps are in order: the steps that a batch depends on (a new incarnation, a loss) precede it.
 //! - Batches of one incarnation are applied in the order of their numbers, each at most once.
-//! - A cursor from a checkpoint or an earlier connection is compared with the publisher's own copy
-//!   of that batch before anything is applied on top of it.
-//! - A state of `exact` means that every batch of this incarnation up to the newest known one was
-//!   applied. A permanent loss makes the source `degraded` until the engine clears its cache or
-//!   begins a new incarnation.
-//! - A number far beyond the next one moves nothing, and a live one far below it shows that the
+//! - A cursor from a checkpoint or an earlier connection is compared with the publisher's own copy of that
+//!   batch, before later batches are applied.
+//! - `exact` means that every batch of this incarnation up to the newest known one was applied. A permanent
+//!   loss makes the source `degraded` until the engine clears its cache or begins a new incarnation.
+//! - A number far beyond the next one does not move the cursor. A live number far below it shows that the
 //!   position is wrong: the incarnation begins anew.
-//! - Every batch that comes in has exactly one outcome (applied, duplicate, stale) or is buffered.
-//!   Numbers whose batches could not be obtained are counted as lost.
+//! - Every received batch has exactly one outcome (applied, duplicate, stale) or is buffered. Numbers whose
+//!   batches could not be obtained count as lost.
 //!
-//! **Limits of what can be known.** While bytes of a process that is gone are still in transit on
-//! the live connection, a replay may already bring its successor's batches, and the two can be
-//! mixed. The end of that connection, which the driver must notice, ends the mixture: the next
-//! connection begins with a comparison. An engine whose replay socket retains nothing looks like
-//! one that restarted and has announced nothing; configure it without a replay socket. Without a
-//! replay socket, a lost last batch shows only with the next one.
+//! **Limits.** Bytes of an ended process may still be in transit on the live connection while a replay
+//! already returns its successor's batches. The two can be mixed. The mixture ends with that connection,
+//! whose end the driver must notice: the next connection begins with a comparison. An engine with an empty
+//! replay socket looks like one that restarted and has published nothing; configure it without a replay
+//! socket. Without a replay socket, a lost last batch is detected only with the next one.
 //!
-//! **One round for every recovery.** Every replay starts from the cursor *inclusive*. Its first
-//! reply proves or refutes that the publisher is still in the incarnation of the cursor; the
-//! replies after it fill the gap. Joining late, reconnecting, resuming from a checkpoint, filling a
-//! gap and the periodic probe are the same round, started for different reasons.
+//! **One kind of round for every recovery.** Every replay starts from the cursor *inclusive*. Its first reply
+//! proves or refutes that the publisher is still in the cursor's incarnation; later replies fill the gap.
+//! Late joins, reconnects, resuming from a checkpoint, gaps and periodic probes all use the same round.
 //!
-//! **Stated incarnations.** Some publishers state an id of their process with each batch (vLLM's
-//! 24-byte sequence frame, SGLang's epoch topics). A statement decides, whatever numbers and
-//! fingerprints suggest: the same id is the same incarnation, also after a reconnect and after a
-//! checkpoint, and another id is a restart. Ids are compared for equality only. Batches of the
-//! incarnation that a statement ended on this connection are stale. A batch that states nothing is
-//! judged by its number and fingerprint, even if others stated an id: a publisher may leave the id
-//! out of its replays, and one that restarts as an older version is detected like any other.
+//! **Stated incarnations.** Some publishers state an id of their process with each batch (vLLM's 24-byte
+//! sequence frame, SGLang's epoch topics). A stated id takes precedence over numbers and fingerprints: the
+//! same id is the same incarnation, also after a reconnect and a checkpoint, and another id is a restart. Ids
+//! are compared only for equality. If a stated id ends an incarnation, later batches of the ended one on this
+//! connection are stale. A batch without an id is judged by its number and fingerprint, even if others stated
+//! one: a publisher may omit the id in replays. A publisher that restarts as an older version is detected
+//! like any other.
 //!
-//! **Ids of incarnations** come from the statement, if there is one. Other ids are derived from
-//! the number and fingerprint of the first batch applied: two servers that both receive batch 0
-//! agree on the id. A restart is often detected by a batch from the middle of the new incarnation,
-//! or by an empty replay: [`Step::Restarted`] then ends the old incarnation at once, and
-//! [`Step::NewIncarnation`] names the new one when its first batch is at hand.
+//! **Ids of incarnations** are derived from the stated id if there is one, else from the number and
+//! fingerprint of the first applied batch: two servers that both receive batch 0 agree on the id. A restart
+//! is often detected by a batch from the middle of the new incarnation, or by an empty replay.
+//! [`Step::Restarted`] then ends the old incarnation immediately. [`Step::NewIncarnation`] names the new one
+//! when its first batch is available.
 
 mod config;
 mod incarnation;

@@ -10,20 +10,20 @@ use kvasir_proto::{
 };
 use std::{collections::VecDeque, time::Duration};
 
-/// What a batch of the model says.
+/// Effect of a batch of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    /// One more block is held: itself.
+    /// Stores one more block: itself.
     Store,
-    /// Nothing is held any more.
+    /// Drops all blocks.
     Clear,
-    /// Not readable; the engine holds one more block.
+    /// Unreadable; the engine stores one more block.
     Garbled,
-    /// Numbered, then never sent nor kept by the publisher; the engine holds one more block.
+    /// Numbered, but neither sent nor kept by the publisher; the engine stores one more block.
     Swallowed,
 }
 
-/// One batch: enough to know, when it is applied, where it came from.
+/// One batch, with its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Token {
     pub(super) life: u64,
@@ -45,14 +45,14 @@ pub(super) fn fingerprint(life: u64, sequence: u64) -> Fingerprint {
     Fingerprint { ts_bits: life, payload_hash: sequence }
 }
 
-/// Which processes of the engine state their life with each batch.
+/// Processes of the engine that state their life with each batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statement {
     Never,
     Always,
-    /// Every second one: the engine was reconfigured before each restart.
+    /// Every second process: the engine was reconfigured before each restart.
     EverySecond,
-    /// In live batches only.
+    /// Only live batches.
     LiveOnly,
 }
 
@@ -67,19 +67,19 @@ struct Subscription {
     queue: VecDeque<Token>,
 }
 
-/// A round of replay under way. Not served until its first reply is read.
+/// The current round of replay. Not served until its first reply is read.
 #[derive(Debug, Clone)]
 struct Round {
     number: u64,
     from: u64,
     served: Option<VecDeque<Token>>,
-    /// Whether the first batch asked for is known to have been published.
+    /// Whether the first requested batch is known to be published.
     from_cursor: bool,
     /// Whether a reply has arrived.
     begun: bool,
 }
 
-/// The index, as far as one source goes: tokens held, and whether each is suspect.
+/// The index's state of one source: batches with effect, and whether each is suspect.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     pub(super) held: Vec<(Token, bool)>,
@@ -94,7 +94,7 @@ pub(super) struct World {
     pub(super) sequencer: Sequencer<Token>,
     pub(super) now: Duration,
     pub(super) index: Index,
-    /// Batches of every life so far; the last is the present one.
+    /// Batches of every life so far; the last life is the current one.
     pub(super) lives: Vec<Vec<Kind>>,
     pub(super) ring_max: usize,
     subscription: Option<Subscription>,
@@ -103,7 +103,7 @@ pub(super) struct World {
     pub(super) rounds: u64,
     replay: bool,
     pub(super) statement: Statement,
-    /// The newest life of which the index was told by a statement.
+    /// The newest life that a statement has reported to the index.
     latest: u64,
 }
 
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// What arrives of a batch.
+    /// The batch as it arrives.
     fn received(&self, token: Token, live: bool) -> Received<Token> {
         let Token { life, sequence, .. } = token;
         let states = match self.statement {
@@ -139,7 +139,7 @@ impl World {
         Received { sequence, fingerprint, incarnation: states.then(|| stated(life)), item: token }
     }
 
-    /// A server that starts with a checkpoint taken after batch `sequence` of the present life.
+    /// A server that starts with a checkpoint taken after batch `sequence` of the current life.
     pub(super) fn resume(&mut self, config: SequencerConfig, sequence: u64) {
         let life = self.life();
         let states = self.statement == Statement::Always;
@@ -161,7 +161,7 @@ impl World {
         (self.lives.last().unwrap().len() as u64).checked_sub(1)
     }
 
-    /// What the engine holds after batch `upto` of a life.
+    /// The engine's blocks after batch `upto` of a life.
     pub(super) fn truth(&self, life: u64, upto: Option<u64>) -> Vec<Token> {
         let mut held = Vec::new();
         let count = upto.map_or(0, |upto| index(upto) + 1);
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// The engine restarts. Both connections stay readable as far as bytes are on their way.
+    /// Restarts the engine. Both connections stay readable while bytes are in transit.
     pub(super) fn restart(&mut self) {
         self.lives.push(Vec::new());
     }
@@ -204,7 +204,7 @@ impl World {
         self.subscription.as_ref().is_some_and(|live| !live.queue.is_empty())
     }
 
-    /// Whether the connection leads to a process that is gone.
+    /// Whether the connection leads to an ended process.
     pub(super) fn is_stale(&self) -> bool {
         self.subscription.as_ref().is_some_and(|live| live.life != self.life())
     }
@@ -230,8 +230,8 @@ impl World {
         self.input(Input::Live(self.received(token, true)));
     }
 
-    /// A batch of a number that no engine has comes live, or in answer to the round under way: `far` times too far
-    /// ahead. It changes nothing.
+    /// Delivers a batch with a number that no engine has, live or as a reply of the current round: `far`
+    /// times too far ahead. It must not have any effect.
     pub(super) fn lie(&mut self, far: u64, in_reply: bool) {
         let ahead = SEQUENCES_AHEAD_MAX.saturating_mul(far).saturating_add(1);
         let sequence = UNSTATED_FIRST_SEQUENCE_MAX.saturating_add(ahead);
@@ -273,7 +273,7 @@ impl World {
         Some(replies)
     }
 
-    /// The next reply arrives: a batch, or the end.
+    /// Delivers the next reply: a batch, or the end.
     pub(super) fn deliver_reply(&mut self) {
         let round = self.round.as_mut().expect("a round is under way");
         round.begun = true;
@@ -291,8 +291,8 @@ impl World {
         }
     }
 
-    /// The publisher's send queue is full: the next reply never arrives. That of the first reply can be
-    /// recovered from only where it is known that there should be one.
+    /// Drops the next reply, because the publisher's send queue is full. A lost first reply can be recovered
+    /// only if it is known that there should be one.
     pub(super) fn drop_reply(&mut self, even_the_first: bool) -> bool {
         let known = self.round.as_ref().is_some_and(|round| round.begun || round.from_cursor);
         let replies = self.serve().filter(|_| even_the_first || known);
@@ -311,7 +311,7 @@ impl World {
         self.input(Input::Tick);
     }
 
-    /// Goes on to the sequencer's next deadline, if it is within `limit`.
+    /// Advances to the sequencer's next deadline, if it is within `limit`.
     pub(super) fn advance_to_deadline(&mut self, limit: Duration) -> bool {
         match self.sequencer.deadline() {
             Some(deadline) if deadline <= self.now + limit => {
@@ -346,7 +346,7 @@ impl World {
                 index.incarnation = None;
             }
             Step::NewIncarnation { incarnation } => {
-                // A statement ends the life before it by itself, or names one that had a name of ours.
+                // A statement ends the previous life by itself, or names one that had a derived id.
                 let is_stated = incarnation::is_stated(incarnation);
                 assert!(is_stated || index.incarnation.is_none(), "a life is named once");
                 assert_ne!(index.incarnation, Some(incarnation), "a life is named once");
@@ -356,8 +356,8 @@ impl World {
                 index.new_lives += 1;
                 let lives = 0..self.lives.len() as u64;
                 if let Some(life) = lives.rev().find(|life| stated(*life) == incarnation) {
-                    // Ids have no order: the first bytes of a process that is gone are believed
-                    // until its connection ends, if nothing of it was received before.
+                    // Ids have no order. The first bytes of an ended process are believed until its
+                    // connection ends, if none of its bytes were received before.
                     let is_late = self.subscription.as_ref().is_some_and(|live| live.life == life);
                     assert!(life >= self.latest || is_late, "back to {life} after {}", self.latest);
                     self.latest = life;
@@ -400,7 +400,7 @@ impl World {
                 self.round = Some(Round { number: round, from, served, from_cursor, begun });
             }
             Step::CancelReplay { round } => {
-                // Already gone if it was the end of the round that led to this.
+                // Already removed if it was the end of the round that led to this.
                 let ended = self.round.take().map(|round| round.number);
                 assert!(ended.is_none_or(|ended| ended == round), "{ended:?} is not {round}");
             }
@@ -417,10 +417,10 @@ impl World {
 
     // ---- what must hold
 
-    /// Exact means: the index holds what the engine of one life held after the cursor's batch.
-    /// Not while bytes of a process that is gone are still on their way: what they say may be
-    /// applied on top of what a replay brought from its successor, until the connection ends.
-    /// Where every batch states its life they are told apart.
+    /// Checks that exact is true: the index has the blocks of one life of the engine after the cursor's
+    /// batch. Not while bytes of an ended process are in transit: until the connection ends, their effect may
+    /// be applied on top of a replay from the successor. If every batch states its life, they are
+    /// distinguished.
     pub(super) fn check_exact_is_true(&self) {
         let is_mixed = self.is_stale() && self.statement != Statement::Always;
         if self.state() != SourceState::Exact || is_mixed {
@@ -435,16 +435,16 @@ impl World {
         assert_eq!(self.held(), truth, "exact, and it is not: {self:#?}");
     }
 
-    /// No more faults: everything on its way arrives, connections are made again, time passes.
+    /// Ends all faults: messages in transit arrive, connections are restored, and time passes.
     pub(super) fn quiesce(&mut self) {
         if self.lives.last().unwrap().last() == Some(&Kind::Swallowed) {
-            // Nothing but a later batch can show that a number was never sent.
+            // Only a later batch can show that a number was never sent.
             self.publish(Kind::Store, false);
         }
         for _ in 0..2 {
             self.settle(Duration::from_secs(40));
             if !self.replay {
-                // Nothing but a later batch can show that the last one was lost.
+                // Only a later batch can show that the last one was lost.
                 self.publish(Kind::Store, true);
             }
         }
@@ -470,7 +470,7 @@ impl World {
         panic!("never comes to rest: {self:#?}");
     }
 
-    /// After [`World::quiesce`]: the cursor is the newest batch and the state is honest.
+    /// Checks after [`World::quiesce`] that the cursor is the newest batch and the state is true.
     pub(super) fn check_quiet(&mut self) -> SourceState {
         let state = self.state();
         let truth = self.truth(self.life(), self.newest());
@@ -486,7 +486,7 @@ impl World {
         let kinds = self.lives.last().unwrap();
         let newest = kinds.iter().rposition(|kind| *kind != Kind::Swallowed);
         assert_eq!(applied, newest.map(|newest| newest as u64), "{self:#?}");
-        // What is suspect is gone in the end: nothing is reported that the engine does not hold.
+        // Suspect blocks are dropped in the end: the index has no block that the engine does not have.
         self.settle(Duration::from_secs(700));
         for (token, _) in &self.index.held {
             assert!(truth.contains(token), "phantom {token:?}: {self:#?}");

@@ -4,7 +4,7 @@ use kvasir_proto::types::{Fingerprint, Incarnation};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) sequence: u64,
-    /// None only where a restored cursor has none: it then equals no batch.
+    /// `None` only if a restored cursor has no fingerprint; it then equals no batch.
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
@@ -14,19 +14,19 @@ impl Position {
     }
 }
 
-/// The incarnation of the source and how far it was applied.
+/// The source's incarnation and how far it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing of it was applied. The id is there once its first batch is at hand.
+    /// No batch is applied. The id is known once the first batch is available.
     Fresh(Option<Incarnation>),
     /// The cursor is from a checkpoint or an earlier connection: the engine may have restarted.
     Unproven(Incarnation, Position),
-    /// The cursor belongs to the incarnation of the present connection.
+    /// The cursor belongs to the current connection's incarnation.
     Known(Incarnation, Position),
 }
 
 impl Progress {
-    /// Last batch applied.
+    /// The last applied batch.
     pub(super) const fn position(&self) -> Option<Position> {
         match self {
             Self::Fresh(_) => None,
@@ -49,7 +49,7 @@ impl Progress {
         matches!(self, Self::Fresh(_))
     }
 
-    /// The same cursor, to be proved again.
+    /// Keeps the cursor, but requires a new proof.
     pub(super) const fn unproven(self) -> Self {
         match self {
             Self::Known(incarnation, position) => Self::Unproven(incarnation, position),
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// The same cursor, proved or taken on trust.
+    /// Keeps the cursor, as proved or as trusted.
     pub(super) const fn accepted(self) -> Self {
         match self {
             Self::Unproven(incarnation, position) => Self::Known(incarnation, position),

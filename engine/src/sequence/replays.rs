@@ -2,29 +2,29 @@ use super::config::SequencerConfig;
 use crate::order::{BackOff, Pacing, Rounds};
 use std::{mem, time::Duration};
 
-/// A round of replay under way.
+/// The current round of replay.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
-    /// The cursor it starts from, inclusive; none if it requests everything.
+    /// The cursor that the round starts from, inclusive; `None` if it requests all batches.
     pub(super) cursor: Option<u64>,
     /// Number of the latest reply.
     pub(super) last: Option<u64>,
     pub(super) replies: u64,
-    /// Whether a reply was the cursor's batch or continued from it: what follows is of the same
+    /// Whether a reply was the cursor's batch or followed it. Later replies then belong to the same
     /// incarnation.
     pub(super) proved: bool,
-    /// Whether a reply was news.
+    /// Whether a reply was a new batch.
     pub(super) brought: bool,
 }
 
-/// Rounds of replay of one source, each to recover what is missing or to probe whether all is well.
+/// Rounds of replay of one source, to recover missing batches or to probe for them.
 #[derive(Debug, Clone)]
 pub(super) struct Replays {
     pub(super) rounds: Rounds<Round>,
     probe_interval: Duration,
     /// Whether the planned round is a probe.
     probing: bool,
-    /// Whether the round that ended well last is being confirmed by another.
+    /// Whether the current round confirms the last successful one.
     confirming: bool,
 }
 
@@ -40,12 +40,12 @@ impl Replays {
         Self { rounds, probe_interval, probing: false, confirming: false }
     }
 
-    /// Whether a round is under way, or planned because something is missing.
+    /// Whether a round is running, or planned because batches are missing.
     pub(super) const fn is_recovering(&self) -> bool {
         self.rounds.is_active() && !self.probing
     }
 
-    /// Forgets failures and plans: a new connection is a new chance.
+    /// Resets failures and plans after a new connection.
     pub(super) const fn reset(&mut self) {
         self.rounds.rest();
         self.rounds.succeeded();
@@ -53,7 +53,7 @@ impl Replays {
         self.confirming = false;
     }
 
-    /// Counts a round that did not end well; `true` if that was the last attempt.
+    /// Counts a failed round. Returns `true` if it was the last attempt.
     pub(super) const fn exhausted_by(&mut self, round: &Round) -> bool {
         if round.brought {
             self.rounds.succeeded();
@@ -62,12 +62,12 @@ impl Replays {
         self.rounds.failed()
     }
 
-    /// Whether no further attempt follows the round under way if it brings nothing.
+    /// Whether the current round is the last attempt if it brings no new batch.
     pub(super) fn is_last_attempt(&self) -> bool {
         self.rounds.under_way().is_none_or(|round| !round.brought) && self.rounds.is_last_attempt()
     }
 
-    /// Plans a round to recover, unless one is planned or under way.
+    /// Plans a recovery round, unless one is planned or running.
     pub(super) fn recover(&mut self, now: Duration) {
         if mem::take(&mut self.probing) {
             self.rounds.rest();
@@ -75,7 +75,7 @@ impl Replays {
         self.rounds.plan(now);
     }
 
-    /// Plans a second round after one that ended well; `false` if that was the second.
+    /// Plans a confirming round after a successful one. Returns `false` if this was the confirming round.
     pub(super) fn confirm(&mut self, now: Duration) -> bool {
         if self.confirming {
             return false;
@@ -86,14 +86,14 @@ impl Replays {
         true
     }
 
-    /// Plans the next probe: nothing is missing, or all that could be done was done.
+    /// Plans the next probe: either no batch is missing, or all attempts are used up.
     pub(super) fn probe_later(&mut self, now: Duration) {
         self.reset();
         self.probing = true;
         self.rounds.plan_for(now + self.probe_interval, self.probe_interval / 8);
     }
 
-    /// Starts the planned round if its time has come; returns its number.
+    /// Starts the planned round if it is due; returns its number.
     pub(super) fn start_due(&mut self, now: Duration, cursor: Option<u64>) -> Option<u64> {
         if !self.rounds.is_due(now) {
             return None;

@@ -20,46 +20,46 @@ pub(super) enum Connection {
         expired: bool,
     },
     Up {
-        /// Whether a batch came over it: from there on, the live stream is the proof that nothing
-        /// newer is missing.
+        /// Whether a batch has arrived over this connection. From then on, the live stream proves that no
+        /// newer batch is missing.
         live_seen: bool,
     },
 }
 
 /// Orders the batches of one source. See the [module](super).
 ///
-/// Feed it with [`handle`](Self::handle), then take all steps with
-/// [`next_step`](Self::next_step) before the next input. An [`Step::Apply`] whose payload could not
-/// be read, or that cleared the engine's cache, is reported back with
-/// [`content_lost`](Self::content_lost) or [`content_cleared`](Self::content_cleared) before the
-/// next step is taken.
+/// Pass inputs to [`handle`](Self::handle), then take all steps with [`next_step`](Self::next_step) before
+/// the next input. Report a [`Step::Apply`] with an unreadable payload with
+/// [`content_lost`](Self::content_lost), and one that cleared the engine's cache with
+/// [`content_cleared`](Self::content_cleared). Do so before taking the next step.
 #[derive(Debug, Clone)]
 pub struct Sequencer<I> {
     pub(super) config: SequencerConfig,
     pub(super) core: Core<Received<I>, Step<I>>,
     pub(super) connection: Connection,
     pub(super) progress: Progress,
-    /// The incarnation that a statement of another one ended on this connection: what still comes of it
-    /// is stale.
+    /// The incarnation that ended on this connection because a batch stated another one. Its later batches
+    /// are stale.
     pub(super) ended: Option<Incarnation>,
-    /// When a cursor in doubt is taken on trust: no replay socket, and the publisher states its
-    /// incarnation, but has not on this connection yet.
+    /// When an unproved cursor is trusted: there is no replay socket, and the publisher states its
+    /// incarnation but has not yet done so on this connection.
     pub(super) prove_by: Option<Duration>,
     /// Number of the next batch to apply.
     pub(super) next: u64,
-    /// What is missing below this number is lost: no further round asks for it.
+    /// Missing batches below this number are lost: no further round requests them.
     pub(super) given_up_below: u64,
-    /// Highest number seen live, or the cursor's where that was not on this connection: what is
-    /// published after a connection was made is newer than all that came before it.
+    /// The newest live batch of this connection, or the cursor if there is none. Batches published after the
+    /// connection was made are newer than all earlier ones.
     pub(super) last_live: Option<Position>,
     pub(super) replays: Replays,
-    /// Whether all that was announced before some moment of this connection is applied.
+    /// Whether all batches announced before some moment of this connection are applied.
     pub(super) caught_up: bool,
 }
 
 impl<I: Item> Sequencer<I> {
-    /// A source that is not connected yet, at the time `now` of a monotonic clock. Where `resume` has a cursor, the index
-    /// holds what was applied up to it. A degraded source has a step to be taken.
+    /// Creates the state of a source that is not connected yet, at time `now` of a monotonic clock. If
+    /// `resume` has a cursor, the index has all batches up to it. A degraded source has a first step to
+    /// execute.
     #[must_use]
     pub fn new(config: SequencerConfig, resume: Option<&SourceStatus>, now: Duration) -> Self {
         let bounds = Bounds {
@@ -94,7 +94,8 @@ impl<I: Item> Sequencer<I> {
         sequencer
     }
 
-    /// Takes one input at the time `now`. A `now` earlier than the last one counts as that.
+    /// Processes one input at time `now`. Time never runs backwards: an earlier `now` counts as the latest
+    /// one.
     pub fn handle(&mut self, input: Input<I>, now: Duration) {
         self.core.begin(now);
         match input {
@@ -108,13 +109,14 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// The next thing to do; none once the last input is worked out to its end.
+    /// The next step to execute; `None` after all consequences of the last input.
     pub fn next_step(&mut self) -> Option<Step<I>> {
         order::next_step(self)
     }
 
-    /// Whether the number of a batch can be one of the source's: not where it is far beyond the next one on the same
-    /// connection, nor where no engine has published so many. A batch of which it cannot is dropped as stale.
+    /// Whether a batch's number is plausible: not far beyond the next one on the same connection, and not
+    /// beyond the highest number that an engine can have reached. Batches with implausible numbers are
+    /// dropped as stale.
     #[must_use]
     pub fn believes(&self, sequence: u64, incarnation: Option<Incarnation>) -> bool {
         let is_same = incarnation.is_none_or(|stated| self.progress.incarnation() == Some(stated));
@@ -128,23 +130,23 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Whether a live batch shows that the position is wrong: what comes live is new, and nothing is under way for
-    /// so long.
+    /// Whether a live batch shows that the position is wrong: live batches are new, and none can be delayed
+    /// by so many numbers.
     pub(super) const fn is_far_behind(&self, sequence: u64) -> bool {
         !self.progress.is_unproven() && self.next.saturating_sub(sequence) > SEQUENCES_AHEAD_MAX
     }
 
-    /// The batch applied last could not be read, or not all of it.
+    /// Reports that the last applied batch was unreadable, entirely or in part.
     pub fn content_lost(&mut self) {
         self.core.degrade();
     }
 
-    /// The batch applied last cleared the engine's cache: earlier losses do not matter any more.
+    /// Reports that the last applied batch cleared the engine's cache: earlier losses no longer matter.
     pub const fn content_cleared(&mut self) {
         self.core.repair();
     }
 
-    /// The latest time for the next [`Input::Tick`].
+    /// When the next [`Input::Tick`] is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let expiry = match self.connection {
@@ -157,12 +159,12 @@ impl<I: Item> Sequencer<I> {
             .min()
     }
 
-    /// Limits the buffer to what other sources leave room for, except for its newest batch.
+    /// Limits the buffer to the share that other sources leave, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
         self.core.share(held);
     }
 
-    /// What is known of the source.
+    /// Current status of the source.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
         SourceStatus {
@@ -176,7 +178,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
-    /// Sums of outcomes since the sequencer was made.
+    /// Number of batches by outcome since the sequencer was created.
     #[must_use]
     pub const fn counts(&self) -> OutcomeCounts {
         self.core.counts
@@ -221,7 +223,7 @@ impl<I: Item> Sequencer<I> {
         self.core.push(Step::Expired);
     }
 
-    /// Counts what is missing before the first batch at hand as lost, if it was given up.
+    /// Counts the batches missing before the first buffered one as lost, if their recovery was abandoned.
     fn skip_given_up(&mut self) {
         let Some(front) = self.core.buffer.front() else { return };
         let sequence = front.sequence;
@@ -239,7 +241,7 @@ impl<I: Item> Sequencer<I> {
         self.core.degrade();
     }
 
-    /// Id of the incarnation. A fresh one gets it from its first batch, unless it was stated.
+    /// Id of the incarnation. Without a stated id, a fresh one is derived from its first batch.
     fn named_from(&mut self, sequence: u64, fingerprint: Fingerprint) -> Incarnation {
         match self.progress {
             Progress::Known(incarnation, _) | Progress::Unproven(incarnation, _) => incarnation,
@@ -258,8 +260,8 @@ impl<I: Item> Sequencer<I> {
         incarnation
     }
 
-    /// The engine restarted: nothing of its earlier incarnation counts. The first batch of the new one
-    /// names it, unless a statement did.
+    /// Ends the incarnation, because the engine restarted. The first batch of the new one determines its id,
+    /// unless the id is `stated`.
     pub(super) fn end_incarnation(&mut self, stated: Option<Incarnation>) {
         if let Some(round) = self.replays.rounds.abandon() {
             self.replays.rounds.restarted();

@@ -1,4 +1,4 @@
-//! Seeded simulation: faults for a while, then peace, then the truth.
+//! Seeded simulation: faults for a while, then a quiet phase, then a check of the result.
 
 use super::{
     LossPolicy, SequencerConfig,
@@ -8,14 +8,14 @@ use crate::order::Dice;
 use kvasir_proto::types::SourceState;
 use std::{panic, time::Duration};
 
-/// What kinds of faults a run may meet.
+/// Kinds of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Faults {
-    /// All that the publisher numbers can be had from it in the end.
+    /// Every numbered batch can be obtained in the end.
     Recoverable,
-    /// Small rings, swallowed and garbled batches, long outages, broken replays at will.
+    /// Small rings, swallowed and garbled batches, long outages, and any number of broken replays.
     Any,
-    /// Any, and no replay socket.
+    /// As `Any`, and without a replay socket.
     NoReplay,
 }
 
@@ -40,9 +40,9 @@ fn kind(dice: &mut Dice, faults: Faults) -> Kind {
     }
 }
 
-/// One thing happens.
+/// Executes one random action.
 fn act(world: &mut World, dice: &mut Dice, faults: Faults, replay_faults: &mut u64) {
-    // In recoverable runs faults of replay come in bursts shorter than the number of attempts.
+    // In recoverable runs, bursts of replay faults are shorter than the number of attempts.
     let replay_fault = faults != Faults::Recoverable || *replay_faults < 4;
     match dice.below(24) {
         0..=6 => world.publish(kind(dice, faults), true),
@@ -119,7 +119,7 @@ fn simulate(seed: u64, faults: Faults, statement: Statement) -> SourceState {
     state
 }
 
-/// Runs `seeds`; returns how many ended exact and how many degraded.
+/// Runs `seeds`. Returns how many ended exact and how many degraded.
 fn check(faults: Faults, seeds: u64) -> (u64, u64) {
     check_stated(faults, Statement::Never, seeds)
 }

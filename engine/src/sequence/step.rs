@@ -1,17 +1,17 @@
 use crate::order::{Item, LossSteps, Numbered};
 use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
 
-/// A batch as it came in.
+/// A received batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<I> {
-    /// Its number, from 0 in each incarnation. See [`Sequencer::believes`](super::Sequencer::believes).
+    /// Sequence number, from 0 in each incarnation. See [`Sequencer::believes`](super::Sequencer::believes).
     pub sequence: u64,
-    /// Distinguishes it from a batch of another incarnation with the same number.
+    /// Distinguishes the batch from one of another incarnation with the same number.
     pub fingerprint: Fingerprint,
-    /// The incarnation that the publisher states with it, if any: see
+    /// The incarnation that the publisher states with the batch, if any: see
     /// [`stated_incarnation`](super::stated_incarnation).
     pub incarnation: Option<Incarnation>,
-    /// Its payload.
+    /// Payload of the batch.
     pub item: I,
 }
 
@@ -25,12 +25,12 @@ impl<I: Item> Numbered for Received<I> {
     }
 }
 
-/// What happened.
+/// An input: an event at the source's sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<I> {
     /// The live stream is connected and subscribed.
     Connected,
-    /// The live stream is gone; nothing of it is still to come.
+    /// The live stream ended. No more of its batches will come.
     Disconnected,
     /// A batch of the live stream.
     Live(Received<I>),
@@ -41,12 +41,12 @@ pub enum Input<I> {
         /// The batch.
         received: Received<I>,
     },
-    /// A round of replay ended as it should.
+    /// A round of replay ended normally.
     ReplayEnd {
         /// The round.
         round: u64,
     },
-    /// A round of replay broke off: not reachable, too slow, malformed.
+    /// A round of replay failed: no connection, timeout, or a malformed reply.
     ReplayFailed {
         /// The round.
         round: u64,
@@ -55,40 +55,41 @@ pub enum Input<I> {
     Tick,
 }
 
-/// What to do, in this order.
+/// Steps for the driver, to be executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<I> {
-    /// The engine restarted, and nothing of its new incarnation is at hand yet: drop all that the source stored.
+    /// The engine restarted, and no batch of its new incarnation is available yet: drop all blocks of the
+    /// source.
     Restarted,
-    /// What follows belongs to this incarnation: drop all that the source stored. Once for each
-    /// incarnation, before its first batch or loss; once more where the position in it was wrong.
+    /// A new incarnation begins: drop all blocks of the source. Emitted once per incarnation, before its
+    /// first batch or loss, and again if the position in it was wrong.
     NewIncarnation {
         /// Id of the incarnation.
         incarnation: Incarnation,
     },
     /// Apply one batch.
     Apply {
-        /// The source's cursor once it is applied.
+        /// The source's cursor after the batch.
         cursor: Cursor,
-        /// Its payload.
+        /// Payload of the batch.
         item: I,
     },
-    /// Batches were lost: what the source holds now is suspect until announced again.
+    /// Batches were lost: mark the source's blocks as suspect until they are announced again.
     MarkSuspect,
-    /// Batches were lost: drop all that the source stored, in the same incarnation.
+    /// Batches were lost: drop all blocks of the source. The incarnation continues.
     ClearLost,
-    /// Drop what is still suspect.
+    /// Drop the blocks that are still suspect.
     DropSuspects,
-    /// Disconnected for too long: drop all that the source stored. It starts over once it is back.
+    /// Disconnected for too long: drop all blocks of the source. It starts over when it returns.
     Expired,
-    /// Send a request to the replay socket, over a connection of its own.
+    /// Send a request to the replay socket over a separate connection.
     StartReplay {
         /// Number of this round.
         round: u64,
         /// First batch to request.
         from: u64,
     },
-    /// Drop the connection of a round.
+    /// Close the connection of a round.
     CancelReplay {
         /// The round.
         round: u64,

@@ -2,7 +2,7 @@ use super::sequencer::{Connection, Sequencer};
 use crate::order::Item;
 
 impl<I: Item> Sequencer<I> {
-    /// Facts that hold between two inputs, one a line.
+    /// Invariants between two inputs, one per line.
     pub(super) fn facts(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let Self { config, core, connection, progress, next, replays, .. } = self;
         let front = core.buffer.front().map(|received| received.sequence);

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-/// Doubling delays between `min` and `max`, jittered so that a fleet does not return in step.
+/// Exponential backoff with jitter: delays double between `min` and `max`. Jitter prevents a fleet from
+/// reconnecting at the same time.
 #[derive(Debug)]
 pub struct Backoff {
     min: Duration,
@@ -11,14 +12,14 @@ pub struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// Delays that begin at `min`, which is cut to `max`.
+    /// Delays that begin at `min`, limited to `max`.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
         let min = min.min(max);
         Self { min, max, current: min }
     }
 
-    /// The next delay: between half of the current step and all of it, placed by `random`.
+    /// The next delay: a random value between half and all of the current step. `random` selects it.
     pub fn next_delay(&mut self, random: u32) -> Duration {
         let half = self.current / 2;
         let delay = half + half.mul_f64(f64::from(random) / f64::from(u32::MAX));

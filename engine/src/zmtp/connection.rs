@@ -11,9 +11,9 @@ use socket2::{SockRef, TcpKeepalive};
 use super::heartbeat::{Due, Heartbeat};
 use super::{Endpoint, Limits, LinkError, Message, Role, Session, SessionEvent};
 
-/// Shortest keepalive time systems accept.
+/// Minimum keepalive time that systems accept.
 const KEEPALIVE_MIN: Duration = Duration::from_secs(1);
-/// Longest keepalive time Linux accepts.
+/// Maximum keepalive time that Linux accepts.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 /// Unanswered TCP keepalive probes before the system ends the connection.
 const KEEPALIVE_RETRIES: u32 = 3;
@@ -32,7 +32,7 @@ enum Phase {
     Handshake {
         deadline: Instant,
     },
-    /// The peer is ready; what we owe it (the subscription) is still being written.
+    /// The peer is ready. Our subscription is still being written.
     Subscribing {
         deadline: Instant,
         pings: bool,
@@ -42,12 +42,12 @@ enum Phase {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEvent {
-    /// The handshake is complete and all our bytes are with the system.
+    /// The handshake is complete, and the system has all our bytes.
     Ready,
     Message(Message),
 }
 
-/// Opens a TCP connection within the limits.
+/// Opens a TCP connection within `limits.connect_timeout`.
 pub(super) async fn dial(endpoint: &Endpoint, limits: &Limits) -> Result<TcpStream, LinkError> {
     let after = limits.connect_timeout;
     let connecting = TcpStream::connect((endpoint.host(), endpoint.port()));
@@ -61,7 +61,7 @@ pub(super) async fn dial(endpoint: &Endpoint, limits: &Limits) -> Result<TcpStre
 // === impl Connection ===
 
 impl Connection {
-    /// Starts a handshake on a fresh stream.
+    /// Starts a handshake on a new stream.
     pub(super) fn start(stream: TcpStream, role: Role, limits: Limits) -> Result<Self, LinkError> {
         stream.set_nodelay(true)?;
         let interval = limits.heartbeat_interval.clamp(KEEPALIVE_MIN, KEEPALIVE_MAX);
@@ -75,7 +75,7 @@ impl Connection {
         Ok(Self { stream, session, limits, phase })
     }
 
-    /// The next event. Cancel-safe: whatever was read or written is in `self`.
+    /// The next event. Cancel-safe: partial reads and writes stay in `self`.
     pub(super) async fn next(&mut self) -> Result<ConnectionEvent, LinkError> {
         loop {
             if let Some(event) = self.buffered_event()? {
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    /// Writes `frames` as one message. Cancel-safe in so far as a message is never torn: what is
-    /// left of it goes out with the next call of any method.
+    /// Writes `frames` as one message. If cancelled, the message is not torn: the next call of any method
+    /// writes its remainder.
     pub(super) async fn send(&mut self, frames: &[&[u8]]) -> Result<(), LinkError> {
         self.session.queue_message(frames);
         while !self.write()? {
@@ -95,7 +95,7 @@ impl Connection {
         Ok(())
     }
 
-    /// An event that needs no more input.
+    /// An event that is available without reading.
     pub(super) fn buffered_event(&mut self) -> Result<Option<ConnectionEvent>, LinkError> {
         if let Phase::Subscribing { pings, .. } = self.phase {
             if !self.write()? {
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the socket or a deadline, and does what it asks for.
+    /// Waits for the socket or a deadline, and handles it.
     async fn turn(&mut self) -> Result<(), LinkError> {
         let interest = if self.write()? {
             Interest::READABLE
@@ -125,8 +125,8 @@ impl Connection {
         tokio::select! {
             biased;
             ready = self.stream.ready(interest) => ready.map(drop)?,
-            // The caller may have been away for longer than the deadline: let the I/O driver
-            // report what came in meanwhile before the peer is judged by it.
+            // The caller may have been away for longer than the deadline. Let the I/O driver first report
+            // what arrived meanwhile.
             () = sleep_until(self.deadline()) => yield_now().await,
         }
         let received = self.read()?;
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Acts on a reached deadline. A handshake that has just moved on is judged by its next turn.
+    /// Handles a reached deadline. A handshake that has just advanced is checked in its next turn.
     fn check_deadline(&mut self, received: bool) -> Result<(), LinkError> {
         let now = Instant::now();
         match &mut self.phase {
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Reads one chunk; `false` if there is nothing to read now.
+    /// Reads one chunk. Returns `false` if no bytes are available.
     fn read(&mut self) -> Result<bool, LinkError> {
         match self.stream.try_read_buf(&mut self.session.read_buffer()) {
             Ok(0) => Err(LinkError::Closed),
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Writes what it can; `true` if nothing is left.
+    /// Writes as much as possible. Returns `true` if all output is written.
     fn write(&mut self) -> Result<bool, LinkError> {
         while !self.session.output().is_empty() {
             match self.stream.try_write(self.session.output()) {

@@ -3,8 +3,8 @@ use super::{Endpoint, Limits, LinkError, Message, Role};
 
 /// A request stream to one ROUTER: the client of an engine's replay socket.
 ///
-/// It never reconnects. After the first error every call fails with [`LinkError::Closed`]; a new
-/// request needs a new socket, so an answer can never be mixed from two peers.
+/// It never reconnects. After the first error every call fails with [`LinkError::Closed`]. A new request
+/// needs a new socket, so one answer never mixes two peers.
 #[derive(Debug)]
 pub struct DealerSocket {
     connection: Option<Connection>,
@@ -13,7 +13,7 @@ pub struct DealerSocket {
 // === impl DealerSocket ===
 
 impl DealerSocket {
-    /// Connects and completes the handshake, within the limits' timeouts for both.
+    /// Connects and completes the handshake, within their timeouts.
     ///
     /// # Errors
     /// Any [`LinkError`].
@@ -21,29 +21,29 @@ impl DealerSocket {
         let stream = dial(endpoint, limits).await?;
         let mut connection = Connection::start(stream, Role::Dealer, limits.clone())?;
         loop {
-            // Nothing but Ready can come first: the session yields no message before it.
+            // `Ready` is always first: the session yields no message before it.
             if connection.next().await? == ConnectionEvent::Ready {
                 return Ok(Self { connection: Some(connection) });
             }
         }
     }
 
-    /// Sends one message and returns when the system has all of it. There is no deadline inside.
-    /// If the call is dropped, the rest of the message goes out with the next call.
+    /// Sends one message, and returns when the system has all of it. Without a deadline of its own. If the
+    /// call is dropped, the next call sends the rest of the message.
     ///
     /// # Errors
-    /// Any [`LinkError`]; the socket is dead afterwards.
+    /// Any [`LinkError`]; the socket is unusable afterwards.
     pub async fn send(&mut self, frames: &[&[u8]]) -> Result<(), LinkError> {
         let connection = self.connection.as_mut().ok_or(LinkError::Closed)?;
         let sent = connection.send(frames).await;
         self.keep_if_ok(sent)
     }
 
-    /// The next message. Cancel-safe. A peer that dies is an error here, within the heartbeat
-    /// limits; the caller's deadline covers a live peer that does not answer.
+    /// The next message. Cancel-safe. A peer that dies causes an error within the heartbeat limits. For a
+    /// live peer that does not answer, the caller needs a deadline.
     ///
     /// # Errors
-    /// Any [`LinkError`]; the socket is dead afterwards.
+    /// Any [`LinkError`]; the socket is unusable afterwards.
     pub async fn recv(&mut self) -> Result<Message, LinkError> {
         let connection = self.connection.as_mut().ok_or(LinkError::Closed)?;
         let received = loop {

@@ -9,11 +9,11 @@ const ANY_HOST: &str = "*";
 
 /// A parsed `tcp://host:port`.
 ///
-/// The host is a name, an IPv4 address, an IPv6 address in brackets, or `*` (to listen on all
-/// interfaces).
+/// The host is a name, an IPv4 address, an IPv6 address in brackets, or `*` (all interfaces, only for
+/// listening).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Without brackets.
+    /// Host without brackets.
     host: String,
     port: u16,
 }
@@ -21,44 +21,44 @@ pub struct Endpoint {
 /// Which side opens the TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attach {
-    /// We dial a publisher that listens.
+    /// We connect to a listening publisher.
     Connect(Endpoint),
-    /// We listen and the publisher dials us. One peer at a time is served; a second one waits,
-    /// not yet accepted, until the first is gone, so a stray connection cannot displace it.
+    /// We listen, and the publisher connects. One peer is served at a time. A second one waits in the accept
+    /// queue until the first disconnects, so a stray connection cannot displace it.
     Bind(Endpoint),
 }
 
-/// Why a text is no [`Endpoint`], and what to write instead.
+/// Why a text is not an [`Endpoint`], and how to correct it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Another transport, or none.
+    /// The transport is missing or is not TCP.
     #[error("{text:?} must start with tcp://, for example tcp://10.0.0.7:5557")]
     Scheme {
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
-    /// No port, or none between 0 and 65535.
+    /// The port is missing or not between 0 and 65535.
     #[error("{text:?} needs a port from 0 to 65535, for example tcp://10.0.0.7:5557")]
     Port {
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
-    /// No host, or an IPv6 address without brackets.
+    /// The host is missing, or is an IPv6 address without brackets.
     #[error("{text:?} needs a host name or address; write IPv6 as tcp://[::1]:5557")]
     Host {
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
-    /// `*` is no place to connect to, and port 0 neither.
+    /// `*` and port 0 cannot be connected to.
     #[error("cannot connect to {text}: name the publisher's host and port, or listen instead")]
     NotDialable {
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
-    /// Only addresses of this machine can be listened on; names are not resolved.
+    /// The host is not an address of this machine. Names are not resolved.
     #[error("cannot listen on {text}: give an address of this machine or tcp://*:PORT")]
     NotBindable {
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
 }
@@ -66,10 +66,10 @@ pub enum EndpointError {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Reads a place to connect to.
+    /// Parses an address to connect to.
     ///
     /// # Errors
-    /// If the text is no endpoint, or names no single place.
+    /// If the text is not an endpoint, or has the host `*` or port 0.
     pub fn parse_dialable(text: &str) -> Result<Self, EndpointError> {
         let endpoint: Self = text.parse()?;
         endpoint.check_dialable()?;
@@ -101,7 +101,7 @@ impl Endpoint {
         }
     }
 
-    /// Checks that this names one place to connect to.
+    /// Checks that one can connect to this endpoint.
     ///
     /// # Errors
     /// [`EndpointError::NotDialable`] for `*` and for port 0.
@@ -150,10 +150,10 @@ impl fmt::Display for Endpoint {
 // === impl Attach ===
 
 impl Attach {
-    /// Reads where to connect to or, with `bind`, where to listen.
+    /// Parses an address to connect to or, with `bind`, to listen on.
     ///
     /// # Errors
-    /// If the text is no endpoint, or does not fit the direction.
+    /// If the text is not an endpoint, or is invalid for this direction.
     pub fn parse(endpoint: &str, bind: bool) -> Result<Self, EndpointError> {
         let endpoint = endpoint.parse()?;
         let attach = if bind { Self::Bind(endpoint) } else { Self::Connect(endpoint) };
@@ -161,7 +161,7 @@ impl Attach {
         Ok(attach)
     }
 
-    /// Checks that the endpoint fits the direction, so that configuration fails early.
+    /// Checks that the endpoint is valid for its direction, so that configuration fails early.
     ///
     /// # Errors
     /// [`EndpointError::NotDialable`] or [`EndpointError::NotBindable`].

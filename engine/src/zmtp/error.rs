@@ -3,38 +3,38 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a connection could not be made, or ended.
+/// Why a connection failed or ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// Name resolution or the TCP connection failed.
     #[error("cannot connect to {endpoint}: {source}")]
     Connect {
-        /// Where to, as configured.
+        /// The configured address.
         endpoint: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The listening socket could not be opened.
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
-        /// Where, as configured.
+        /// The configured address.
         endpoint: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The TCP connection was not made in time.
+    /// The TCP connection timed out.
     #[error("no connection to {endpoint} within {after:?}")]
     ConnectTimeout {
-        /// Where to, as configured.
+        /// The configured address.
         endpoint: String,
-        /// The limit that was reached.
+        /// The timeout.
         after: Duration,
     },
-    /// The peer accepted the connection and did not complete the handshake in time.
+    /// The peer accepted the connection but did not complete the handshake in time.
     #[error("no handshake within {after:?}")]
     HandshakeTimeout {
-        /// The limit that was reached.
+        /// The timeout.
         after: Duration,
     },
     /// The peer closed the connection.
@@ -43,10 +43,10 @@ pub enum LinkError {
     /// Reading or writing failed, for example after a reset.
     #[error("connection failed: {0}")]
     Io(#[from] io::Error),
-    /// The peer sent nothing at all for too long.
+    /// The peer sent no bytes for too long.
     #[error("the peer was silent for {after:?}")]
     Silent {
-        /// The limit that was reached.
+        /// The timeout.
         after: Duration,
     },
     /// The peer broke the protocol or one of the limits.
@@ -54,40 +54,40 @@ pub enum LinkError {
     Protocol(#[from] ProtocolError),
 }
 
-/// What a peer did that the protocol or [`Limits`](super::Limits) forbid.
+/// A violation of the protocol or of [`Limits`](super::Limits) by the peer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The first bytes are no ZMTP signature.
+    /// The first bytes are not a ZMTP signature.
     #[error("the peer does not speak ZMTP")]
     Signature,
-    /// The peer speaks ZMTP 2 or older.
+    /// The peer uses ZMTP 2 or older.
     #[error("the peer speaks ZMTP {major}, at least 3 is needed")]
     Version {
         /// Announced major version.
         major: u8,
     },
-    /// The peer wants a security mechanism.
+    /// The peer requires a security mechanism.
     #[error("the peer asks for mechanism {name:?}, only NULL is supported")]
     Mechanism {
-        /// Announced name, printable part.
+        /// Announced name of the mechanism, printable part.
         name: String,
     },
     /// The handshake is not a READY command.
     #[error("expected READY in the handshake")]
     NotReady,
-    /// A command cannot be read.
+    /// A command is malformed.
     #[error("malformed {command} command")]
     Malformed {
-        /// Which command.
+        /// Name of the command.
         command: &'static str,
     },
-    /// The peer's socket does not fit ours.
+    /// The peer's socket type is incompatible.
     #[error("the peer's socket type is {found:?}, expected {expected}")]
     SocketType {
-        /// What the peer announced, printable part.
+        /// Socket type that the peer announced, printable part.
         found: String,
-        /// What our socket talks to.
+        /// Compatible socket types.
         expected: &'static str,
     },
     /// The peer refused us with an ERROR command.
@@ -102,7 +102,7 @@ pub enum ProtocolError {
         /// The flag byte.
         flags: u8,
     },
-    /// A frame announced more bytes than allowed.
+    /// A frame's announced length exceeds the limit.
     #[error("a frame of {bytes} bytes, at most {max} are allowed")]
     FrameTooLong {
         /// Announced length.
@@ -110,7 +110,7 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// A command announced more bytes than allowed.
+    /// A command's announced length exceeds the limit.
     #[error("a command of {bytes} bytes, at most {max} are allowed")]
     CommandTooLong {
         /// Announced length.
@@ -118,7 +118,7 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// A message of too many bytes.
+    /// A message exceeds the limit of bytes.
     #[error("a message of at least {bytes} bytes, at most {max} are allowed")]
     MessageTooLong {
         /// Length so far, the refused frame included.
@@ -126,13 +126,13 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// A message of too many frames.
+    /// A message exceeds the limit of frames.
     #[error("a message of more than {max} frames")]
     TooManyFrames {
         /// The limit.
         max: usize,
     },
-    /// The peer does not read what we answer.
+    /// The peer does not read our replies.
     #[error("{bytes} bytes wait for a peer that does not read")]
     NotReading {
         /// Bytes waiting to be written.
@@ -140,25 +140,25 @@ pub enum ProtocolError {
     },
 }
 
-/// A limit that a peer went beyond.
+/// A limit that a peer exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Excess {
     /// Bytes of a frame.
     FrameBytes,
     /// Bytes of a command.
     CommandBytes,
-    /// Bytes of a message, over its frames.
+    /// Bytes of a message, summed over its frames.
     MessageBytes,
     /// Frames of a message.
     MessageFrames,
-    /// Bytes that wait for a peer that does not read.
+    /// Bytes waiting for a peer that does not read.
     UnreadBytes,
 }
 
 // === impl Excess ===
 
 impl Excess {
-    /// All of them.
+    /// All limits.
     pub const ALL: [Self; 5] = [
         Self::FrameBytes,
         Self::CommandBytes,
@@ -167,7 +167,7 @@ impl Excess {
         Self::UnreadBytes,
     ];
 
-    /// Its name in metrics.
+    /// Name of the limit in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -183,7 +183,7 @@ impl Excess {
 // === impl LinkError ===
 
 impl LinkError {
-    /// The limit that the peer went beyond, if that is why the connection ended.
+    /// The exceeded limit, if the connection ended because of one.
     #[must_use]
     pub const fn excess(&self) -> Option<Excess> {
         if let Self::Protocol(error) = self { error.excess() } else { None }
@@ -193,7 +193,7 @@ impl LinkError {
 // === impl ProtocolError ===
 
 impl ProtocolError {
-    /// The limit that the peer went beyond, if that is what it did.
+    /// The exceeded limit, if the violation is one.
     #[must_use]
     pub const fn excess(&self) -> Option<Excess> {
         Some(match self {

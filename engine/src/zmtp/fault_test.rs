@@ -1,5 +1,5 @@
-//! Both sockets against hand-made faulty peers. A fault must end in an error within the limits,
-//! and the next, sound connection must work.
+//! Tests both sockets against scripted faulty peers. A fault must end in an error within the limits, and the
+//! next connection must work.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::{
 
 const TOPIC: &[u8] = b"kv@";
 const TIB: u64 = 1 << 40;
-/// The limit under test; sound peers on a busy machine must stay below it.
+/// The limit under test. Correct peers on a busy machine must stay below it.
 const SHORT: Duration = Duration::from_millis(400);
 
 fn subscribe(endpoint: Endpoint, limits: Limits) -> SubSocket {
@@ -31,12 +31,12 @@ fn owned(frames: &[&[u8]]) -> Message {
     frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect()
 }
 
-/// Runs peer and client side by side.
+/// Runs peer and client concurrently.
 async fn run(peer: impl Future<Output = ()>, client: impl Future<Output = ()>) {
     timeout(TEST_TIMEOUT, async { tokio::join!(peer, client) }).await.unwrap();
 }
 
-/// A sound connection that carries one message and then ends.
+/// A correct connection that carries one message and then ends.
 async fn sound(peer: &mut TestPeer, minor: u8, text: &[u8]) {
     peer.publisher(minor, TOPIC).await;
     peer.send(&message(&[TOPIC, text])).await;
@@ -91,7 +91,7 @@ async fn resets_after_ready_never_stall() {
 
 // === Case 2: a handshake that never completes ===
 
-/// A peer that says only `start` on its `bad`th connection and then nothing.
+/// A peer that sends only `start` on its `bad`th connection.
 async fn check_stuck_handshake(start: &[u8], bad: usize) {
     let (listener, endpoint) = listener().await;
     let limits = Limits { handshake_timeout: SHORT, ..patient() };
@@ -100,7 +100,7 @@ async fn check_stuck_handshake(start: &[u8], bad: usize) {
             let mut peer = TestPeer::accept(&listener).await;
             if number == bad {
                 peer.send(start).await;
-                // The client, not the peer, gives up.
+                // The client, not the peer, closes the connection.
                 peer.read_to_end().await;
             } else {
                 sound(&mut peer, 1, b"hello").await;
@@ -274,7 +274,7 @@ async fn check_dealer_death(death: Death) {
         assert_eq!(peer.read_frame().await, (FrameKind::More, vec![]));
         assert_eq!(peer.read_frame().await, (FrameKind::Last, vec![0, 0, 0, 0, 0, 0, 0, 7]));
         peer.send(&message(&[b"", b"seq", b"payload"])).await;
-        // The reply is with the client before the peer dies: a reset may discard what is unread.
+        // The client has the reply before the peer dies: a reset may discard unread bytes.
         assert_eq!(peer.read_frame().await, (FrameKind::Last, b"go".to_vec()));
         match death {
             Death::Close => {}
@@ -319,13 +319,13 @@ async fn a_silent_peer_is_pinged_then_replaced() {
     let peer = async {
         let mut peer = TestPeer::accept(&listener).await;
         sound(&mut peer, 1, b"hello").await;
-        // It lives while it answers: twice the time limit ...
+        // The peer lives while it answers: twice the time limit …
         for _ in 0..8 {
             let (kind, body) = peer.read_frame().await;
             assert_eq!((kind, body.as_slice()), (FrameKind::Command, b"\x04PING\0\x04".as_slice()));
             peer.send(&frame(FrameKind::Command, b"\x04PONG")).await;
         }
-        // ... and is given up once it stops.
+        // … and counts as dead once it stops.
         let rest = peer.read_to_end().await;
         assert!(!rest.is_empty() && rest.len() <= 4 * 9, "{rest:?}");
         sound(&mut TestPeer::accept(&listener).await, 1, b"again").await;
@@ -366,7 +366,7 @@ async fn a_silent_peer_of_3_0_is_replaced_without_ping() {
     run(peer, client).await;
 }
 
-/// A caller that is away for longer than every limit does not lose a peer that kept talking.
+/// A caller that is away for longer than every limit does not lose a peer that kept sending.
 #[tokio::test]
 async fn time_away_is_not_held_against_the_peer() {
     let (listener, endpoint) = listener().await;
@@ -385,7 +385,7 @@ async fn time_away_is_not_held_against_the_peer() {
         expect_message(&mut sub, b"first").await;
         tokio::time::sleep_until(Instant::now() + 2 * SHORT).await;
         go.send(()).unwrap();
-        // The peer's bytes are with the kernel before the client looks again.
+        // The kernel has the peer's bytes before the client reads again.
         yield_now().await;
         expect_message(&mut sub, b"second").await;
     };
@@ -410,7 +410,7 @@ async fn attempts_on_a_closed_port_are_spaced_by_the_back_off() {
         assert!(matches!(error, LinkError::Connect { .. }), "{error}");
         assert!(error.to_string().contains(&endpoint.to_string()), "{error}");
     }
-    // Half of 20 + 40 + 40 + 40 ms at least.
+    // At least half of 20 + 40 + 40 + 40 ms.
     assert!(start.elapsed() >= Duration::from_millis(70), "{:?}", start.elapsed());
 }
 
@@ -426,7 +426,7 @@ async fn a_port_in_use_is_reported_and_tried_again() {
     while poll_once(&mut sub).await.is_some() || sub.local_addr().is_none() {}
 }
 
-/// A listening subscription and where it listens.
+/// A listening subscription and its address.
 async fn bound(limits: Limits) -> (SubSocket, SocketAddr) {
     let any = "tcp://127.0.0.1:0".parse().unwrap();
     let mut sub = SubSocket::new(Attach::Bind(any), Bytes::from_static(TOPIC), limits);
@@ -470,7 +470,7 @@ async fn a_second_peer_waits_for_the_first_to_end() {
 
 // === Cancelled calls ===
 
-/// `next` is dropped after every poll while the bytes arrive one by one, over a reconnection.
+/// Drops `next` after every poll while the bytes arrive one by one, including a reconnection.
 #[tokio::test]
 async fn a_cancelled_next_loses_nothing() {
     let (listener, endpoint) = listener().await;

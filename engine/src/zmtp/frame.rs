@@ -1,4 +1,4 @@
-//! The frame layer: header parsing and frame writing.
+//! ZMTP frames: parses headers and writes frames.
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,11 +12,11 @@ const FLAGS_RESERVED: u8 = !(FLAG_MORE | FLAG_LONG | FLAG_COMMAND);
 const SHORT_HEADER_BYTES: usize = 2;
 const LONG_HEADER_BYTES: usize = 9;
 
-/// What a frame is part of.
+/// What a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameKind {
     Command,
-    /// A message frame that others follow.
+    /// A frame of a message, but not its last.
     More,
     /// The last frame of a message.
     Last,
@@ -25,7 +25,7 @@ pub(super) enum FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) kind: FrameKind,
-    /// Announced length of the body in bytes; not checked against any limit yet.
+    /// Announced length of the body in bytes, not yet checked against limits.
     pub(super) body_bytes: u64,
     /// Length of this header in bytes.
     pub(super) header_bytes: usize,
@@ -34,7 +34,7 @@ pub(super) struct FrameHeader {
 // === impl FrameHeader ===
 
 impl FrameHeader {
-    /// Reads the header at the start of `input`; `None` while it is incomplete.
+    /// Parses the header at the start of `input`; `None` while it is incomplete.
     pub(super) fn parse(input: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let Some((&flags, rest)) = input.split_first() else {
             return Ok(None);
@@ -56,7 +56,7 @@ impl FrameHeader {
     }
 }
 
-/// Appends one frame, short form where it fits.
+/// Appends one frame, in the short form if it fits.
 pub(super) fn put_frame(output: &mut BytesMut, kind: FrameKind, body: &[u8]) {
     let flags = match kind {
         FrameKind::Command => FLAG_COMMAND,

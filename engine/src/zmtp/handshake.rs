@@ -1,4 +1,4 @@
-//! Greeting and READY of the NULL mechanism.
+//! The ZMTP handshake with the NULL mechanism: greeting and READY.
 
 use bytes::{BufMut, BytesMut};
 
@@ -21,7 +21,7 @@ const READY: &[u8] = b"\x05READY";
 const SOCKET_TYPE: &[u8] = b"Socket-Type";
 const IDENTITY: &[u8] = b"Identity";
 
-/// Most characters of a peer's text that end up in an error.
+/// Maximum length of a peer's text in an error.
 const QUOTE_BYTES_MAX: usize = 64;
 
 /// Appends our greeting.
@@ -35,8 +35,8 @@ pub(super) fn put_greeting(output: &mut BytesMut) {
     output.put_bytes(0, AS_SERVER_AND_FILLER_BYTES);
 }
 
-/// Checks as much of a greeting as has arrived, so that what is no ZMTP fails with its first bytes.
-/// Returns whether the peer knows PING once the greeting is complete.
+/// Checks the part of a greeting that has arrived, so that a peer without ZMTP fails at its first bytes.
+/// Returns whether the peer supports PING, once the greeting is complete.
 pub(super) fn check_greeting(input: &[u8]) -> Result<Option<bool>, ProtocolError> {
     let signature_end = 1 + PADDING_BYTES;
     if input.first().is_some_and(|byte| *byte != 0xff)
@@ -73,7 +73,7 @@ pub(super) fn ready_body(socket_type: &str) -> BytesMut {
     body
 }
 
-/// Reads the peer's first command: READY of a socket type in `fitting`, or ERROR.
+/// Checks the peer's first command, which must be READY with a socket type in `fitting`.
 pub(super) fn check_ready(body: &[u8], fitting: Fitting) -> Result<(), ProtocolError> {
     check_error(body)?;
     let mut rest = body.strip_prefix(READY).ok_or(ProtocolError::NotReady)?;
@@ -103,15 +103,15 @@ pub(super) fn check_error(body: &[u8]) -> Result<(), ProtocolError> {
     Err(ProtocolError::Refused { reason: quote(reason) })
 }
 
-/// The socket types that may stand opposite to ours.
+/// The socket types that are compatible with ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fitting {
     pub(super) types: &'static [&'static str],
-    /// The same for an error text.
+    /// The types as text, for errors.
     pub(super) text: &'static str,
 }
 
-/// Splits `name-length name value-length value` off; `None` if it does not fit in `input`.
+/// Splits off `name-length name value-length value`. Returns `None` if `input` is too short.
 fn split_property(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name_bytes, rest) = input.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*name_bytes))?;
@@ -121,7 +121,7 @@ fn split_property(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((name, value, rest))
 }
 
-/// The start of a peer's text, escaped, without trailing zeros.
+/// The beginning of a peer's text, escaped, without trailing zeros.
 fn quote(text: &[u8]) -> String {
     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let shown = text.get(..end.min(QUOTE_BYTES_MAX)).unwrap_or_default();

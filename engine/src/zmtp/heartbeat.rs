@@ -4,14 +4,14 @@ use tokio::time::Instant;
 
 use super::Limits;
 
-/// When to send a PING, and when a silent peer is given up. Pure: time is an argument.
+/// Heartbeat timer: when to send a PING, and when a silent peer counts as dead. Pure: time is an argument.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     interval: Duration,
-    /// How long a PING may stay without any traffic after it.
+    /// Maximum time after a PING without any bytes from the peer.
     grace: Duration,
     silence: Duration,
-    /// Whether the peer understands PING (ZMTP 3.1 and later).
+    /// Whether the peer supports PING (ZMTP 3.1 and later).
     pings: bool,
     last_received: Instant,
     next_ping: Instant,
@@ -19,12 +19,12 @@ pub(super) struct Heartbeat {
     unanswered_since: Option<Instant>,
 }
 
-/// What a reached deadline asks for.
+/// The action at a reached deadline.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
     Ping,
-    /// The peer has been silent for too long (the configured time).
+    /// The peer was silent for longer than the configured time.
     Dead(Duration),
 }
 
@@ -43,13 +43,13 @@ impl Heartbeat {
         }
     }
 
-    /// Bytes arrived.
+    /// Records that bytes arrived.
     pub(super) fn received(&mut self, now: Instant) {
         self.last_received = now;
         self.unanswered_since = None;
     }
 
-    /// When [`Heartbeat::due`] is to be called again.
+    /// When to call [`Heartbeat::due`] again.
     pub(super) fn deadline(&self) -> Instant {
         if !self.pings {
             return self.last_received + self.silence;
@@ -60,8 +60,8 @@ impl Heartbeat {
         }
     }
 
-    /// PINGs are sent whether or not the peer talks: a peer that holds us to the announced time
-    /// to live counts only what *we* send.
+    /// The action that is due. PINGs are sent even while the peer sends: a peer that enforces our announced
+    /// time to live counts only bytes that *we* send.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         if !self.pings {
             let dead = now >= self.last_received + self.silence;
@@ -96,7 +96,7 @@ mod tests {
         (Heartbeat::new(&limits, pings, start), start)
     }
 
-    /// Asks at each deadline until the peer is given up; returns the seconds of PINGs and of death.
+    /// Runs all deadlines until the peer counts as dead. Returns the seconds of PINGs and of death.
     fn run_silent(mut heartbeat: Heartbeat, start: Instant) -> (Vec<u64>, u64) {
         let mut pings = Vec::new();
         loop {

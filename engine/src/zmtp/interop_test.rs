@@ -1,4 +1,4 @@
-//! Both sockets against the independent implementation of the `zeromq` crate.
+//! Tests both sockets against the independent implementation of the `zeromq` crate.
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ fn published(topic: &[u8], seq: u64) -> ZmqMessage {
     ZmqMessage::try_from(frames.to_vec()).unwrap()
 }
 
-/// The sequence number of a message as `published` makes it.
+/// The sequence number of a message from `published`.
 fn check_published(message: &Message) -> u64 {
     let [topic, seq, payload] = message.as_slice() else { panic!("{message:?}") };
     assert_eq!(topic, TOPIC);
@@ -28,7 +28,7 @@ fn check_published(message: &Message) -> u64 {
     seq
 }
 
-/// Publishes until the subscription has reached the publisher, then counts: nothing is missing.
+/// Publishes until the subscription has reached the publisher, then checks that no message is missing.
 async fn check_stream(publisher: &mut PubSocket, sub: &mut SubSocket) {
     let mut seq = 0;
     let first = loop {
@@ -88,7 +88,7 @@ async fn a_publisher_that_connects_to_us() {
             }
         };
         let mut publisher = PubSocket::new();
-        // Neither side's handshake completes without the other.
+        // Each handshake completes only together with the other.
         let connected = tokio::join!(sub.next(), publisher.connect(&address));
         assert!(matches!(connected, (SubEvent::Connected, Ok(()))), "{connected:?}");
         check_stream(&mut publisher, &mut sub).await;

@@ -1,37 +1,36 @@
 use std::time::Duration;
 
-/// What one peer may cost, and how long it may take.
+/// Limits of memory and time per peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest accepted frame body, in bytes.
+    /// Maximum length of a frame body, in bytes.
     pub frame_bytes_max: usize,
-    /// Most frames in one message.
+    /// Maximum number of frames in one message.
     pub message_frames_max: usize,
-    /// Longest accepted message, in bytes summed over its frames.
+    /// Maximum length of a message, in bytes summed over its frames.
     pub message_bytes_max: usize,
-    /// Time for name resolution and the TCP connection.
+    /// Timeout of name resolution and TCP connection together.
     pub connect_timeout: Duration,
-    /// Time from an open TCP connection to a completed handshake (subscription written).
+    /// Timeout from an open TCP connection to the completed handshake (subscription written).
     pub handshake_timeout: Duration,
-    /// A PING goes out this often. TCP keepalive probes use the same interval, in
-    /// whole seconds.
+    /// Interval of PINGs. TCP keepalive probes use the same interval, in whole seconds.
     pub heartbeat_interval: Duration,
-    /// A peer that we PING and that sends nothing for this long is gone. Must be longer than
-    /// `heartbeat_interval`. Sent to the peer as the time after which it may drop us likewise.
+    /// A peer that receives PINGs counts as dead after sending no bytes for this long. Must be longer than
+    /// `heartbeat_interval`. The peer receives it as its own timeout for us.
     pub heartbeat_timeout: Duration,
-    /// A peer of ZMTP 3.0, which knows no PING, is dialled anew after sending nothing for this
-    /// long: an idle peer and a hung one look the same.
+    /// A ZMTP 3.0 peer does not support PING, so an idle peer and a hung one look the same. After this time
+    /// without bytes, we reconnect.
     pub silence_timeout: Duration,
-    /// Delay before the first new attempt after a connection ended.
+    /// Minimum delay before a new attempt after a connection ended.
     pub backoff_min: Duration,
-    /// Longest delay between attempts; also the age from which a connection counts as sound.
+    /// Maximum delay between attempts. A connection of this age resets the backoff.
     pub backoff_max: Duration,
 }
 
 // === impl Limits ===
 
 impl Limits {
-    /// The values used where nothing else is configured.
+    /// Default limits.
     pub const DEFAULTS: Self = Self {
         frame_bytes_max: 64 * 1024 * 1024,
         message_frames_max: 8,

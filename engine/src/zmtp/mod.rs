@@ -1,12 +1,12 @@
-//! A small ZMTP 3 client: one subscription ([`SubSocket`]) or one request stream ([`DealerSocket`])
-//! over TCP with the NULL mechanism, built so that no peer can stall or exhaust the process.
+//! A small ZMTP 3 client: one subscription ([`SubSocket`]) or one request stream ([`DealerSocket`]) over TCP
+//! with the NULL mechanism. A peer cannot stall the process or exhaust its memory.
 //!
-//! [`Session`] is the protocol alone: bytes in, events and bytes out, no I/O and no clock.
-//! A connection adds the socket, the deadlines and the heartbeats; the two sockets add attaching,
-//! back-off and the socket pattern. Nothing is spawned: all I/O happens inside the calls.
+//! [`Session`] implements only the protocol: bytes in, events and bytes out, without I/O or a clock. A
+//! connection adds the socket, the deadlines and the heartbeats. The two sockets add connecting or listening,
+//! backoff, and the socket pattern. No tasks are spawned: all I/O happens inside the calls.
 //!
-//! What a peer may cost is fixed by [`Limits`]. A frame is refused by its header, before any memory
-//! is set aside for it, and the input buffer grows only with bytes that really arrived.
+//! [`Limits`] bound the cost of a peer. A frame is rejected by its header, before memory is allocated for it.
+//! The input buffer grows only with received bytes.
 
 mod backoff;
 mod connection;
@@ -39,8 +39,8 @@ pub use sub::{SubEvent, SubSocket};
 
 use bytes::Bytes;
 
-/// The frames of one message, at most [`Limits::message_frames_max`] of them.
+/// The frames of one message, at most [`Limits::message_frames_max`].
 ///
-/// Frames share memory with the read buffer they arrived in; a frame retained for long keeps that
-/// buffer's chunk (64 KiB, or the frame itself when it is larger) alive.
+/// Frames share memory with their read buffer. A long-lived frame keeps the buffer's chunk alive (64 KiB, or
+/// the frame itself if it is larger).
 pub type Message = Vec<Bytes>;

@@ -6,11 +6,11 @@ use super::frame::{FrameHeader, FrameKind, put_frame};
 use super::handshake::{self, Fitting, GREETING_BYTES};
 use super::{Limits, Message, ProtocolError};
 
-/// Bytes accepted per read.
+/// Maximum bytes per read.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
-/// Longest command body; READY with its properties is the longest one in use.
+/// Maximum length of a command body. READY with its properties is the longest command in use.
 const COMMAND_BYTES_MAX: usize = 4 * 1024;
-/// Most bytes waiting for the peer before it counts as not reading. A read chunk full of PINGs
+/// Maximum bytes waiting for the peer; beyond it, the peer counts as not reading. A read chunk full of PINGs
 /// causes at most a chunk of PONGs.
 const OUTPUT_BYTES_MAX: usize = 4 * READ_CHUNK_BYTES;
 
@@ -19,24 +19,24 @@ const PING: &[u8] = b"\x04PING";
 const PING_TTL_BYTES: usize = 2;
 const PONG: &[u8] = b"\x04PONG";
 
-/// What our end of the connection is.
+/// The role of our end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Receives messages whose first frame starts with `topic`.
     Subscriber {
-        /// Topic prefix; empty for everything.
+        /// Topic prefix; empty for all topics.
         topic: Bytes,
     },
     /// Exchanges messages with a ROUTER.
     Dealer,
 }
 
-/// What came in.
+/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// The handshake is complete (and the subscription waits in the output).
+    /// The handshake is complete. The subscription, if any, is in the output.
     Ready {
-        /// Whether the peer understands PING (ZMTP 3.1 and later).
+        /// Whether the peer supports PING (ZMTP 3.1 and later).
         pings: bool,
     },
     /// A complete message.
@@ -45,8 +45,8 @@ pub enum SessionEvent {
 
 /// One ZMTP connection without its socket: bytes in, events and bytes out.
 ///
-/// The owner writes [`Session::output`], reads into [`Session::read_buffer`] and asks
-/// [`Session::next_event`] until it has no more. After an error the connection must be dropped.
+/// The owner writes [`Session::output`], reads into [`Session::read_buffer`], and calls
+/// [`Session::next_event`] until it returns `None`. After an error the connection must be dropped.
 #[derive(Debug)]
 pub struct Session {
     role: Role,
@@ -54,7 +54,7 @@ pub struct Session {
     stage: Stage,
     input: BytesMut,
     output: BytesMut,
-    /// Frames of a message whose last frame is still to come.
+    /// Frames of an incomplete message.
     partial: Message,
     /// Sum of the lengths in `partial`.
     partial_bytes: usize,
@@ -74,7 +74,7 @@ struct MessageLimits {
     message_bytes_max: usize,
 }
 
-/// Outcome of looking at the input once.
+/// Result of one look at the input.
 enum Step {
     Incomplete,
     Again,
@@ -102,7 +102,7 @@ impl Role {
 // === impl Session ===
 
 impl Session {
-    /// A connection whose greeting waits in the output.
+    /// Creates a session, with its greeting in the output.
     #[must_use]
     pub fn new(role: Role, limits: &Limits) -> Self {
         let mut output = BytesMut::new();
@@ -128,24 +128,24 @@ impl Session {
         &self.output
     }
 
-    /// Forgets the first `count` bytes of the output: they were written.
+    /// Removes the first `count` bytes of the output, which were written.
     pub fn written(&mut self, count: usize) {
         self.output.advance(count.min(self.output.len()));
     }
 
-    /// Room for the next bytes from the peer: one chunk, whatever a frame header announced.
+    /// Space for the next bytes from the peer: one chunk, whatever length a frame header announced.
     pub fn read_buffer(&mut self) -> impl BufMut + '_ {
         self.input.reserve(READ_CHUNK_BYTES);
         (&mut self.input).limit(READ_CHUNK_BYTES)
     }
 
-    /// Bytes of memory the input occupies.
+    /// Allocated bytes of the input buffer.
     #[must_use]
     pub fn input_capacity(&self) -> usize {
         self.input.capacity()
     }
 
-    /// Appends a message to the output; nothing if it has no frames.
+    /// Appends a message to the output. Without frames, does nothing.
     pub fn queue_message(&mut self, frames: &[&[u8]]) {
         let Some((last, others)) = frames.split_last() else {
             return;
@@ -156,7 +156,7 @@ impl Session {
         put_frame(&mut self.output, FrameKind::Last, last);
     }
 
-    /// Appends a PING that lets the peer drop us after hearing nothing for `ttl` (whole tenths of a
+    /// Appends a PING. It allows the peer to drop us after receiving no bytes for `ttl` (whole tenths of a
     /// second, at most 6553.5 s).
     pub fn queue_ping(&mut self, ttl: Duration) {
         let tenths = u16::try_from(ttl.as_millis() / 100).unwrap_or(u16::MAX);
@@ -168,7 +168,7 @@ impl Session {
     /// The next event in the bytes received so far; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`ProtocolError`] as soon as the input cannot become legal any more.
+    /// [`ProtocolError`] as soon as the input violates the protocol or the limits.
     pub fn next_event(&mut self) -> Result<Option<SessionEvent>, ProtocolError> {
         loop {
             let step = match self.stage {
@@ -262,7 +262,7 @@ impl Session {
         Ok(self.take_frame(header, body_bytes))
     }
 
-    /// Cuts a complete frame off the input and returns its body.
+    /// Removes a complete frame from the input and returns its body.
     fn take_frame(&mut self, header: FrameHeader, body_bytes: usize) -> Option<Bytes> {
         if self.input.len() < header.header_bytes + body_bytes {
             return None;
@@ -273,7 +273,7 @@ impl Session {
         }
         let body = self.input.split_to(body_bytes).freeze();
         if body_bytes > READ_CHUNK_BYTES {
-            // Leave the grown buffer to the frame: the connection would keep it for ever.
+            // The frame takes over the grown buffer. Otherwise the connection would keep it for ever.
             self.input = BytesMut::from(self.input.as_ref());
         }
         Some(body)
@@ -282,7 +282,7 @@ impl Session {
     fn handle_command(&mut self, body: &[u8]) -> Result<(), ProtocolError> {
         handshake::check_error(body)?;
         let Some(ping) = body.strip_prefix(PING) else {
-            // PONG has done its work by arriving; unknown commands are for newer peers.
+            // PONG only had to arrive. Unknown commands are for newer peers.
             return Ok(());
         };
         let context =
@@ -296,7 +296,7 @@ impl Session {
     }
 }
 
-/// `bytes` as a length in memory, if it is at most `max`.
+/// Converts `bytes` to a length in memory, if it is at most `max`.
 fn within(bytes: u64, max: usize) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|bytes| *bytes <= max)
 }

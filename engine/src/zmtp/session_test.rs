@@ -1,4 +1,4 @@
-//! The protocol without a socket: every split, every truncation, absurd sizes, noise.
+//! Tests the protocol without a socket: every split, every truncation, absurd sizes, noise.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn owned(frames: &[&[u8]]) -> Message {
     frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect()
 }
 
-/// A conversation with every kind of frame, and the events it means.
+/// A conversation with every kind of frame, and the resulting events.
 fn conversation() -> (Vec<u8>, Vec<SessionEvent>) {
     let long = [9; 700];
     let bytes = [
@@ -77,7 +77,7 @@ fn conversation() -> (Vec<u8>, Vec<SessionEvent>) {
     (bytes, events)
 }
 
-/// What we must have said in `conversation`.
+/// The expected output of `conversation`.
 fn answers() -> Vec<u8> {
     [
         greeting(1),
@@ -161,7 +161,7 @@ fn message_limits_are_exact() {
         &message(&[&[0; 1000], &[0; 501]]),
         Err(ProtocolError::MessageTooLong { bytes: 1501, max: 1500 }),
     );
-    // The sum starts over with each message.
+    // The sum restarts with each message.
     check(&[message(&[&[0; 1000]]), message(&[&[0; 1000]])].concat(), Ok(2));
 }
 
@@ -215,7 +215,7 @@ fn greetings() {
 #[test]
 fn what_is_no_zmtp_fails_with_its_first_byte() {
     assert_eq!(feed(&mut subscriber(), b"H"), Err(ProtocolError::Signature));
-    // A ZMTP 2 peer is known by its revision byte, before it would send 64 bytes.
+    // A ZMTP 2 peer is detected by its revision byte, before it would send 64 bytes.
     let start = &[[0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f].as_slice(), &[1]].concat();
     assert_eq!(feed(&mut subscriber(), start), Err(ProtocolError::Version { major: 1 }));
 }
@@ -314,7 +314,7 @@ fn what_we_send() {
     assert_eq!(session.output(), &expected[3..]);
 }
 
-/// Noise after each stage: any outcome but a panic, growth without bound or an endless loop.
+/// Noise after each stage. It must not cause a panic, unbounded growth or an endless loop.
 #[test]
 fn noise_is_bounded() {
     for seed in 0..2000 {
@@ -325,7 +325,7 @@ fn noise_is_bounded() {
         let mut noise = vec![0; random.random_range(1..400)];
         random.fill_bytes(&mut noise);
         if random.random() {
-            // Mostly legal flags get further into the frame layer.
+            // Mostly legal flags reach further into the frame layer.
             for byte in noise.iter_mut().step_by(3) {
                 *byte &= 7;
             }

@@ -13,26 +13,25 @@ use super::backoff::Backoff;
 use super::connection::{Connection, ConnectionEvent, dial};
 use super::{Attach, Endpoint, Limits, LinkError, Message, Role};
 
-/// Connections that may wait for the served one to end.
+/// Maximum number of connections that wait while another one is served.
 const LISTEN_BACKLOG: u32 = 16;
 
-/// What happened on a subscription.
+/// An event of a subscription.
 #[derive(Debug)]
 pub enum SubEvent {
-    /// A publisher is connected and the subscription is on its way. Messages follow.
+    /// A publisher is connected and the subscription was sent. Messages follow.
     Connected,
     /// One message, in the order sent.
     Message(Message),
-    /// The connection ended, or an attempt to make one failed (then several may follow each other
-    /// without a [`SubEvent::Connected`]). A new attempt is made by the next call.
+    /// The connection ended, or an attempt to connect failed. Failed attempts repeat this event without a
+    /// [`SubEvent::Connected`]. The next call makes a new attempt.
     Disconnected(LinkError),
 }
 
-/// A subscription to one publisher that outlives its connections.
+/// A subscription to one publisher that reconnects automatically.
 ///
-/// Nothing is spawned: dialling, heartbeats and reconnecting happen while [`SubSocket::next`] is
-/// awaited, so a caller that stays away for long delays the answers to the peer's PINGs and may be
-/// dropped by it.
+/// No tasks are spawned: dialling, heartbeats and reconnecting happen while [`SubSocket::next`] is awaited. A
+/// caller that stays away for long delays the replies to the peer's PINGs, and the peer may disconnect.
 pub struct SubSocket {
     attach: Attach,
     topic: Bytes,
@@ -47,11 +46,11 @@ pub struct SubSocket {
 type Opening = Pin<Box<dyn Future<Output = Result<TcpStream, LinkError>> + Send>>;
 
 enum State {
-    /// No attempt before this time.
+    /// Backoff: the next attempt starts at this time.
     Waiting {
         until: Instant,
     },
-    /// Dialling or accepting; boxed, so that a cancelled call does not start it over.
+    /// Dialling or accepting. Boxed, so that a cancelled call does not restart it.
     Opening(Opening),
     Open {
         connection: Box<Connection>,
@@ -62,8 +61,8 @@ enum State {
 // === impl SubSocket ===
 
 impl SubSocket {
-    /// A subscription to `topic` (a prefix of the first frame; empty for everything). Opens nothing
-    /// yet.
+    /// Creates a subscription to `topic` (a prefix of the first frame; empty for all topics) without opening
+    /// a connection.
     #[must_use]
     pub fn new(attach: Attach, topic: Bytes, limits: Limits) -> Self {
         let backoff = Backoff::new(limits.backoff_min, limits.backoff_max);
@@ -85,7 +84,7 @@ impl SubSocket {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// The next event; never ends. Cancel-safe: a dropped call loses no message and no progress.
+    /// The next event; never ends. Cancel-safe: a dropped call loses neither messages nor progress.
     pub async fn next(&mut self) -> SubEvent {
         match self.advance().await {
             Ok(event) => event,
@@ -96,8 +95,8 @@ impl SubSocket {
         }
     }
 
-    /// The next event, if it is at hand: in bytes that were read already. A caller that asks for
-    /// these first pays for waiting once per read, not once per message.
+    /// The next event, if it is in bytes that were already read. A caller that checks these first waits once
+    /// per read, not once per message.
     pub fn buffered(&mut self) -> Option<SubEvent> {
         let State::Open { connection, .. } = &mut self.state else { return None };
         match connection.buffered_event() {
@@ -130,8 +129,8 @@ impl SubSocket {
         }
     }
 
-    /// Plans the next attempt. Only a connection that held starts the back-off over: a peer that
-    /// completes handshakes and then fails is dialled as rarely as one that refuses.
+    /// Schedules the next attempt. Only a connection that lasted resets the backoff. A peer that completes
+    /// handshakes and then fails is dialled as rarely as one that refuses.
     fn schedule_attempt(&mut self) {
         let now = Instant::now();
         if let State::Open { since, .. } = &self.state

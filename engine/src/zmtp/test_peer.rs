@@ -1,4 +1,4 @@
-//! A hand-made peer: every byte it sends is the test's decision.
+//! A scripted peer: the test chooses every byte that it sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::task::yield_now;
 use super::frame::{FrameHeader, FrameKind, put_frame};
 use super::{Endpoint, Limits, SubEvent, SubSocket};
 
-/// A test that does not end on its own has failed.
+/// Time limit of a test.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Limits for tests: nothing expires unless the test makes it.
+/// Limits for tests: timeouts expire only if the test causes it.
 pub(super) fn patient() -> Limits {
     Limits {
         connect_timeout: TEST_TIMEOUT,
@@ -134,10 +134,10 @@ impl TestPeer {
         assert_eq!(self.read_frame().await, (FrameKind::Last, subscription));
     }
 
-    /// Reads until the client hangs up; returns what it still sent.
+    /// Reads until the client disconnects. Returns the remaining bytes.
     pub(super) async fn read_to_end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A reset is an end, too.
+        // A reset also ends the connection.
         let _end = self.0.read_to_end(&mut rest).await;
         rest
     }

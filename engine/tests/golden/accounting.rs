@@ -1,4 +1,4 @@
-//! Whatever events come, every block operation comes out once: for the index, or dropped.
+//! Tests that, for any events, every block operation comes out once: for the index, or dropped.
 
 use crate::pack::pack;
 use kvasir_engine::decode::{EngineKind, decode};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-/// Values that a field may well have, and some that it may not.
+/// Valid values of a field, and some invalid ones.
 fn one_of(values: &[Value]) -> impl Strategy<Value = Value> + use<> {
     select(values.to_vec())
 }
@@ -18,7 +18,7 @@ fn hashes() -> impl Strategy<Value = Vec<Value>> {
     vec(one_of(&[json!(1), json!(2), json!(-3), json!({"$bin": "0102"}), json!(1.5)]), 0..4)
 }
 
-/// An event, and the operations it has.
+/// An event, and its number of operations.
 fn event() -> impl Strategy<Value = (Value, u64)> {
     let group = one_of(&[json!(null), json!(0), json!(1), json!(2), json!("x")]);
     let kind = one_of(&[

@@ -1,4 +1,4 @@
-//! Every golden frame decodes to its recorded meaning; and what the golden frames do not show.
+//! Tests that every golden frame decodes to its recorded meaning, and cases beyond the golden frames.
 
 use crate::expected;
 use crate::frames::{frames, hex, lines};
@@ -17,7 +17,7 @@ fn golden_frames_decode_to_their_meaning() {
         let label = frame.label();
         let batch = decode(&frame.payload, frame.engine).expect(&label);
         let ts = frame.decoded[0].as_f64().expect("time stamp");
-        // The recorded text is the shortest that reads back as the same number.
+        // The recorded text is the shortest that parses to the same number.
         assert!((f64::from_bits(batch.ts_bits) - ts).abs() < 1e-6, "{label}");
         assert_eq!(timestamp_bits(&frame.payload), Some(batch.ts_bits), "{label}");
         let rank = frame.decoded.get(2).and_then(Value::as_u64);
@@ -132,7 +132,7 @@ fn keys_come_in_any_order_among_others() {
     assert_eq!(stored.place.group, Some(3));
 }
 
-/// What only agents say, who have no tokens any more.
+/// Fields that only agents send, which no longer have tokens.
 #[test]
 fn local_hashes_are_read_of_custom_engines_only() {
     let payload = |hashes: &Value| {
@@ -332,7 +332,7 @@ fn clears_and_moves_state_their_media() {
     assert_eq!((moved.from, moved.place), (Some("CPU"), on("GPU")));
 }
 
-/// Frames of Mooncake's master 0.3.14 have keys of objects in the place of hashes.
+/// Frames of Mooncake's master 0.3.14 have object keys instead of hashes.
 #[test]
 fn objects_of_a_store_are_named_by_the_hash_in_their_keys() {
     let hash = "00112233445566778899aabbccddeeff00112233445566778899aabbccddee0f";

@@ -1,4 +1,4 @@
-//! From the recorded meaning of a frame to raw events, without the decoder.
+//! Converts the recorded meaning of a frame to raw events, without the decoder.
 
 use crate::frames::hex;
 use kvasir_engine::decode::{
@@ -28,7 +28,7 @@ const STORED: [&str; 13] = [
 /// Fields of `BlockRemoved` in its array form.
 const REMOVED: [&str; 4] = ["type", "block_hashes", "medium", "group_idx"];
 
-/// A field of an event in either form; null where it is absent.
+/// A field of an event in either form; null if absent.
 pub(crate) fn field<'a>(event: &'a Value, key: &str) -> &'a Value {
     match event {
         Value::Array(slots) => {
@@ -115,7 +115,7 @@ fn multimodal(entry: &Value) -> Vec<ExtraKey<'_>> {
     objects.map(|object| ExtraKey::ItemHash(object["mm_hash"].as_u64().expect("hash"))).collect()
 }
 
-/// What an event must decode to.
+/// The expected raw event.
 pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
     let tag = event.get(0).unwrap_or(&event["type"]);
     match tag.as_str().expect("a tag") {

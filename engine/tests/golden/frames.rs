@@ -1,4 +1,4 @@
-//! The golden files.
+//! Reads the golden files.
 
 use kvasir_engine::decode::EngineKind;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// For messages of failed assertions.
+    /// Description for messages of failed assertions.
     pub(crate) fn label(&self) -> String {
         let Self { engine, version, case, hash_mode, dp_rank, .. } = self;
         format!("{engine:?} {version} {case} rank {dp_rank:?} {hash_mode}")

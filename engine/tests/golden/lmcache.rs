@@ -1,5 +1,6 @@
-//! What LMCache 0.5.6 publishes beside vLLM's own events: a chunk of 256 tokens under one hash, with a token more than the
-//! chunk has unless the prompt ends, on medium `cpu`, and parent 0 where it continues a prompt.
+//! Tests the events that LMCache 0.5.6 publishes beside vLLM's own: a chunk of 256 tokens under one hash, on
+//! medium `cpu`. A chunk has one token too many unless the prompt ends, and parent 0 where it continues a
+//! prompt.
 
 use crate::pack::pack;
 use kvasir_engine::decode::{EngineKind, decode};
@@ -30,7 +31,7 @@ fn take(normaliser: &mut Normaliser, events: &Value) -> Normalised {
     normaliser.normalise(decode(&payload, EngineKind::Vllm).expect("a batch"))
 }
 
-/// What a query of these tokens asks for.
+/// The local hashes in a query of these tokens.
 fn queried(ids: Range<u32>) -> Vec<LocalHash> {
     let tokens_le: Vec<u8> = ids.flat_map(u32::to_le_bytes).collect();
     let mut out = Vec::new();
@@ -54,13 +55,13 @@ fn chunks_count_in_host_memory_block_by_block() {
     assert_eq!(locals(first), (None, queried(0..CHUNK)));
     let parent = BlockName(FIRST.cast_unsigned());
     assert_eq!(locals(second), (Some(parent), queried(CHUNK..2 * CHUNK)));
-    // The end of a prompt, with `save_unfull_chunk`, is no complete chunk.
+    // The end of a prompt, with `save_unfull_chunk`, is not a complete chunk.
     let ids: Vec<u32> = (0..88).collect();
     let tail = json!([["BlockStored", [9], SECOND, ids, 88, null, "cpu"]]);
     let out = take(&mut normaliser, &tail);
     assert_eq!(out.drops.iter().collect::<Vec<_>>(), [(DropReason::PartialBlock, 1)]);
     assert_eq!(out.reasons(), []);
-    // The multiprocess mode announces evictions, of the whole chunk.
+    // The multiprocess mode announces evictions of complete chunks.
     let out = take(&mut normaliser, &json!([["BlockRemoved", [SECOND], "CPU"]]));
     let [KvEvent::Removed { tier: Tier::Host, names }] = &out.events[..] else { panic!("{out:?}") };
     assert_eq!(names.len(), 16);

@@ -1,4 +1,4 @@
-//! Decoding and normalising, against frames that engines sent.
+//! Tests decoding and normalising with frames that engines sent.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

@@ -1,12 +1,12 @@
-//! Every golden payload cut at every length and with every byte changed: whatever comes of it
-//! comes as a value, and in bounded memory.
+//! Tests every golden payload cut at every length and with every byte changed: the result is always a value,
+//! in bounded memory.
 
 use crate::frames::frames;
 use kvasir_engine::decode::{Batch, EngineKind, PerBlock, RawEvent, RawTokens, decode};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use std::collections::BTreeMap;
 
-/// Memory that a batch may hold for each byte it was decoded from.
+/// Maximum memory of a batch per byte of its payload.
 const BYTES_PER_PAYLOAD_BYTE: usize = 100;
 
 fn per_block_bytes(list: Option<&PerBlock<'_>>) -> usize {
@@ -48,7 +48,7 @@ fn normaliser(engine: EngineKind) -> Normaliser {
     Normaliser::new(NormaliserConfig::new(engine, 4))
 }
 
-/// Decodes and normalises; true if it was a batch.
+/// Decodes and normalises. Returns `true` if it was a batch.
 fn digest(payload: &[u8], engine: EngineKind, normaliser: &mut Normaliser) -> bool {
     let Ok(batch) = decode(payload, engine) else {
         return false;
@@ -60,7 +60,7 @@ fn digest(payload: &[u8], engine: EngineKind, normaliser: &mut Normaliser) -> bo
         payload.len()
     );
     let out = normaliser.normalise(batch);
-    // An adapter's new number ends what earlier batches stored.
+    // An adapter's new number drops blocks of earlier batches.
     let kept: usize = out.events.iter().map(|e| e.operations()).sum();
     assert!(
         kept <= payload.len() || out.renumbered_adapters > 0,
@@ -91,7 +91,7 @@ fn every_changed_byte_is_a_value_or_an_error() {
         let mut normaliser = normaliser(engine);
         let mut changed = payload.clone();
         for at in 0..payload.len() {
-            // One bit, every bit, and the marker of a list of 2^32-1 or so.
+            // One bit, every bit, and the marker of a list of about 2^32-1 members.
             for byte in [payload[at] ^ 1, !payload[at], 0xdd] {
                 changed[at] = byte;
                 if digest(&changed, engine, &mut normaliser) { batches += 1 } else { errors += 1 }
@@ -99,6 +99,6 @@ fn every_changed_byte_is_a_value_or_an_error() {
             changed[at] = payload[at];
         }
     }
-    // Both happen, or the test does not test.
+    // Both outcomes must occur, else the test is void.
     assert!(batches > 100_000 && errors > 20_000, "{batches} batches, {errors} errors");
 }

@@ -1,4 +1,4 @@
-//! What the golden frames come to, case by case. Local hashes are computed here with XXH3 itself.
+//! Tests the normalised golden frames, case by case. Local hashes are computed here with XXH3 itself.
 
 use crate::expected::{field, name, names, tokens};
 use crate::frames::{Frame, frames};
@@ -34,7 +34,7 @@ fn seed(lora_name: &str, salt: &str) -> u64 {
     1337_u64.wrapping_add(lora).wrapping_add(salt)
 }
 
-/// A stored event as it must come out: tokens, extra bytes per block, and seed give the hashes.
+/// The expected stored event: tokens, extra bytes per block, and seed give the hashes.
 fn stored(event: &Value, engine: EngineKind, tier: Tier, extra: &[&[u8]], seed: u64) -> KvEvent {
     let RawTokens::Ids(ids_le) = tokens(event) else { panic!("pairs") };
     let block_bytes = field(event, "block_size").as_u64().expect("block size") * 4;
@@ -55,30 +55,30 @@ fn stored(event: &Value, engine: EngineKind, tier: Tier, extra: &[&[u8]], seed: 
     }
 }
 
-/// What must become of a case.
+/// The expected result of a case.
 enum Outcome {
-    /// Every event comes through, its blocks in this tier and without adapter or salt.
+    /// Every event is normalised, with its blocks in this tier and without adapter or salt.
     Plain(Tier),
-    /// Every event comes through as names without tokens.
+    /// Every event is normalised to names without tokens.
     Names(Tier),
     /// The one event is dropped.
     Dropped(DropReason),
-    /// The one event comes through with this multimodal content in its first block and this seed.
+    /// The one event is normalised, with this multimodal content in its first block and this seed.
     Keyed(Vec<u8>, u64),
-    /// The one event comes through, each block as its content and below it what follows the block.
+    /// The one event is normalised, each block as its content with the following token below.
     LookAhead,
-    /// The one event comes through, with hashes that nobody can compute.
+    /// The one event is normalised, with hashes that queries cannot compute.
     Unmatchable,
 }
 
 fn outcome(frame: &Frame) -> Outcome {
     let event = &frame.decoded[1][0];
     let trtllm = frame.engine == EngineKind::Trtllm;
-    // What is not stated on another medium says nothing about salts and images.
+    // Keys omitted on another medium leave salts and images unknown.
     let is_vllm = frame.engine == EngineKind::Vllm;
     let lacks_keys = is_vllm && field(event, "extra_keys").is_null();
     match frame.case.as_str() {
-        // In array form the tokens that follow are not stated.
+        // The array form does not state the following tokens.
         "stored_lookahead" if !field(event, "lookahead_token_ids").is_null() => Outcome::LookAhead,
         "stored_lookahead" => Outcome::Plain(Tier::Device),
         "stored_cpu" if lacks_keys => Outcome::Names(Tier::Host),
@@ -232,8 +232,8 @@ fn pages_of_one_token_are_blocks_where_agreed() {
     }
 }
 
-/// All frames of one publisher, in order, through one normaliser: nothing that one case teaches
-/// makes an operation of another vanish.
+/// All frames of one publisher, in order, through one normaliser. State from one case must not lose
+/// operations of another.
 #[test]
 fn whole_recordings_are_accounted_for() {
     let mut normalisers = HashMap::new();
@@ -250,7 +250,7 @@ fn whole_recordings_are_accounted_for() {
         let out = normaliser.normalise(decode(&frame.payload, frame.engine).expect("a batch"));
         let kept: usize = out.events.iter().map(KvEvent::operations).sum();
         let dropped = usize::try_from(out.drops.total()).expect("small");
-        // Of a source that looks ahead, each block is two positions.
+        // For a source with look-ahead, each block is two positions.
         let most = if normaliser.learned().looks_ahead { 2 * received } else { received };
         assert!((received..=most).contains(&(kept + dropped)), "{}", frame.label());
     }

@@ -1,5 +1,5 @@
-//! JSON to msgpack, so that tests can write payloads down. `{"$bin": hex}` is a byte string,
-//! `{"$raw": hex}` stands for itself.
+//! Converts JSON to msgpack, so that tests can write payloads as text. `{"$bin": hex}` is a byte string;
+//! `{"$raw": hex}` is copied verbatim.
 
 use crate::frames::hex;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Forms that were proposed for engines and stores, written down as their proposals have them: no
-//! release sends them yet.
+//! Tests layouts that were proposed for engines and stores, as their proposals describe them. No release
+//! sends them yet.
 
 use crate::pack::pack;
 use kvasir_engine::decode::{
@@ -60,7 +60,7 @@ fn envelopes_in_map_form() {
     check(json!({"ts": 1.5}), Err(DecodeError::Events));
     check(json!({"ts": 1.5, "events": {}}), Err(DecodeError::Events));
     check(json!({"ts": 1.5, "events": [], "data_parallel_rank": -1}), Err(DecodeError::Rank));
-    // {"ts": 7} and a byte more; {"ts": a reserved byte}; an entry that is not there.
+    // {"ts": 7} and an extra byte; {"ts": a reserved byte}; a missing entry.
     check(
         json!({"$raw": "82a2747307a66576656e74739000"}),
         Err(DecodeError::TrailingBytes { bytes: 1 }),
@@ -86,7 +86,7 @@ fn remaining_copies_decide_which_blocks_are_gone() {
     assert_eq!((out.drops.count(DropReason::CopiesRemain), out.drops.total()), (1, 1));
     let out = normalised(&json!([1, [removed(&json!([1, 2, u32::MAX]))]]));
     assert_eq!((out.events, out.drops.count(DropReason::CopiesRemain)), (vec![], 3));
-    // Engines that do not count say nil, or nothing.
+    // Engines that do not count send nil, or omit the field.
     let out = normalised(&json!([1, [removed(&Value::Null)]]));
     assert_eq!(out.events, [KvEvent::Removed { tier: Tier::Device, names: names(&[1, 2, 3]) }]);
     assert_eq!(out.drops.total(), 0);
@@ -116,7 +116,7 @@ fn remaining_copies_that_cannot_be_read_cost_their_event() {
     }
 }
 
-/// As `mooncake_master` sends it without legacy aliases.
+/// An event as `mooncake_master` sends it without legacy aliases.
 fn rfc_event(event_type: &str, more: &Value) -> Value {
     let mut event = json!({
         "event_id": 42, "timestamp": 1_739_145_600_000_u64, "event_type": event_type,
@@ -147,7 +147,7 @@ fn events_of_rfc_1527_need_no_aliases() {
         KvEvent::StoredNames { tier: Tier::Host, names: names(&[11, 12]) },
         KvEvent::Removed { tier: Tier::Host, names: names(&[11]) },
         KvEvent::Removed { tier: Tier::Disk, names: names(&[12]) },
-        // Of its medium only.
+        // Only on its medium.
         KvEvent::ClearedTier(Tier::Host),
     ];
     assert_eq!(out.events, expected);
@@ -174,7 +174,7 @@ fn where_aliases_are_there_they_count() {
         "seq_hashes": [11], "parent_hash": 10, "token_ids": null});
     let out = normalised(&json!([1, [rfc_event("stored", &aliased)], 0]));
     assert_eq!(out.events, [KvEvent::StoredNames { tier: Tier::Host, names: names(&[1]) }]);
-    // The names of the one dialect are none in the other.
+    // The names of one dialect are unknown in the other.
     let mixed = json!({"type": "BlockRemoved", "seq_hashes": [1]});
     let payload = pack(&json!([1, [mixed, rfc_event("removed", &json!({"block_hashes": [1]}))]]));
     for event in decode(&payload, EngineKind::Vllm).expect("a batch").events {
@@ -190,7 +190,7 @@ fn what_a_store_leaves_out_it_does_not_know() {
     let [RawEvent::Stored(stored)] = &batch.events[..] else { panic!("{batch:?}") };
     assert_eq!(stored.tokens, RawTokens::Ids(vec![]));
     assert_eq!((stored.block_size, stored.parent), (0, None));
-    // An engine knows its tokens.
+    // An engine must send its tokens.
     let payload = pack(&json!([1, [{"type": "BlockStored", "block_hashes": [11]}]]));
     let batch = decode(&payload, EngineKind::Vllm).expect("a batch");
     let unreadable = Unreadable { field: "token_ids", fault: Fault::Missing, operations: 1 };

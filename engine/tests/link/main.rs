@@ -1,4 +1,4 @@
-//! A link against publishers made of the `zeromq` crate's sockets, which share no code with ours.
+//! Tests a link against publishers built with the `zeromq` crate's sockets, which share no code with ours.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -63,12 +63,12 @@ fn config(publisher: &Publisher) -> LinkConfig {
     }
 }
 
-/// What the commands so far amount to.
+/// State accumulated from the commands so far.
 #[derive(Debug, Default)]
 struct Received {
     held: BTreeSet<u64>,
     in_pool: BTreeSet<u64>,
-    /// Blocks that were ever stored in the pool.
+    /// Number of blocks ever stored in the pool.
     pooled: usize,
     applied: Vec<u64>,
     clears: usize,
@@ -159,7 +159,7 @@ impl Received {
         self.status.as_ref().and_then(|status| status.applied).map(|cursor| cursor.sequence)
     }
 
-    /// Whether all that the publisher ever announced in this life is held, and known to be.
+    /// Whether the state is exact, and all blocks that the publisher announced in this life are held.
     fn is_exactly(&self, publisher: &Publisher) -> bool {
         self.state() == Some(SourceState::Exact) && self.held == publisher.truth()
     }
@@ -169,14 +169,14 @@ impl Received {
     }
 }
 
-/// A test's own end of the link.
+/// The test's end of the link.
 struct Receiver {
     commands: mpsc::Receiver<SourceCommand>,
     received: Received,
 }
 
 impl Receiver {
-    /// Answers replays and takes commands until `done`.
+    /// Answers replays and receives commands until `done`.
     async fn until(
         &mut self,
         publisher: &mut Publisher,
@@ -194,11 +194,11 @@ impl Receiver {
         self.until(publisher, |received, publisher| received.is_exactly(publisher)).await;
     }
 
-    /// Publishes until `done`, and answers no replay.
+    /// Publishes until `done`, without answering replays.
     async fn publish_until(&mut self, publisher: &mut Publisher, done: impl Fn(&Received) -> bool) {
         while !done(&self.received) {
             publisher.publish().await;
-            // The link has its turn here.
+            // Lets the link run.
             tokio::task::yield_now().await;
             while let Ok(command) = self.commands.try_recv() {
                 self.received.take(command);
@@ -206,7 +206,7 @@ impl Receiver {
         }
     }
 
-    /// Publishes until a batch arrives live: the subscription has reached the publisher.
+    /// Publishes until a batch arrives live, which shows that the subscription has reached the publisher.
     async fn until_subscribed(&mut self, publisher: &mut Publisher) {
         let seen = |received: &Received| {
             received.status.as_ref().is_some_and(|status| status.connected && status.head.is_some())
@@ -224,7 +224,7 @@ fn resume(cursor: Cursor) -> SourceStatus {
     SourceStatus { applied: Some(cursor), ..SourceStatus::default() }
 }
 
-/// Runs a link beside a script.
+/// Runs a link concurrently with a script.
 async fn with_link(
     config: LinkConfig,
     resume: Option<SourceStatus>,
@@ -266,7 +266,7 @@ async fn a_new_engine_is_followed_batch_by_batch() {
 async fn a_first_attempt_that_fails_is_reported() {
     let mut publisher = Publisher::bind().await;
     let config = LinkConfig {
-        // Nobody listens there.
+        // No process listens there.
         attach: Attach::parse("tcp://127.0.0.1:1", false).unwrap(),
         ..config(&publisher)
     };
@@ -300,7 +300,7 @@ async fn blocks_with_a_time_to_live_leave_and_the_stream_goes_on() {
     .await;
 }
 
-/// What is in a store that workers share outlives the engine, and so does its time to live.
+/// Blocks in a store that workers share outlive the engine, as does their time to live.
 #[tokio::test]
 async fn blocks_in_a_pool_stay_when_the_engine_restarts_until_their_time_is_over() {
     for (ttl, left) in [(Duration::from_secs(600), 1), (Duration::from_millis(500), 0)] {
@@ -339,7 +339,7 @@ async fn a_replay_gives_old_blocks_no_new_time_to_live() {
             received.applied_upto() >= publisher.newest() && received.held == young
         };
         receiver.until(&mut publisher, settled).await;
-        // What comes live is new, whatever the engine's clock shows.
+        // Live batches are new, whatever the engine's clock shows.
         receiver.until_subscribed(&mut publisher).await;
         publisher.publish_payload(&payload(now - 3_600.0, 5)).await;
         let is_held = |received: &Received, _: &Publisher| received.held.contains(&5);
@@ -384,7 +384,7 @@ async fn a_gap_is_replayed_and_a_lost_last_batch_probed() {
 
 #[tokio::test]
 async fn a_restart_begins_a_new_incarnation_wherever_it_stands() {
-    // The new life ends before the old cursor, at it, and beyond it.
+    // The new life ends before, at, and beyond the old cursor.
     for batches in [0, 1, 5, 20] {
         let mut publisher = Publisher::bind().await;
         publisher.publish().await;
@@ -423,7 +423,7 @@ async fn connections_that_end_for_a_limit_are_counted() {
             assert_eq!(receiver.received.excesses.len(), 1);
         })
         .await;
-        // Nothing is live any more, and what is asked for comes in such messages too.
+        // No batches arrive live any more, and requested ones also come in such messages.
         let replayed = LinkConfig { zmtp, ..config(&publisher) };
         with_link(replayed, None, async |mut receiver| {
             let cut = |received: &Received, _: &Publisher| received.excesses.contains_key(limit);
@@ -445,7 +445,7 @@ async fn a_stated_incarnation_ends_with_its_process_and_not_with_a_connection() 
         }
         receiver.until_exact(&mut publisher).await;
         let first = receiver.received.incarnation;
-        // The proof that a life without a statement needs: the copy of the cursor's batch.
+        // Without a statement, a life is proved by the copy of the cursor's batch.
         publisher.answers = vec![Answer::Without(publisher.newest().unwrap())];
         publisher.rebind().await;
         publisher.publish().await;
@@ -454,7 +454,8 @@ async fn a_stated_incarnation_ends_with_its_process_and_not_with_a_connection() 
         receiver.until_exact(&mut publisher).await;
         assert_eq!((receiver.received.clears, receiver.received.incarnation), (1, first));
         publisher.answers = vec![Answer::FourFrames];
-        // The next process comes as far as the one before; the number does not tell them apart.
+        // The next process reaches the same number as the previous one, so the number does not distinguish
+        // them.
         let batches = publisher.newest().unwrap() + 2;
         publisher.restart().await;
         for _ in 0..batches {
@@ -564,7 +565,7 @@ async fn a_replay_socket_that_never_answers_is_given_up() {
             })
             .await;
         assert!(receiver.received.lost() >= 20, "{:?}", receiver.received);
-        // A replay that works again finds the publisher in the same life: what is lost is lost.
+        // A replay that works again finds the publisher in the same life: the lost batches stay lost.
         publisher.answers = vec![Answer::FourFrames];
         let newest = publisher.newest();
         receiver.until(&mut publisher, |received, _| received.applied_upto() >= newest).await;
@@ -651,7 +652,7 @@ async fn a_slow_receiver_loses_nothing() {
     let mut publisher = Publisher::bind().await;
     with_link(config(&publisher), None, async |mut receiver| {
         receiver.until_subscribed(&mut publisher).await;
-        // More than the channel and the outbox hold together, while nobody reads.
+        // More than channel and outbox hold together, while the receiver does not read.
         for _ in 0..5_000 {
             publisher.publish().await;
             tokio::task::yield_now().await;

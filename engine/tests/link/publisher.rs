@@ -1,4 +1,4 @@
-//! An engine's publisher as far as a link can tell: a PUB socket and a replay ROUTER.
+//! An engine's publisher as a link sees it: a PUB socket and a replay ROUTER.
 
 use bytes::Bytes;
 use kvasir_engine::{decode::timestamp_bits, zmtp::Endpoint};
@@ -9,15 +9,15 @@ use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage
 /// How a request for replay is answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
-    /// As engines did first.
+    /// The older format.
     ThreeFrames,
-    /// With the topic, as they do now.
+    /// The newer format, with the topic.
     FourFrames,
-    /// Without one batch.
+    /// Omits one batch.
     Without(u64),
-    /// Not at all.
+    /// No answer.
     Silence,
-    /// With these frames only.
+    /// Only these frames.
     Frames(&'static [&'static [u8]]),
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Publisher {
     router: RouterSocket,
     live_address: String,
     replay_address: String,
-    /// All payloads of this life; none was ever dropped.
+    /// All payloads of this life, without a size limit.
     ring: Vec<Bytes>,
-    /// Names held now.
+    /// Names of the current blocks.
     held: BTreeSet<u64>,
     life: u32,
     /// Whether each batch states the life.
     pub(crate) states_life: bool,
-    /// Answers to the next requests; the last one goes for all that follow.
+    /// Answers to the next requests. The last one repeats.
     pub(crate) answers: Vec<Answer>,
     pub(crate) requests: usize,
     /// Topics of batches with even and with odd numbers.
@@ -47,7 +47,7 @@ pub(crate) fn payload(ts: f64, name: u64) -> Bytes {
     payload_on("GPU", ts, name)
 }
 
-/// The same with another medium.
+/// The payload of [`payload`], on another medium.
 pub(crate) fn payload_on(medium: &str, ts: f64, name: u64) -> Bytes {
     let mut out = Vec::new();
     rmp::encode::write_array_len(&mut out, 3).unwrap();
@@ -113,7 +113,7 @@ impl Publisher {
         self.replay_address.parse().unwrap()
     }
 
-    /// A new process on the same ports.
+    /// Starts a new process on the same ports.
     pub(crate) async fn restart(&mut self) {
         self.life += 1;
         self.ring.clear();
@@ -121,13 +121,13 @@ impl Publisher {
         self.rebind().await;
     }
 
-    /// Ends all connections; the process lives on.
+    /// Ends all connections; the process continues.
     pub(crate) async fn rebind(&mut self) {
         let live = std::mem::replace(&mut self.live, PubSocket::new());
         let router = std::mem::replace(&mut self.router, RouterSocket::new());
         live.close().await;
         router.close().await;
-        // The old listener is closed by a task of its own.
+        // A separate task closes the old listener.
         while self.live.bind(&self.live_address).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -136,7 +136,7 @@ impl Publisher {
         }
     }
 
-    /// What a consumer must hold.
+    /// The blocks that a consumer must have.
     pub(crate) fn truth(&self) -> BTreeSet<u64> {
         self.held.clone()
     }
@@ -160,7 +160,7 @@ impl Publisher {
         self.send_newest().await;
     }
 
-    /// Stores one more block and announces it to nobody: it is kept for replay only.
+    /// Stores one more block without sending the event live. It is kept only for replay.
     pub(crate) fn lose(&mut self) {
         let name = u64::from(self.life) * 1_000_000 + self.ring.len() as u64;
         self.held.insert(name);
@@ -214,7 +214,7 @@ impl Publisher {
         for frames in self.replies(answer, from) {
             let mut all = vec![peer.clone()];
             all.extend(frames);
-            // The peer may have left.
+            // The peer may have disconnected.
             if self.router.send(ZmqMessage::try_from(all).unwrap()).await.is_err() {
                 return;
             }

@@ -1,16 +1,16 @@
-//! Sockets on which several engines publish, a topic each, with one numbering.
+//! Tests sockets on which several engines publish, each with its own topic, with one numbering.
 
 use super::{Publisher, Received, Receiver, config, publisher::Answer, with_link};
 use bytes::Bytes;
 use kvasir_proto::types::SourceState;
 use tokio::{select, task::yield_now};
 
-/// The own topic, and one that begins with the subscription, too.
+/// The link's own topic, and another one that also begins with the subscription.
 const TOPICS: [&str; 2] = ["kv@10.0.0.1:8000@m", "kv@10.0.0.12:8000@m"];
 const SUBSCRIPTION: &[u8] = b"kv@10.0.0.1";
 
 impl Receiver {
-    /// Publishes, answers replays and takes commands until `done`.
+    /// Publishes, answers replays and receives commands until `done`.
     async fn live_until(&mut self, publisher: &mut Publisher, done: impl Fn(&Received) -> bool) {
         while !done(&self.received) {
             publisher.publish().await;
@@ -28,7 +28,8 @@ fn is_own(held: &Received) -> bool {
     held.held.iter().all(|name| name.is_multiple_of(2))
 }
 
-/// Many own batches and no other, although both came, and the state shows that numbers are missing.
+/// Whether many own batches and no others were applied, although both came, and the state shows missing
+/// numbers.
 fn is_right(received: &Received) -> bool {
     let other = received.outcomes.get("other_topic").copied().unwrap_or(0);
     let is_known = received.state() == Some(SourceState::Degraded);
@@ -55,7 +56,7 @@ async fn a_topic_that_another_one_begins_with_takes_its_own_batches() {
     }
 }
 
-/// Replays without topics are taken until the socket shows that it has several.
+/// Replays without topics are accepted until the socket shows several topics.
 #[tokio::test]
 async fn what_replays_without_topics_brought_goes_once_another_topic_shows() {
     let mut publisher = Publisher::bind().await;

@@ -1,10 +1,10 @@
-//! Absolute state: what a source reports that it holds, whatever the index has of it.
+//! Replaces a source's blocks by the absolute state that the source reports.
 //!
-//! A dump of a source heals an index that missed some of its events. The owner marks all that the
-//! source holds as suspect ([`Index::mark_suspect`]), passes the names of the dump
-//! ([`Index::set_names`]), and drops what is still suspect ([`Index::drop_suspects`]). The source
-//! then holds exactly the names and copies of the dump. Between these calls answers may still credit
-//! blocks that the dump does not confirm. The owner reports that in the source's state.
+//! A dump of a source repairs an index that missed some of its events. The owner marks the source's blocks as
+//! suspect ([`Index::mark_suspect`]), applies the names of the dump ([`Index::set_names`]), and drops the
+//! blocks that are still suspect ([`Index::drop_suspects`]). The source then has exactly the names and copies
+//! of the dump. Between these calls, answers may still credit blocks that the dump does not contain. The
+//! owner reports this in the source's state.
 
 use crate::error::IndexError;
 use crate::holder::Place;
@@ -18,12 +18,13 @@ use kvasir_proto::types::{
 };
 
 impl Index {
-    /// Sets names of a source to the state that it reports; the last report of a name counts. Other
-    /// sources keep what they hold, except under a name that now has other content. Owners pass
+    /// Sets names of a source to their reported state. If a name repeats, its last report counts. Other
+    /// sources keep their blocks, except under a name that now has other content. Owners pass bounded
+    /// batches.
     /// bounded batches.
     ///
     /// # Errors
-    /// If the source is not known or its worker has too many ranks.
+    /// If the source is unknown or its worker has too many ranks.
     pub fn set_names(
         &mut self,
         source: SourceId,
@@ -47,14 +48,14 @@ impl Index {
         Ok(counts)
     }
 
-    /// Whether the index lacks blocks that a source stored, refused or shed ones. Only a clear makes
-    /// it complete again.
+    /// Whether the index lacks blocks that a source stored, because they were rejected or evicted. Only a
+    /// clear makes the source complete again.
     #[must_use]
     pub fn lacks_blocks(&self, source: SourceId) -> bool {
         self.source(source).is_ok_and(Source::is_incomplete)
     }
 
-    /// Whether a source holds no block.
+    /// Whether a source has no blocks.
     #[must_use]
     pub fn holds_nothing(&self, source: SourceId) -> bool {
         self.source(source).is_ok_and(|source| source.keys() == 0)
@@ -74,7 +75,7 @@ impl RankChange<'_> {
         let held = Tier::ALL.into_iter().zip(state.copies).filter(|(_, copies)| *copies > 0);
         for (number, (tier, _)) in held.enumerate() {
             match state.local {
-                // Only the first store gives the position: its parent's name may be its own.
+                // Only the first store sets the position: the parent's name may equal the block's.
                 Some(local) if number == 0 => {
                     let block = StoredBlock { name: state.name, local };
                     counts.merge(self.store(by(tier), state.parent, &[block]));
@@ -107,7 +108,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// Drops all that a source holds of a name.
+    /// Removes all copies of a name from a source.
     fn withdraw_all(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let before = self.keys_of(by.source);
         match self.holder.place(self.trie, name) {
@@ -126,7 +127,7 @@ impl RankChange<'_> {
         if self.keys_of(by.source) == before { BlockOutcome::Noop } else { BlockOutcome::Applied }
     }
 
-    /// Drops a plain slot in the tiers that `goes` accepts; returns whether there were any.
+    /// Removes a plain slot from the tiers that `goes` accepts. Returns whether there were any.
     fn drop_tiers(&mut self, by: Announcement, slot: Slot, goes: impl Fn(Tier) -> bool) -> bool {
         let held = Tier::ALL.map(|tier| self.trie.holds(slot, self.holder.index(), tier));
         let held = Tier::ALL.into_iter().zip(held);
@@ -142,8 +143,8 @@ impl RankChange<'_> {
         self.sources.get(&source).map_or(0, Source::keys)
     }
 
-    /// Drops the tiers in which the source no longer holds a name, and corrects its copies and its
-    /// parent. Returns whether anything changed.
+    /// Removes the tiers in which the source no longer has the name, and corrects its copies and its parent.
+    /// Returns whether anything changed.
     fn correct(&mut self, by: Announcement, state: &HeldBlock) -> bool {
         let counted = self.sources.get(&by.source).is_some_and(|at| at.mode() == CopyMode::Counted);
         let copies = state.copies.map(|copies| if counted { copies } else { copies.min(1) });

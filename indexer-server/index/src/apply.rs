@@ -1,4 +1,4 @@
-//! Applying events: the one entry for everything that sources publish.
+//! Applies events: the single entry point for all events of sources.
 
 use crate::error::IndexError;
 use crate::index::Index;
@@ -7,11 +7,11 @@ use crate::source::SourceId;
 use kvasir_proto::types::{BlockCounts, BlockOutcome, CopyMode, DpRank, KvEvent};
 
 impl Index {
-    /// Applies one event of a source to one rank, at once: owners split long events, and clear
-    /// sources in steps with [`Index::clear_source`].
+    /// Applies one complete event of a source to one rank. Owners split long events, and clear sources in
+    /// steps with [`Index::clear_source`].
     ///
     /// # Errors
-    /// If the source is not known or its worker has too many ranks.
+    /// If the source is unknown or its worker has too many ranks.
     pub fn apply(
         &mut self,
         source: SourceId,

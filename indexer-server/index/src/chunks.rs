@@ -1,23 +1,23 @@
-//! Chunks of connectors: a connector that loads complete chunks only cannot load a block of an incomplete chunk, though the
-//! block may be announced by itself.
+//! Counts only complete chunks of connectors. A connector that loads only complete chunks cannot load a block
+//! of an incomplete chunk, although the block may be announced individually.
 //!
-//! A chunk is complete exactly where it lies within one stretch of blocks that the tier holds. So each such stretch is cut
-//! to multiples of the chunk's size, at the cost of the stretches and not of the blocks.
+//! A chunk is complete exactly if it lies within one run of blocks cached in the tier. Each such run is
+//! therefore cut to multiples of the chunk size. The cost depends on the number of runs, not of blocks.
 
 use kvasir_proto::types::Tier;
 
-/// Blocks in a chunk, by tier; 0 where each block counts.
+/// Blocks per chunk, by tier; 0 for tiers without chunks, where each block counts.
 pub(crate) type ChunkSizes = [u32; Tier::COUNT];
 
-/// Each block counts.
+/// All tiers without chunks.
 pub(crate) const NO_CHUNKS: ChunkSizes = [0; Tier::COUNT];
 
-/// Positions of a prompt that follow one another and that a rank holds alike.
+/// Consecutive positions of a prompt that a rank caches in the same tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Whether each tier holds them, in order of the tiers.
+    /// Whether each tier has the positions, in order of the tiers.
     pub(crate) tiers: [bool; Tier::COUNT],
-    /// Whether a pool holds them that the rank reads.
+    /// Whether a pool that the rank reads has the positions.
     pub(crate) in_pool: bool,
     /// Positions of the prompt up to the end of the run.
     pub(crate) end: u32,
@@ -26,15 +26,15 @@ pub(crate) struct Run {
 /// How a prompt is divided into positions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Positions {
-    /// Positions of each block: 2 for look-ahead blocks. If the last position of the prompt is the first of its block, it is
-    /// the complete block.
+    /// Positions per block: 2 for look-ahead blocks. If the prompt ends with the first position of its last
+    /// block, this position is the complete block.
     pub(crate) per_block: u32,
-    /// Positions of the prompt.
+    /// Number of positions of the prompt.
     pub(crate) all: u32,
 }
 
 impl Positions {
-    /// The positions of complete chunks of so many blocks within a stretch that is held.
+    /// The positions of complete chunks of `blocks` blocks between the cached positions `from` and `until`.
     fn complete_chunks(self, blocks: u32, from: u32, until: u32) -> (u32, u32) {
         if blocks < 2 {
             return (from, until);
@@ -47,18 +47,19 @@ impl Positions {
     }
 }
 
-/// One tier's complete chunks in order: the range of those around a position, or of the next ones.
+/// Walks one tier's complete chunks in order: the range around the current position, or the next one.
 struct Cursor {
     tier: usize,
     blocks: u32,
-    /// The run after the stretch.
+    /// Index of the run after the range.
     next: usize,
     from: u32,
     until: u32,
 }
 
 impl Cursor {
-    /// Advances to the chunks that end after `position`. Returns whether the tier has chunks there, and where that changes.
+    /// Advances to the chunks that end after `position`. Returns whether the tier has chunks there, and the
+    /// position at which that changes.
     fn advance(&mut self, runs: &[Run], of: Positions, position: u32) -> (bool, u32) {
         while self.until <= position {
             let holds = |run: &&Run| run.tiers.get(self.tier) == Some(&true);
@@ -80,7 +81,7 @@ impl Cursor {
     }
 }
 
-/// Calls `count` for the leading positions that still count if only complete chunks do, with the tiers in which they do and
+/// Calls `count` for the leading positions that are in complete chunks, with the tiers that have them and
 /// their number.
 pub(crate) fn count_complete(
     runs: &[Run],

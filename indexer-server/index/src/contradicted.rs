@@ -1,21 +1,22 @@
-//! Names that were announced as other blocks than they mean.
+//! Tracks names that were announced with two different meanings.
 
 use kvasir_proto::types::{BlockName, LocalHash};
 use smallvec::SmallVec;
 
-/// Most contradicted names of a rank that are remembered; with more, the contradiction lasts until a clear.
+/// Maximum number of contradicted names of a rank that are remembered. Beyond it, the contradiction lasts
+/// until a clear.
 const CONTRADICTED_NAMES_MAX: usize = 64;
 
-/// What a name means, or was announced to mean.
+/// Meaning of a name: stored, or announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meaning {
-    /// Name of the block before.
+    /// Name of the preceding block.
     pub parent: Option<BlockName>,
-    /// Hash of its tokens.
+    /// Hash of the block's tokens.
     pub local: Option<LocalHash>,
 }
 
-/// A name that was announced as another block than it means.
+/// A name that was announced with another meaning than its stored one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contradiction {
     /// The name.
@@ -50,7 +51,8 @@ impl Contradicted {
         }
     }
 
-    /// A name is no longer held: nothing contradicts what is announced next.
+    /// Removes a name, because the rank has no longer a block under it. A new meaning then contradicts no
+    /// stored one.
     pub(crate) fn forget(&mut self, name: BlockName) {
         self.names.retain(|known| *known != name);
         if self.names.is_empty() && !self.too_many {
@@ -58,12 +60,12 @@ impl Contradicted {
         }
     }
 
-    /// Whether a contradicted name is still held.
+    /// Whether a contradicted name still has a block.
     pub(crate) fn is_any(&self, is_held: impl Fn(BlockName) -> bool) -> bool {
         self.too_many || self.names.iter().any(|&name| is_held(name))
     }
 
-    /// The first contradiction, and how many there were.
+    /// The first contradiction, and the number of contradictions.
     pub(crate) fn first(&self) -> Option<(Contradiction, u64)> {
         self.first.map(|first| (first, self.count))
     }

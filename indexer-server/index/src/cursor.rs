@@ -1,11 +1,11 @@
-//! Progress of work in steps: where the next step resumes.
+//! Cursors of work in slices: where the next slice resumes.
 
 use crate::segments::SegmentId;
 use crate::sets::HolderIndex;
 use crate::slots::Page;
 use kvasir_proto::types::{DpRank, Tier};
 
-/// Which copies of a source a sweep drops.
+/// Copies of a source that a sweep drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     All,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether copies in this tier go, which are suspect or not.
+    /// Whether the sweep drops copies in this tier, given whether they are suspect.
     pub(crate) fn drops(self, tier: Tier, is_suspect: bool) -> bool {
         match self {
             Self::All => true,
@@ -36,7 +36,7 @@ pub(crate) struct SweepCursor {
     pub(crate) part: usize,
     /// Next part of the pages to sweep, once all records are done.
     pub(crate) page_part: usize,
-    /// Pages of the previous part that are still to be swept.
+    /// Pages of the previous part that are not yet swept.
     pub(crate) pages: Vec<Page>,
 }
 
@@ -46,11 +46,11 @@ impl SweepCursor {
     }
 }
 
-/// Where shedding resumes.
+/// Where eviction resumes.
 #[derive(Debug, Default)]
 pub(crate) struct ShedCursor {
     pub(crate) segment: SegmentId,
     pub(crate) holder: HolderIndex,
-    /// Part of that rank's records.
+    /// Part of the rank's records.
     pub(crate) part: usize,
 }

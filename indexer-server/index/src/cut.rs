@@ -1,17 +1,16 @@
-//! Images of workers: what changed since the last one, or everything, all of one moment.
+//! Cuts: consistent images of workers for checkpoints, either complete or incremental.
 //!
-//! A cut begins in O(ranks): it takes the notes of what changed, and the status of the sources. Then
-//! it reads in steps. Its owner changes nothing of the worker from the beginning to the last step, but
-//! may let readers in.
+//! A cut begins in O(ranks): it takes the notes of changes and the status of the sources. Then it reads in
+//! slices. From the beginning to the last slice, its owner does not change the worker, but may admit readers.
 //!
 //! # Why the images suffice
-//! The images of a generation must contain every position that a rank holds, and every one above it:
-//! plain blocks in `pages`, others in `names`, and positions that the rank does not hold in `holes`. A
-//! rank can only come to hold a block while it holds the block's parent. So a position becomes a hole
-//! when the rank releases it, which is noted ([`ChangeLog::note_released`]). If the rank may hold a
-//! block right below at the time of the cut, the image contains the hole and all positions above. If
-//! it does not, nothing below matters, or the position right below became a hole itself, then or
-//! earlier, and the image that recorded it contains this one too.
+//! The images of a generation must contain every position that a rank holds, and every position above: plain
+//! blocks in `pages`, others in `names`, and positions that the rank does not hold in `holes`. A rank gets a
+//! new block only while it holds the block's parent. So a position becomes a hole only when the rank releases
+//! it, and the release is noted ([`ChangeLog::note_released`]). If the rank may hold the block directly below
+//! at the time of the cut, the image contains the hole and all positions above. If it does not, either the
+//! positions below do not matter, or the position directly below became a hole itself, then or earlier. The
+//! image that recorded that hole also contains this one.
 //!
 //! [`ChangeLog::note_released`]: crate::changes::ChangeLog::note_released
 
@@ -35,7 +34,7 @@ use kvasir_proto::types::{
 use roaring::RoaringBitmap;
 use std::sync::Arc;
 
-/// An image under way.
+/// An image under construction.
 #[derive(Debug)]
 pub struct Cut {
     image: WorkerImage,
@@ -53,26 +52,26 @@ pub struct CutReceipt {
     sources: Vec<(SourceId, ChangedNames)>,
 }
 
-/// What a step of a cut did.
+/// Result of one slice of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutStep {
-    /// Whether everything is read. If not, call again.
+    /// Whether the image is complete. If not, call again.
     pub done: bool,
-    /// Blocks, names, holes and pages read.
+    /// Number of blocks, names, holes and pages read.
     pub read: usize,
 }
 
-/// What is to be read of one rank.
+/// Progress of the cut in one rank.
 #[derive(Debug)]
 struct RankCut {
     holder: HolderIndex,
-    /// Notes of what changed; none if they are incomplete.
+    /// Notes of the rank's changes; `None` if they are incomplete.
     changes: Option<Box<Changes>>,
     whole: bool,
     stage: Stage,
-    /// Next part of the table of that stage.
+    /// Next part of the stage's table.
     part: usize,
-    /// The rest of the previous part, and the holes that it led to.
+    /// The rest of the previous part, and the holes found from it.
     todo: Vec<Next>,
     /// Holes that are in the image, each with all positions above.
     holes: RoaringBitmap,
@@ -80,13 +79,13 @@ struct RankCut {
     own_names: RoaringBitmap,
 }
 
-/// What is to be read of what the names of one source mean.
+/// Progress of the cut in the meanings of one source's names.
 #[derive(Debug)]
 struct SourceCut {
     source: SourceId,
-    /// Names whose meanings changed; none if they were not all noted.
+    /// Names with changed meanings; `None` if the notes are incomplete.
     changed: ChangedNames,
-    /// The last name that was read.
+    /// The last name read.
     last: Option<(DpRank, BlockName)>,
     is_done: bool,
 }
@@ -97,17 +96,17 @@ enum Stage {
     Names,
 }
 
-/// Something to read.
+/// An item to read.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Page(Page),
     Name(BlockName),
-    /// A hole, and all above.
+    /// A hole, and all positions above it.
     Hole(Slot),
 }
 
 impl Cut {
-    /// The image, complete once a step was `done`, and the receipt that undoes the cut.
+    /// The image, which is complete after a slice with `done`, and the receipt to undo the cut.
     #[must_use]
     pub fn finish(self) -> (WorkerImage, CutReceipt) {
         let ranks = self.ranks.into_iter().map(|rank| (rank.holder, rank.changes)).collect();
@@ -144,7 +143,7 @@ impl RankCut {
         self.todo.pop()
     }
 
-    /// Loads the next part of a table; false past the last.
+    /// Loads the next part of a table. Returns `false` after the last.
     fn load(&mut self, holder: &Holder) -> bool {
         let part = self.part;
         let todo = &mut self.todo;
@@ -158,7 +157,7 @@ impl RankCut {
     }
 }
 
-/// Puts a part of a table on a stack; false if there is no such part.
+/// Pushes a part of a table onto a stack. Returns `false` if `part` is `None`.
 fn stack<T>(
     todo: &mut Vec<Next>,
     part: Option<impl Iterator<Item = T>>,
@@ -172,12 +171,12 @@ fn stack<T>(
 }
 
 impl Index {
-    /// Begins an image of a worker: of everything if `whole`, or if not all changes since the last
-    /// one were noted; else of what changed. The cut takes the notes, so persist the image or undo
-    /// the cut with [`Index::abandon_cut`].
+    /// Begins an image of a worker. It is complete if `whole`, or if not all changes since the last image
+    /// were noted; else incremental. The cut takes the notes, so persist the image, or undo the cut with
+    /// [`Index::abandon_cut`].
     ///
     /// # Errors
-    /// If the worker is not known.
+    /// If the worker is unknown.
     pub fn begin_cut(&mut self, worker: &WorkerId, whole: bool) -> Result<Cut, IndexError> {
         let unknown = || IndexError::UnknownWorker { worker: worker.clone() };
         let known = self.workers.get_mut(worker).ok_or_else(unknown)?;
@@ -229,7 +228,7 @@ impl Index {
         holder.is_some_and(|holder| holder.changes_mut().is_complete())
     }
 
-    /// Reads about `budget` blocks, names and holes further: up to 64 more, which is a page.
+    /// Reads about `budget` further blocks, names and holes; at most 64 more, which is a page.
     pub fn cut_step(&self, cut: &mut Cut, budget: usize) -> CutStep {
         let mut read = 0;
         while let Some(rank) = cut.ranks.get_mut(cut.current) {
@@ -264,8 +263,8 @@ impl Index {
         CutStep { done: true, read }
     }
 
-    /// Returns the notes of a cut whose image is not persisted, so that the next image contains what
-    /// this one would have. Takes about as many steps as there are notes.
+    /// Returns the notes of a cut whose image was not persisted, so that the next image contains its changes.
+    /// The cost is proportional to the number of notes.
     pub fn abandon_cut(&mut self, receipt: CutReceipt) {
         let CutReceipt { worker, ranks, sources } = receipt;
         let changed_max = self.changed_names_max();
@@ -288,7 +287,7 @@ impl Index {
 
     // === reading ===
 
-    /// Reads up to `most` further names of a source with what they mean.
+    /// Reads up to `most` further names of a source with their meanings.
     fn read_meanings(&self, cut: &mut SourceCut, image: &mut WorkerImage, most: usize) -> usize {
         let changed = cut.changed.as_ref().filter(|_| !image.whole);
         let source = self.sources.get(&cut.source);
@@ -333,7 +332,7 @@ impl Index {
         read
     }
 
-    /// Reads plain slots of one segment. They extend the last run where they continue it.
+    /// Reads plain slots of one segment. They extend the last run if they continue it.
     fn read_run(&self, holder: &Holder, first: Slot, len: u32, runs: &mut Vec<RunImage>) {
         let is_held = |tier: &Tier| self.trie.holds(first, holder.index(), *tier);
         let tiers: TierSet = Tier::ALL.into_iter().filter(is_held).collect();
@@ -357,7 +356,7 @@ impl Index {
         Some(self.trie.parent(slot)).filter(|&parent| parent != NONE)
     }
 
-    /// Makes sure that the images contain the position above a plain block or a placed name.
+    /// Ensures that the images contain the position above a plain block or a placed name.
     fn read_parent(
         &self,
         holder: &Holder,
@@ -366,7 +365,7 @@ impl Index {
         image: &mut RankImage,
     ) {
         if !self.trie.holds_any(parent, holder.index()) {
-            // Otherwise an image has it since its release, or the last complete one does.
+            // Otherwise it is in the image after its release, or in the last complete one.
             if rank.whole {
                 rank.todo.push(Next::Hole(parent));
             }
@@ -414,7 +413,7 @@ impl Index {
         1
     }
 
-    /// Adds the released slots of a page below which the rank may hold a block.
+    /// Adds a page's released slots, if the rank may hold a block below them.
     fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
         let changes = rank.changes.as_ref().filter(|_| !rank.whole);
         let released = changes.map_or(0, |changes| changes.released(page));
@@ -442,7 +441,7 @@ impl Index {
     }
 }
 
-/// What an image has of a source.
+/// The image of a source.
 fn source_image(id: SourceId, source: &Source, reasons: Arc<[StateReason]>) -> SourceImage {
     let imaged = source.to_image();
     SourceImage {

@@ -1,5 +1,5 @@
-//! Digests of what a source holds, on request. Whoever feeds the source has digests of its own: it
-//! compares them to learn whether the index holds what it sent, and where it does not.
+//! Digests of a source's blocks, for anti-entropy. The feeder of the source keeps digests of its own. By
+//! comparing, it detects whether and where the index differs.
 
 use crate::error::IndexError;
 use crate::index::Index;
@@ -8,12 +8,12 @@ use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::DpRank;
 
 impl Index {
-    /// Keeps digests of a source up to date from now on: 32 KiB for each tier of a rank that holds
-    /// anything. False if the source holds blocks already, without digests: dump them, and
-    /// [set](Self::set_digests) their digests.
+    /// Maintains digests of a source from now on: 32 KiB for each tier of a rank with blocks. Returns `false`
+    /// if the source already has blocks without digests. Then dump them and [set](Self::set_digests) their
+    /// digests.
     ///
     /// # Errors
-    /// If the source is not known.
+    /// If the source is unknown.
     pub fn keep_digests(&mut self, source: SourceId) -> Result<bool, IndexError> {
         let keys = self.source(source)?.keys();
         if self.has_digests(source) {
@@ -22,11 +22,11 @@ impl Index {
         Ok(keys == 0 && self.begin_digests(source, &[]))
     }
 
-    /// Keeps digests of a source up to date from now on, given those of what it holds. False if it
-    /// holds another number of blocks: dump it again.
+    /// Maintains digests of a source from now on, given the `ranks`' current digests. Returns `false` if the
+    /// source's number of blocks differs: dump it again.
     ///
     /// # Errors
-    /// If the source is not known.
+    /// If the source is unknown.
     pub fn set_digests(
         &mut self,
         source: SourceId,
@@ -50,7 +50,7 @@ impl Index {
         }
     }
 
-    /// Digest of all that a source holds; none without digests, or if the index lacks blocks of it.
+    /// Digest of all blocks of a source; `None` without digests, or if the index lacks blocks of it.
     #[must_use]
     pub fn digest(&self, source: SourceId) -> Option<u64> {
         let known = self.source(source).ok()?;
@@ -60,13 +60,13 @@ impl Index {
         is_complete.then(|| self.digests_of(source).fold(0, total))
     }
 
-    /// The digests of a source's ranks; empty without digests.
+    /// Digests of a source's ranks; empty without digests.
     #[must_use]
     pub fn digests(&self, source: SourceId) -> Vec<(DpRank, RankDigest)> {
         self.digests_of(source).map(|(rank, digest)| (rank, digest.clone())).collect()
     }
 
-    /// Whether another source feeds a rank that this one feeds.
+    /// Whether another source feeds one of this source's ranks.
     #[must_use]
     pub fn shares_ranks(&self, source: SourceId) -> bool {
         let Ok(known) = self.source(source) else {

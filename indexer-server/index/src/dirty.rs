@@ -1,10 +1,10 @@
-//! What changed of a rank while dumps of it are read.
+//! Records a rank's changes during its dumps.
 
 use kvasir_proto::types::BlockName;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// Names that changed since a dump began.
+/// Names changed since a dump began.
 #[derive(Debug)]
 struct DirtyNames {
     dump: u64,
@@ -30,7 +30,7 @@ impl DirtyNames {
     }
 }
 
-/// The dumps of a rank that are under way.
+/// The running dumps of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Dumps(SmallVec<[DirtyNames; 1]>);
 
@@ -43,19 +43,19 @@ impl Dumps {
         self.0.is_empty()
     }
 
-    /// A dump begins. It aborts once more than `names_max` names have changed.
+    /// Records the start of a dump. It aborts once more than `names_max` names have changed.
     pub(crate) fn begin(&mut self, dump: u64, names_max: usize) {
         debug_assert!(self.0.iter().all(|at| at.dump != dump), "dumps have numbers of their own");
         let names = FxHashSet::default();
         self.0.push(DirtyNames { dump, names, names_max, aborted: None });
     }
 
-    /// A dump is over.
+    /// Records the end of a dump.
     pub(crate) fn end(&mut self, dump: u64) {
         self.0.retain(|at| at.dump != dump);
     }
 
-    /// A name changed.
+    /// Records a changed name in all dumps.
     pub(crate) fn touch(&mut self, name: BlockName) {
         self.0.iter_mut().for_each(|dump| dump.touch(name));
     }
@@ -65,7 +65,7 @@ impl Dumps {
         self.0.iter_mut().for_each(|dump| dump.abort(reason));
     }
 
-    /// Names that changed since a dump began, or why it was aborted.
+    /// Names changed since a dump began, or the reason why it was aborted.
     pub(crate) fn names(&self, dump: u64) -> Result<&FxHashSet<BlockName>, &'static str> {
         let dump = self.0.iter().find(|at| at.dump == dump).ok_or("the worker was removed")?;
         dump.aborted.map_or(Ok(&dump.names), Err)

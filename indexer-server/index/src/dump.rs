@@ -1,10 +1,9 @@
-//! Dumps: everything that a worker holds, read in chunks while events are applied.
+//! Dumps: all blocks of a worker, read in chunks while events are applied.
 //!
-//! A dump reads the worker's pages a chunk at a time under its owner's read lock. Meanwhile the rank
-//! notes which names change. Unchanged names stay where they were when the dump began, so the dump
-//! meets them. At the end it adds the absolute state of the names that did change, read at one moment
-//! together with the sources' cursors. The records, where later ones replace earlier ones, are the
-//! worker's exact state at that moment.
+//! A dump reads the worker's pages chunk by chunk under its owner's read lock. Meanwhile the rank notes
+//! changed names. Unchanged names keep their slots, so the dump finds them. At its end, the dump adds the
+//! absolute state of the changed names, read at one moment together with the sources' cursors. Later records
+//! replace earlier ones. Together they are the worker's exact state at that moment.
 
 use crate::error::IndexError;
 use crate::holder::Holder;
@@ -30,13 +29,13 @@ pub struct DumpRecord {
     pub source: SourceId,
     /// The name.
     pub name: BlockName,
-    /// Name of the block before, as announced.
+    /// Name of the preceding block, as announced.
     pub parent: Option<BlockName>,
-    /// Local hash; none if the name was announced without tokens.
+    /// Local hash; `None` if the name was announced without tokens.
     pub local: Option<LocalHash>,
-    /// Whether its chain to the root is known.
+    /// Whether the chain from the name to the root is known.
     pub placed: bool,
-    /// Copies by tier; all 0 if the name is gone.
+    /// Copies by tier; all 0 if the name was removed.
     pub copies: [u32; Tier::COUNT],
 }
 
@@ -45,58 +44,58 @@ pub struct DumpRecord {
 pub struct DumpSourceEnd {
     /// The source.
     pub source: SourceId,
-    /// Its name.
+    /// Name of the source.
     pub name: Arc<str>,
-    /// Its state and cursor.
+    /// State and cursor of the source.
     pub status: SourceStatus,
-    /// Whether the index lacks blocks that it announced, refused or shed ones.
+    /// Whether the index lacks blocks that the source announced, because they were rejected or evicted.
     pub incomplete: bool,
-    /// How it counts repeated announcements.
+    /// How the source counts repeated announcements.
     pub copy_mode: CopyMode,
-    /// Dumped ranks that it feeds.
+    /// Dumped ranks that the source feeds.
     pub ranks: Vec<DpRank>,
-    /// What its names mean besides their tokens, of these ranks.
+    /// Meanings of the source's names besides their tokens, for these ranks.
     pub meanings: Vec<(DpRank, BlockName, NameMeaning)>,
 }
 
-/// The end of a dump.
+/// The last records of a dump, with the status of the sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpTail {
-    /// Names that changed while the dump was under way.
+    /// Names that changed during the dump.
     pub records: Vec<DumpRecord>,
     /// The sources that fed the dumped ranks.
     pub ends: Vec<DumpSourceEnd>,
 }
 
-/// What is left to read of one rank.
+/// Progress of the dump in one rank.
 #[derive(Debug)]
 struct RankScan {
     holder: HolderIndex,
     rank: DpRank,
     /// Next part of the pages to read.
     page_part: usize,
-    /// Pages of the previous part, still to be read.
+    /// Pages of the previous part that are not yet read.
     pages: Vec<Page>,
-    /// Slots of the previous page, still to be read.
+    /// Slots of the previous page that are not yet read.
     slots: Vec<Slot>,
-    /// Slots that were read, or are about to be.
+    /// Slots that are read, or on the stack to be read.
     read_slots: RoaringBitmap,
-    /// Next part of the records to read parked names from, once all slots are read.
+    /// Next part of the records from which to read parked names, after all slots.
     part: usize,
-    /// Parked names of the previous part, still to be read.
+    /// Parked names of the previous part that are not yet read.
     parked: Vec<BlockName>,
-    /// Parked names that were read.
+    /// Parked names that are read.
     read: FxHashSet<BlockName>,
 }
 
-/// Something to read, ancestors on top.
+/// An item to read; ancestors are on top of the stack.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Slot(Slot),
     Parked(BlockName),
 }
 
-/// A dump under way. End it with [`Index::finish_dump`] or [`Index::cancel_dump`].
+/// A running dump. End it with [`Index::finish_dump`] or [`Index::cancel_dump`].
 #[derive(Debug)]
 pub struct DumpScan {
     dump: u64,
@@ -111,7 +110,7 @@ impl Index {
     /// Begins a dump of a worker, or of one rank.
     ///
     /// # Errors
-    /// If the worker or rank is not known, or too many dumps of it are under way.
+    /// If the worker or rank is unknown, or too many of its dumps are running.
     pub fn begin_dump(
         &mut self,
         worker: &WorkerId,
@@ -157,7 +156,7 @@ impl Index {
         Ok(DumpScan { dump, worker: worker.clone(), ranks, current: 0, stack, pending })
     }
 
-    /// Appends up to `records_max` further records to `out`; false once there are no more.
+    /// Appends up to `records_max` further records to `out`. Returns `false` after the last.
     ///
     /// # Errors
     /// If a concurrent change aborted the dump.
@@ -196,7 +195,7 @@ impl Index {
         }
     }
 
-    /// The holder, unless this dump of it was aborted.
+    /// The holder, unless this dump of the holder was aborted.
     fn dumped_holder(
         &self,
         worker: &WorkerId,
@@ -209,7 +208,7 @@ impl Index {
         Ok(holder)
     }
 
-    /// Stacks an unread block and the unread blocks above it.
+    /// Pushes an unread block and its unread ancestors onto the stack.
     fn stack_ancestors(&self, holder: &Holder, rank: &mut RankScan, stack: &mut Vec<Next>) {
         while let Some(slot) = self.next_slot(holder, rank) {
             let mut slot = slot;
@@ -235,7 +234,7 @@ impl Index {
         }
     }
 
-    /// A slot of the current page, or of the next page that has one.
+    /// The next slot of the current page, or of the next page with slots.
     fn next_slot(&self, holder: &Holder, rank: &mut RankScan) -> Option<Slot> {
         while rank.slots.is_empty() {
             let Some(page) = rank.pages.pop() else {
@@ -266,8 +265,8 @@ impl Index {
         }
     }
 
-    /// Ends a dump: the absolute state of every name that changed since it began, of the same moment
-    /// as the cursors.
+    /// Ends a dump. Returns the absolute state of every name that changed since its beginning, and the
+    /// cursors at the same moment.
     ///
     /// # Errors
     /// If a concurrent change aborted the dump.
@@ -351,7 +350,7 @@ impl Index {
     }
 }
 
-/// A parked name of the current part of the records, or of the next part that has one.
+/// The next parked name of the current part of the records, or of the next part with parked names.
 fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
         rank.parked.extend(holder.records().parked_in_part(rank.part)?);

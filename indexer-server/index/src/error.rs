@@ -3,16 +3,16 @@
 use crate::source::SourceId;
 use kvasir_proto::types::{DpRank, WorkerId};
 
-/// Why the index refused a call.
+/// Why the index rejected a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// No worker of that name.
+    /// The worker is unknown.
     #[error("worker {worker} is not known")]
     UnknownWorker {
         /// The requested worker.
         worker: WorkerId,
     },
-    /// The worker has no such rank.
+    /// The worker does not have this rank.
     #[error("worker {worker} has no rank {rank}")]
     UnknownRank {
         /// The worker.
@@ -20,13 +20,13 @@ pub enum IndexError {
         /// The requested rank.
         rank: DpRank,
     },
-    /// No such source; it was removed.
+    /// The source does not exist; it may have been removed.
     #[error("source {source_id} is not known")]
     UnknownSource {
         /// The requested source.
         source_id: SourceId,
     },
-    /// The worker has a source of that name.
+    /// The worker already has a source with this name.
     #[error("worker {worker} has a source named {name}")]
     DuplicateSource {
         /// The worker.
@@ -34,12 +34,12 @@ pub enum IndexError {
         /// The source's name.
         name: String,
     },
-    /// A named limit of the worker was reached.
+    /// A limit of the worker was reached.
     #[error("worker {worker} has {limit} {what}, the limit")]
     TooMany {
         /// The worker.
         worker: WorkerId,
-        /// What there are too many of.
+        /// The limited items.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -53,12 +53,12 @@ pub enum IndexError {
         /// The worker.
         worker: WorkerId,
     },
-    /// The source still holds blocks.
+    /// The source still has blocks.
     #[error("source {source_id} still holds {copies} blocks")]
     NotCleared {
         /// The source.
         source_id: SourceId,
-        /// How many.
+        /// Number of copies.
         copies: u64,
     },
     /// A concurrent change aborted the dump; begin it again.
@@ -66,12 +66,12 @@ pub enum IndexError {
     DumpAborted {
         /// The worker.
         worker: WorkerId,
-        /// What happened.
+        /// The concurrent change.
         reason: &'static str,
     },
 }
 
-/// The saved images of a worker are damaged: no cut makes such images.
+/// The saved images of a worker are damaged: no cut produces such images.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the saved images of worker {worker} are damaged, a {field} {what}: delete them and start over"
@@ -79,8 +79,8 @@ pub enum IndexError {
 pub struct DamagedImage {
     /// The worker.
     pub worker: WorkerId,
-    /// What is damaged.
+    /// The damaged item.
     pub field: &'static str,
-    /// In which way.
+    /// How it is damaged.
     pub what: &'static str,
 }

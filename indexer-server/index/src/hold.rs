@@ -1,4 +1,5 @@
-//! Who holds what: segments are cut where holders differ, and joined where they no longer do.
+//! Adds and removes holders of slots. Splits segments where holders differ, and merges them where they are
+//! equal again.
 
 use crate::segments::{NO_SEGMENT, Segment, SegmentId};
 use crate::sets::{HolderIndex, SetId, Sets, TierSets};
@@ -36,7 +37,7 @@ impl Trie {
         segment.children = 1;
     }
 
-    /// Joins a segment with its only child, if that is the same stretch with the same holders.
+    /// Merges a segment with its only child, if slots are adjacent and holders equal.
     fn merge_with_child(&mut self, id: SegmentId) {
         let segment = *self.segments.get(id);
         if segment.children != 1 || segment.first_child == NO_SEGMENT {
@@ -70,9 +71,8 @@ impl Trie {
         }
     }
 
-    /// Moves one end of a segment over to its neighbour on that side, where the neighbour is the
-    /// same stretch and has the holders that this end is to have. The common way in which a rank
-    /// that joins or leaves a shared chain goes along it.
+    /// Moves one end of a segment to its neighbour on that side, if the neighbour is adjacent and already has
+    /// the target holders. This is the usual case when a rank joins or leaves a shared chain block by block.
     fn move_boundary(&mut self, slot: Slot, len: u32, sets: &TierSets) -> bool {
         let id = self.slots.segment(slot);
         let segment = *self.segments.get(id);
@@ -108,13 +108,13 @@ impl Trie {
 // === holding ===
 
 impl Trie {
-    /// Lets a rank hold `len` consecutive slots of one segment in a tier.
+    /// Adds a rank as holder of `len` consecutive slots of one segment in a tier.
     pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         self.change(slot, len, tier, |sets, set| sets.with(set, holder));
         self.mark_stored(slot);
     }
 
-    /// Ends that. Frees positions that no rank holds and that lead to none that is held.
+    /// Removes a rank as holder of these slots in a tier. Frees unheld positions without held descendants.
     pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         if self.cut_tail(slot, len, holder, tier) {
             return;
@@ -122,7 +122,7 @@ impl Trie {
         self.change(slot, len, tier, |sets, set| sets.without(set, holder));
     }
 
-    /// The common end of a chain: its only holder drops its last slots.
+    /// Fast path at the end of a chain: its only holder drops its last slots. Returns whether it applied.
     fn cut_tail(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) -> bool {
         let id = self.slots.segment(slot);
         let segment = self.segments.get(id);
@@ -172,7 +172,7 @@ impl Trie {
         }
     }
 
-    /// Frees the segment of a slot if it leads to nothing that is held.
+    /// Frees the segment of a slot if neither it nor its descendants are held.
     pub(crate) fn prune(&mut self, slot: Slot) {
         let id = self.slots.segment(slot);
         let segment = self.segments.get(id);
@@ -181,7 +181,7 @@ impl Trie {
         }
     }
 
-    /// Frees an unheld segment without children, and every ancestor that becomes one.
+    /// Frees an unheld segment without children, and each ancestor that becomes one.
     fn free_upwards(&mut self, mut id: SegmentId) {
         loop {
             let segment = *self.segments.get(id);

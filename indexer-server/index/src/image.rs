@@ -1,9 +1,9 @@
-//! Images of workers, as checkpoints persist them. Data only: `cut` makes it, `restore` reads it.
+//! Images of workers, as checkpoints persist them. Data types only: `cut` writes them, `restore` reads them.
 //!
-//! Images name positions by the numbers of their slots. In all images of one generation (from a
-//! complete image to the next) a number means the same position as long as the worker holds that
-//! position or one below it. A later entry for a number replaces an earlier one. Entries of numbers
-//! that mean nothing any more do no harm: nothing that is held refers to them.
+//! Images identify positions by slot number. A generation is a complete image and its incremental successors.
+//! Within it, a number means the same position as long as the worker holds that position or one below it. A
+//! later entry for a number replaces an earlier one. Entries for numbers that are no longer in use are
+//! harmless, because held blocks do not refer to them.
 
 use crate::slots::Slot;
 use crate::source::SourceId;
@@ -13,91 +13,90 @@ use kvasir_proto::types::{
 };
 use std::sync::Arc;
 
-/// What changed of a worker since its last image, or all of it, with the status of its sources at
-/// that moment.
+/// An incremental or complete image of a worker, with the status of its sources at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerImage {
     /// The worker.
     pub worker: WorkerId,
-    /// Whether this is everything, so that earlier images no longer count.
+    /// Whether the image is complete, so that earlier images no longer count.
     pub whole: bool,
-    /// All its sources.
+    /// All sources of the worker.
     pub sources: Vec<SourceImage>,
-    /// All its ranks, in order.
+    /// All ranks of the worker, in order.
     pub ranks: Vec<RankImage>,
 }
 
 /// One source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceImage {
-    /// How ranks and copies refer to it, within one generation.
+    /// Id by which ranks and copies refer to the source, within one generation.
     pub id: SourceId,
-    /// Its name.
+    /// Name of the source.
     pub name: Arc<str>,
-    /// How it counts repeated announcements.
+    /// How the source counts repeated announcements.
     pub copy_mode: CopyMode,
-    /// Its cursor and its state, as it was reported.
+    /// Cursor and state of the source, as reported.
     pub status: SourceStatus,
-    /// Whether the index refused blocks that it announced.
+    /// Whether the index rejected blocks that the source announced.
     pub incomplete: bool,
-    /// Whether some of what it holds is suspect: events were lost, and it has not been announced
-    /// since. Images do not record which blocks: after a restore all are.
+    /// Whether some blocks of the source are suspect: events were lost, and the blocks were not announced
+    /// since. Images do not record which; after a restore all are suspect.
     pub suspect: bool,
-    /// Ranks that it feeds.
+    /// Ranks that the source feeds.
     pub ranks: Vec<DpRank>,
 }
 
-/// What changed of one rank.
+/// Changes of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankImage {
     /// The rank.
     pub rank: DpRank,
-    /// The source of all blocks in `pages`; none before the first store.
+    /// The source of all blocks in `pages`; `None` before the first store.
     pub primary: Option<SourceId>,
-    /// Blocks shed for the byte budget.
+    /// Number of blocks evicted for the byte budget.
     pub shed_blocks: u64,
-    /// Sources of which blocks may be missing since some were shed.
+    /// Sources that may lack blocks because of evictions.
     pub short: Vec<SourceId>,
-    /// Pages of slots, each with all that the rank holds there plainly: one copy, of the primary
-    /// source, under the name of the position. Without runs: none any more.
+    /// Pages of slots, each with all plain blocks of the rank: one copy, of the primary source, under the
+    /// position's own name. A page without runs has no plain blocks any more.
     pub pages: Vec<PageImage>,
-    /// Names held otherwise, spelled out. Without copies: not so any more.
+    /// Names that are not plain. An entry without copies: plain again, or removed.
     pub names: Vec<NameImage>,
-    /// Positions above held ones that the rank does not hold, or under other names than their own
-    /// only. Ignore the entry of a position that the rank holds under its own name.
+    /// Ancestors of held positions that the rank does not hold, or holds only under other names than their
+    /// own. Ignore an entry if the rank holds the position under its own name.
     pub holes: Vec<HoleImage>,
-    /// What names mean besides their tokens, where that changed.
+    /// Changed meanings of names besides their tokens.
     pub meanings: Vec<MeaningImage>,
 }
 
-/// What a name of a source means besides its tokens.
+/// Meaning of a source's name besides its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeaningImage {
     /// The source.
     pub source: SourceId,
     /// The name.
     pub name: BlockName,
-    /// Its meaning. None: it has none any more.
+    /// Meaning of the name; `None` if it has none any more.
     pub meaning: Option<NameMeaning>,
 }
 
 /// One page of slots of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageImage {
-    /// Number of the page: that of its first slot, divided by [`PAGE_SLOTS`](crate::PAGE_SLOTS).
+    /// Page number: the page's first slot, divided by [`PAGE_SLOTS`](crate::PAGE_SLOTS).
     pub page: u32,
-    /// Stretches of it, in order.
+    /// Runs of the page, in order.
     pub runs: Vec<RunImage>,
 }
 
-/// Consecutive slots of one page, each the child of the one before.
+/// Consecutive slots of one page, each the child of the previous one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunImage {
     /// Slot of the first block.
     pub first: Slot,
-    /// Slot that the first block is a child of; none for first blocks of prompts.
+    /// Slot of the first block's parent; `None` for the first block of a prompt.
     pub parent: Option<Slot>,
-    /// Tiers in which all of them are held; at least one.
+    /// Tiers that contain all blocks of the run; at least one.
     pub tiers: TierSet,
     /// The blocks, 1 to 64.
     pub blocks: Vec<StoredBlock>,
@@ -108,25 +107,25 @@ pub struct RunImage {
 pub struct NameImage {
     /// The name.
     pub name: BlockName,
-    /// Name of the block before, as announced.
+    /// Name of the preceding block, as announced.
     pub parent: Option<BlockName>,
-    /// Local hash; none if it was announced without tokens.
+    /// Local hash; `None` if the name was announced without tokens.
     pub local: Option<LocalHash>,
-    /// Its position; none while parked.
+    /// Position of the name; `None` while parked.
     pub position: Option<Position>,
-    /// Copies by tier of each source that has any.
+    /// Copies by tier, for each source with copies.
     pub copies: Vec<(SourceId, [u32; Tier::COUNT])>,
 }
 
-/// A position that a rank does not hold under its own name: the one that a block below was announced
-/// with as its parent's.
+/// A position that a rank does not hold under its own name, but that was announced as the parent of a block
+/// below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoleImage {
-    /// Where it is.
+    /// Slot and parent slot.
     pub position: Position,
-    /// Its own name, under which it was first stored by whichever rank.
+    /// Own name of the position, under which a rank first stored it.
     pub name: BlockName,
-    /// Its local hash.
+    /// Local hash of the position.
     pub local: LocalHash,
 }
 
@@ -135,6 +134,6 @@ pub struct HoleImage {
 pub struct Position {
     /// The slot.
     pub slot: Slot,
-    /// The slot that it is a child of; none for first blocks of prompts.
+    /// The parent slot; `None` for the first block of a prompt.
     pub parent: Option<Slot>,
 }

@@ -1,4 +1,4 @@
-//! The index: what it consists of.
+//! The index of one partition: its data and configuration.
 
 use crate::cursor::ShedCursor;
 use crate::holder::Holder;
@@ -11,14 +11,14 @@ use crate::trie::Trie;
 use kvasir_proto::types::WorkerId;
 use std::collections::BTreeMap;
 
-/// Index of one partition; see the crate's documentation for what it promises.
+/// Prefix index of one partition. See the crate's documentation for its guarantees.
 #[derive(Debug, Default)]
 pub struct Index {
     pub(crate) limits: Limits,
     pub(crate) trie: Trie,
     pub(crate) holders: Vec<Option<Box<Holder>>>,
     pub(crate) free_holders: Vec<u32>,
-    /// One bit a rank, by its index: it is there, and of no pool.
+    /// Bitmap of ranks by index: set for existing ranks that are not of pools.
     pub(crate) present: Vec<u64>,
     pub(crate) roles: Roles,
     pub(crate) listing: Listing,
@@ -26,22 +26,22 @@ pub struct Index {
     pub(crate) sources: BTreeMap<SourceId, Source>,
     pub(crate) next_source: u32,
     pub(crate) next_dump: u64,
-    /// What all ranks have together.
+    /// Totals of all ranks.
     pub(crate) totals: Totals,
     pub(crate) shedding: ShedCursor,
-    /// Bytes that workers, sources and ranks to come may take; none if any.
+    /// Maximum bytes for new workers, sources and ranks; `None` without a limit.
     pub(crate) room_bytes: Option<usize>,
 }
 
 impl Index {
-    /// An empty index.
+    /// Creates an empty index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// How many bytes workers, sources and ranks to come may take, whatever these will hold; none, as at first, if any.
-    /// What is added uses it up until it is set again.
+    /// Sets the maximum bytes for new workers, sources and ranks, whatever blocks they will have; `None`, the
+    /// default, for no limit. New ones use it up until it is set again.
     pub const fn set_room_bytes(&mut self, bytes: Option<usize>) {
         self.room_bytes = bytes;
     }

@@ -1,33 +1,40 @@
-//! The exact prefix index of one partition: which worker rank holds which leading blocks of a
-//! prompt, in which tier.
+//! The exact prefix index of one partition: which worker rank has which leading blocks of a prompt, in which
+//! tier.
 //!
-//! # What a query may observe
-//! The index is a plain data structure: its owner puts a lock around it, and a query under the
-//! read lock sees complete operations only. An event longer than the owner's batch, a clear and a
-//! sweep of suspect blocks take several steps; between two steps a query may credit a worker with
-//! fewer blocks than it holds, never with more.
+//! # Consistency of queries
+//! The index is a plain data structure: its owner puts a lock around it, and a query under the read lock sees
+//! only complete operations. An event longer than the owner's batch, a clear, and a sweep of suspect blocks
+//! take several slices. Between two slices a query may credit a worker with fewer blocks than it has, never
+//! with more.
 //!
-//! # What it holds
-//! Every announced name is *held* at once, with its parent name, local hash and copies by source
-//! and tier. A name whose chain to the root is known is *placed* at a position, and only placed
-//! names score; the others are *parked* until their parent arrives. A position, once known, stays:
-//! removing a block in mid-chain leaves a hole, and refilling it heals the chain.
+//! # Contents
+//! Every announced name is *held* from then on, with its parent name, local hash and copies by source and
+//! tier. A name whose chain to the root is known is *placed* at a position. Only placed names count in
+//! queries. Other names are *parked* until their parent arrives. A known position stays: removing a block in
+//! mid-chain leaves a hole, and storing it again repairs the chain.
 //!
-//! # How it is laid out
-//! A position is a *slot*. A stored chain gets consecutive slots, with room behind it while it
-//! grows, so a lookup compares long runs of local hashes and little else. A *segment* is a stretch
-//! of consecutive slots with one set of holders per tier; the sets are interned, so a walk looks at
-//! them only where they change. One table maps the engines' names to slots for every rank that
-//! uses the slot's own name with one copy per tier: the *plain* case, which costs a rank a bit in
-//! the set and a count per page of 64 slots. Whatever is not plain (a second copy, a second source,
-//! another name for the same content, a parked name) is an explicit record of that rank.
+//! # Data structures
+//! A position is a *slot*. A stored chain gets consecutive slots, with spare slots behind it while it grows.
+//! A lookup therefore mostly compares long runs of local hashes. A *segment* is a run of consecutive slots
+//! with one set of holders per tier. The sets are interned, so a walk compares them only where they change.
+//! One table maps the engines' names to slots for every rank that uses the slot's own name with one copy per
+//! tier. This is the *plain* case, which costs a rank one bit in the set and a count per page of 64 slots.
+//! All other cases (a second copy, a second source, another name for the same content, a parked name) are
+//! explicit records of the rank.
 //!
-//! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers`, `table` and `prefetch` (shared
-//! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
-//! `changes`, `dirty`, `contradicted` and `holder` (one rank), `meanings`, `source`, `chunks` and `roles` (workers, pools, sources and the chunks of connectors), `index`, `rank`, `registry` and `views`, then
-//! the modules that change them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`,
-//! then the modules that read them: `walk`, `shared` (what pools hold) and `find`, `dump`, `digest`, `image` with `cut` and `restore`. Last comes
-//! `validate`, which checks every invariant. No module refers to a later one.
+//! Reading order:
+//! - storage: `runs`, `slots` and `segments`
+//! - shared utilities: `sets`, `numbers`, `table` and `prefetch`
+//! - positions and their holders: `trie` and `hold`
+//! - one rank: `record`, `records`, `pages`, `changes`, `dirty`, `contradicted` and `holder`
+//! - workers, pools, sources and connectors' chunks: `meanings`, `source`, `chunks` and `roles`
+//! - the index: `index`, `rank`, `registry` and `views`
+//! - changes: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`
+//! - reads: `walk`, `shared` (blocks in pools), `find`, `dump`, `digest`, and `image` with `cut` and
+//!   `restore`
+//! - `validate`, which checks every invariant
+//!
+//! A module refers only to earlier ones.
 
 mod error;
 mod limits;

@@ -1,20 +1,20 @@
-//! Bounds of an index.
+//! Limits of an index.
 
 use kvasir_proto::limits;
 
-/// Most pages of 64 slots that are noted as changed, of one rank: 4 M blocks.
+/// Maximum number of a rank's changed pages of 64 slots that are noted: 4 M blocks.
 const CHANGED_PAGES_MAX: usize = 65_536;
-/// Most names that are noted as changed, of one rank.
+/// Maximum number of a rank's changed names that are noted.
 const CHANGED_NAMES_MAX: usize = 65_536;
-/// Most dumps of one rank at a time: four of clients, and the server's own.
+/// Maximum number of concurrent dumps of one rank: four of clients, and the server's own.
 const DUMPS_MAX: usize = 6;
 
-/// Bounds of what is noted of one rank between two images; with more, the next image is complete.
+/// Limits of the notes about one rank between two images. Beyond them, the next image is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeLimits {
-    /// Most pages of slots in which blocks changed.
+    /// Maximum number of pages with changed blocks.
     pub pages_max: usize,
-    /// Most names that changed and are spelled out.
+    /// Maximum number of changed names with records.
     pub names_max: usize,
 }
 
@@ -24,24 +24,24 @@ impl Default for ChangeLimits {
     }
 }
 
-/// Bounds of one index.
+/// Limits of one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Deepest chain, in blocks; deeper blocks are rejected.
+    /// Maximum depth of a chain, in blocks; deeper blocks are rejected.
     pub chain_blocks_max: usize,
-    /// Most parked names of one rank; further ones are rejected.
+    /// Maximum number of parked names of one rank; further ones are rejected.
     pub rank_parked_max: usize,
-    /// Most names of one rank for one block; further ones are rejected.
+    /// Maximum number of names of one rank for one block; further ones are rejected.
     pub block_names_max: usize,
-    /// Most ranks of one worker.
+    /// Maximum number of ranks of one worker.
     pub ranks_max: usize,
-    /// Most sources of one worker.
+    /// Maximum number of sources of one worker.
     pub sources_max: usize,
-    /// Most names that may be touched while a dump is under way; more abort it.
+    /// Maximum number of names that may change during a dump; more abort it.
     pub dirty_names_max: usize,
-    /// Most dumps of one rank at a time.
+    /// Maximum number of concurrent dumps of one rank.
     pub dumps_max: usize,
-    /// What is noted between two images; none if every image is to be complete.
+    /// Limits of notes between two images; `None` if every image is complete.
     pub changes: Option<ChangeLimits>,
 }
 

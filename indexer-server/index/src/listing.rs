@@ -1,20 +1,21 @@
-//! The order in which answers list ranks that hold equally much: by worker and rank.
+//! Order of ranks with equal matches in answers: by worker and rank.
 
 use crate::sets::HolderIndex;
 use crate::table::index_u32;
 
-/// All ranks in that order. Adding or removing some renumbers those behind them; removing may look at all of them once.
+/// All ranks in order. Adding or removing ranks renumbers those behind; removing may also scan all ranks
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     ranks: Vec<HolderIndex>,
-    /// Place of each rank in `ranks`, by its index. Of indexes that no rank has, anything.
+    /// Place of each rank in `ranks`, by its index. Unused indexes have arbitrary values.
     places: Vec<u32>,
-    /// Whether some rank is behind one with a greater index.
+    /// Whether some rank is placed behind one with a greater index.
     is_mixed: bool,
 }
 
 impl Listing {
-    /// Adds a rank behind all those that are listed before it.
+    /// Inserts a rank behind all ranks that `is_before` accepts.
     pub(crate) fn insert(&mut self, rank: HolderIndex, is_before: impl Fn(HolderIndex) -> bool) {
         let place = self.ranks.partition_point(|&other| is_before(other));
         self.ranks.insert(place, rank);
@@ -27,7 +28,7 @@ impl Listing {
         self.is_mixed |= !around.is_sorted();
     }
 
-    /// Removes all ranks of one worker, which stand together.
+    /// Removes all ranks of one worker, which are consecutive.
     pub(crate) fn remove(&mut self, ranks: &[HolderIndex]) {
         let Some(first) = ranks.iter().filter_map(|&rank| self.place(rank)).min() else {
             return;
@@ -65,12 +66,12 @@ impl Listing {
         self.ranks.len()
     }
 
-    /// Whether the order is that of the indexes.
+    /// Whether the ranks are in the order of their indexes.
     pub(crate) const fn is_by_index(&self) -> bool {
         !self.is_mixed
     }
 
-    /// Whether exactly `ranks` are listed, in this order, and the other fields agree with that.
+    /// Whether exactly `ranks` are listed, in this order, and the other fields match.
     pub(crate) fn is_of(&self, ranks: &[HolderIndex]) -> bool {
         let is_placed = |(place, &rank): (u32, &HolderIndex)| self.place(rank) == Some(place);
         self.ranks == ranks && (0..).zip(ranks).all(is_placed) && self.is_mixed != ranks.is_sorted()
@@ -83,7 +84,8 @@ mod tests {
     use crate::table::mix;
     use std::collections::{BTreeMap, btree_map::Entry};
 
-    /// Ranks of 12 workers come one by one and go with their worker, at random. A rank gets the index of one that is gone.
+    /// Ranks of 12 workers are added one by one and removed with their worker, at random. A new rank reuses
+    /// the index of a removed one.
     #[test]
     fn ranks_are_listed_by_worker_and_rank_whatever_comes_and_goes() {
         let mut was_mixed = [false; 2];

@@ -1,17 +1,18 @@
-//! What names of a source mean besides their tokens. The index itself makes no use of it: whoever reads the source's events
-//! needs it again after a restart, so images and dumps have it, each with the cursor that it belongs to.
+//! Meanings of a source's names besides their tokens. The index itself does not use them. The reader of the
+//! source's events needs them after a restart, so images and dumps contain them, together with the matching
+//! cursor.
 
 use kvasir_proto::types::{BlockName, DpRank, NameChange, NameMeaning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// A name of a rank.
+/// A rank and one of its names.
 type Key = (DpRank, BlockName);
 
-/// Names whose meanings changed since an image; none if not all of them were noted.
+/// Names with changed meanings since an image; `None` if the notes are incomplete.
 pub(crate) type ChangedNames = Option<BTreeSet<Key>>;
 
-/// The meanings of a source's names. Their number is limited where events are read.
+/// The meanings of a source's names. The reader of the events limits their number.
 #[derive(Debug, Default)]
 pub(crate) struct Meanings {
     names: BTreeMap<Key, NameMeaning>,
@@ -19,7 +20,7 @@ pub(crate) struct Meanings {
 }
 
 impl Meanings {
-    /// Takes new meanings, and notes up to `changed_max` names for the next image.
+    /// Applies new meanings, and notes up to `changed_max` names for the next image.
     pub(crate) fn change(&mut self, changes: &[NameChange], changed_max: usize) {
         for &NameChange { rank, name, meaning } in changes {
             match meaning {
@@ -33,7 +34,7 @@ impl Meanings {
         self.limit_changed(changed_max);
     }
 
-    /// Forgets all meanings. The next image is to be complete.
+    /// Forgets all meanings. The next image must be complete.
     pub(crate) fn clear(&mut self) {
         if !self.names.is_empty() {
             *self = Self::default();
@@ -52,12 +53,12 @@ impl Meanings {
         self.changed.is_some()
     }
 
-    /// Takes the notes for an image, and begins new ones.
+    /// Takes the notes for an image, and starts new ones.
     pub(crate) const fn take_changed(&mut self) -> ChangedNames {
         self.changed.replace(BTreeSet::new())
     }
 
-    /// Takes back the notes of an image that was abandoned.
+    /// Returns the notes of an abandoned image.
     pub(crate) fn give_back(&mut self, earlier: ChangedNames, changed_max: usize) {
         match (&mut self.changed, earlier) {
             (Some(changed), Some(earlier)) => changed.extend(earlier),
@@ -70,7 +71,7 @@ impl Meanings {
         self.changed.take_if(|changed| changed.len() > changed_max);
     }
 
-    /// Up to `most` names behind `last` with their meanings: the changed ones, or all of them.
+    /// Up to `most` names after `last` with their meanings: the changed ones, or all.
     pub(crate) fn next(
         &self,
         changed: Option<&BTreeSet<Key>>,

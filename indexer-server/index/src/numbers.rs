@@ -1,12 +1,15 @@
-//! Tables from hashes to numbers of our own: names to slots, branches to segments.
+//! Hash tables with bounded work per operation, from hashes to internal numbers: names to slots, branches to
+//! segments.
 //!
-//! The numbers lie in sub-tables, each for a range of hashes. A sub-table is made of lines of 64 bytes, the unit in which memory
-//! is read: eight hashes and their numbers. A hash says in which line its number should be. If that line is full, the number is
-//! in one of the next lines, so a search ends at the first line that is not full: usually the first one that it reads. Growing,
-//! shrinking and splitting a sub-table is copying it in order. 32 bits of the hash are kept beside each number: what is moved is
-//! not looked at.
+//! The numbers are in sub-tables, each for a range of hashes. A sub-table consists of lines of 64 bytes, the
+//! unit in which memory is read: eight hashes and their numbers. A hash determines the line for its number
+//! (linear probing by line). If that line is full, the number is in one of the next lines. A search ends at
+//! the first line that is not full, usually the first one it reads. Growing, shrinking and splitting copy a
+//! sub-table in order. 32 bits of the hash are stored with each number, so the moved numbers are not
+//! dereferenced.
 //!
-//! A step never moves more than one sub-table. 8 bytes a number, half to three quarters full.
+//! An operation moves at most one sub-table. The cost is 8 bytes per number; tables are half to three
+//! quarters full.
 #![expect(clippy::indexing_slicing, reason = "places are computed by this file only")]
 
 use crate::prefetch::prefetch;
@@ -14,19 +17,21 @@ use crate::table::index_u32;
 use smallvec::{SmallVec, smallvec};
 use std::iter::successors;
 
-/// Entries of a line.
+/// Entries per line.
 const LINE: usize = 8;
-/// Lines of a sub-table before it is split in two.
+/// Maximum number of lines of a sub-table before it is split in two.
 const SUB_LINES_MAX: usize = 192;
 const SUB_LINES_MIN: usize = 2;
-/// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
+/// Maximum number of directory bits. Beyond it, sub-tables grow instead of splitting (deliberately colliding
+/// hashes).
 const DIRECTORY_BITS_MAX: u32 = 22;
-/// Number of an entry that was taken out of a full line. Its hash stays, so that the line stays full.
+/// Tombstone: number of an entry that was removed from a full line. The hash stays, so that the line stays
+/// full.
 const GONE: u32 = u32::MAX;
-/// Hash of an empty place.
+/// Hash of an empty entry.
 const NO_HASH: u32 = u32::MAX;
 
-/// Entries in the order of their arrival. Places behind the last one are empty. Only a full line has marks ([`GONE`]).
+/// Entries in order of arrival, followed by empty ones. Only a full line has tombstones ([`GONE`]).
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Line {
@@ -39,25 +44,25 @@ struct Sub {
     /// The last line is never full.
     lines: Box<[Line]>,
     len: u32,
-    /// Places that are not empty: entries and marks.
+    /// Entries that are not empty: numbers and tombstones.
     filled: u32,
-    /// Leading bits of the hash that all entries share.
+    /// Leading bits of the hash, common to all entries.
     bits: u32,
 }
 
-/// Numbers by hash. Several may have the same hash: the caller tells them apart.
+/// Numbers by hash. Several may have the same hash, so the caller compares candidates.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    /// `2^bits` indexes into `subs`; empty while the table is.
+    /// `2^bits` indexes into `subs`; empty if the table is empty.
     directory: Vec<u32>,
     subs: Vec<Sub>,
     bits: u32,
     len: usize,
-    /// Lines of all sub-tables.
+    /// Total number of lines.
     lines: usize,
 }
 
-/// What became of an entry.
+/// Result of inserting an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inserted {
     New,
@@ -65,13 +70,13 @@ enum Inserted {
     NoRoom,
 }
 
-/// The part of a hash that is kept; never all ones.
+/// The stored part of a hash; never all ones.
 const fn short(hash: u64) -> u32 {
     let short = (hash >> 32) as u32;
     if short == u32::MAX { short - 1 } else { short }
 }
 
-/// Lines for `len` entries, at most three quarters full: a power of two, or half as much again.
+/// Number of lines for `len` entries, at most three quarters full: a power of two, or 1.5 times one.
 const fn lines_for(len: usize) -> usize {
     let wanted = (len * 4 / 3 + 1).div_ceil(LINE);
     if wanted <= SUB_LINES_MIN {
@@ -81,7 +86,7 @@ const fn lines_for(len: usize) -> usize {
     wanted.div_ceil(half) * half
 }
 
-/// The places that have this value, as bits. In this form compilers compare all of them at once, without intrinsics.
+/// Bitmap of the elements equal to `value`. Compilers vectorise this form without intrinsics.
 fn equal(values: &[u32; LINE], value: u32) -> u8 {
     const BITS: [u8; LINE] = [1, 2, 4, 8, 16, 32, 64, 128];
     let is_equal = values.map(|at| at == value);
@@ -91,7 +96,7 @@ fn equal(values: &[u32; LINE], value: u32) -> u8 {
         .fold(0, |all, (&is_equal, bit)| if is_equal { all | bit } else { all })
 }
 
-/// The places of bits, from the lowest on.
+/// Indexes of the set bits, ascending.
 fn places(bits: u8) -> impl Iterator<Item = usize> {
     let rest = successors(Some(bits), |&bits| Some(bits & bits.wrapping_sub(1)));
     rest.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
@@ -110,19 +115,19 @@ impl Line {
         all.filter(|&(_, number)| number != GONE)
     }
 
-    /// The number with this hash that the caller recognises.
+    /// The number with this hash that `is_it` accepts.
     fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let mut numbers = places(equal(&self.hashes, hash)).map(|at| self.numbers[at]);
         numbers.find(|&number| number != GONE && is_it(number))
     }
 
-    /// The first place without a number.
+    /// The first empty or tombstone entry.
     fn free(&self) -> Option<usize> {
         places(equal(&self.numbers, GONE)).next()
     }
 
-    /// Removes an entry. Returns whether a place of the line became empty. A full line keeps its places: entries that did not fit
-    /// into it may be in the next line, and searches for them must not end here.
+    /// Removes an entry. Returns whether an entry of the line became empty. A full line stays full: entries
+    /// that did not fit into it may be in the next line, and searches must continue there.
     fn remove(&mut self, place: usize) -> bool {
         if self.is_full() {
             self.numbers[place] = GONE;
@@ -138,15 +143,14 @@ impl Line {
 }
 
 impl Sub {
-    /// The line in which an entry of this hash should be. Behind the last such line there is room for what does not find room
-    /// in its own.
+    /// The preferred line of this hash. The last lines of a sub-table are reserved for overflow.
     fn home(&self, hash: u32) -> usize {
         let lines = self.lines.len() - self.lines.len() / 32 - 1;
         let position = u64::from(hash.checked_shl(self.bits).unwrap_or(0));
         usize::try_from((position * lines as u64) >> 32).unwrap_or(0)
     }
 
-    /// With those entries of some lines that `is_wanted`, by their hash, in so many lines, or more if they do not fit.
+    /// Copies the entries that `is_wanted` accepts by hash into `lines` lines, or more if they do not fit.
     fn spread(bits: u32, from: &[Line], is_wanted: impl Fn(u32) -> bool, lines: usize) -> Self {
         let mut sub =
             Self { lines: vec![Line::EMPTY; lines].into_boxed_slice(), len: 0, filled: 0, bits };
@@ -169,7 +173,7 @@ impl Sub {
         sub
     }
 
-    /// The number with this hash that the caller recognises.
+    /// The number with this hash that `is_it` accepts.
     fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         for line in &self.lines[self.home(hash)..] {
             let found = line.find(hash, &is_it);
@@ -180,7 +184,8 @@ impl Sub {
         None
     }
 
-    /// Inserts an entry unless one of its hash is recognised, or there is no room near its place.
+    /// Inserts an entry, unless `is_it` accepts an existing one with this hash, or there is no room near its
+    /// preferred line.
     fn insert(&mut self, hash: u32, number: u32, is_it: impl Fn(u32) -> bool) -> Inserted {
         if (self.filled as usize + 1) * 4 > self.lines.len() * LINE * 3 {
             return Inserted::NoRoom;
@@ -239,15 +244,15 @@ impl Numbers {
         self.directory.get(slot as usize).map(|&sub| sub as usize)
     }
 
-    /// The number with this hash that the caller recognises.
+    /// The number with this hash that `is_it` accepts.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = short(hash);
         let sub = &self.subs[self.sub(hash)?];
         if sub.lines.is_empty() { None } else { sub.find(hash, is_it) }
     }
 
-    /// Prefetches the line in which a hash should be. Called for several hashes in a row, it lets the processor fetch their lines
-    /// at the same time, before [`Numbers::find`], `insert` or `remove` reads them.
+    /// Prefetches the preferred line of a hash. Call it for several hashes in a row: the processor then loads
+    /// their lines concurrently, before [`Numbers::find`], `insert` or `remove` reads them.
     pub(crate) fn touch(&self, hash: u64) {
         let hash = short(hash);
         let sub = self.sub(hash).and_then(|sub| self.subs.get(sub));
@@ -256,7 +261,7 @@ impl Numbers {
         }
     }
 
-    /// Adds a number, unless the caller recognises one that is there; false then.
+    /// Adds a number. Returns `false` if `is_it` accepts an existing one.
     pub(crate) fn insert(&mut self, hash: u64, number: u32, is_it: impl Fn(u32) -> bool) -> bool {
         let hash = short(hash);
         if self.directory.is_empty() {
@@ -276,18 +281,18 @@ impl Numbers {
         false
     }
 
-    /// Lets the sub-table of a hash grow, or splits it.
+    /// Grows or splits the sub-table of a hash.
     fn make_room(&mut self, sub: usize, hash: u32) {
         let crowded = std::mem::take(&mut self.subs[sub]);
-        // Nothing else has asked for most of these lines for long.
+        // Most of these lines have probably left the cache.
         crowded.lines.iter().for_each(prefetch);
         let bits = crowded.bits;
         let lines = crowded.lines.len();
         let len = crowded.len as usize;
         let is_marked = crowded.filled > crowded.len;
         self.lines -= lines;
-        // Many were taken out: there is room once their marks are gone. Were this not so up to
-        // nearly the size at which tables grow, coming and going would grow them.
+        // After many removals there is enough room without the tombstones. This must apply up to nearly the
+        // size at which tables grow. Otherwise repeated removals and insertions would grow them.
         let same = is_marked && len * 3 < lines * LINE * 2;
         let grown = if same { lines } else { lines_for((len + 1).max(lines * LINE * 3 / 4 + 1)) };
         let splits = grown > SUB_LINES_MAX && bits < DIRECTORY_BITS_MAX;
@@ -300,7 +305,7 @@ impl Numbers {
             self.bits += 1;
         }
         let is_low = |hash: u32| hash >> (31 - bits) & 1 == 0;
-        // Lines are in the order of hashes, but for what found no room in its own line.
+        // Lines are in hash order, except for entries that overflowed their own line.
         let middle = crowded.home(1 << (31 - bits));
         let (before, behind) = crowded.lines.split_at(middle);
         let both = behind.iter().take_while(|line| line.is_full()).count() + 1;
@@ -313,7 +318,7 @@ impl Numbers {
             let is_wanted = |hash| is_low(hash) == wants_low;
             self.put(at, Sub::spread(bits + 1, lines, is_wanted, lines_for(half)));
         }
-        // The sub-table's part of the directory; its upper half is the new one's.
+        // The sub-table's range in the directory. Its upper half belongs to the new sub-table.
         let len = 1 << (self.bits - bits);
         let first = (hash >> (32 - self.bits)) as usize / len * len;
         self.directory[first + len / 2..first + len].fill(index_u32(above));
@@ -327,7 +332,7 @@ impl Numbers {
         }
     }
 
-    /// Takes a number out; false if it is not there with this hash.
+    /// Removes a number. Returns `false` if it does not exist with this hash.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) -> bool {
         let hash = short(hash);
         let Some(at) = self.sub(hash) else {
@@ -369,7 +374,7 @@ mod tests {
     use crate::table::mix;
     use std::collections::BTreeSet;
 
-    /// Checks what searches rely on.
+    /// Checks the invariants of searches.
     fn validate(table: &Numbers) {
         let lines: usize = table.subs.iter().map(|sub| sub.lines.len()).sum();
         assert_eq!(lines, table.lines);
@@ -441,7 +446,7 @@ mod tests {
 
     #[test]
     fn hashes_that_crowd_lose_nothing() {
-        // All in one corner of the directory, all at its end, many alike, all alike.
+        // Patterns: all in one corner of the directory, all at its end, many equal, all equal.
         check(|number| mix(u64::from(number)) >> 12, 6_000);
         check(|number| !(mix(u64::from(number)) >> 20), 6_000);
         check(|number| mix(u64::from(number) / 64), 6_000);
@@ -449,8 +454,8 @@ mod tests {
         check(|number| !u64::from(number), 1_500);
     }
 
-    /// Names can be chosen so that their hashes collide. A search then reads the lines that these fill, and asks the caller only
-    /// about numbers with just this hash.
+    /// Names can be chosen so that their hashes collide. A search then reads the lines filled with
+    /// collisions, and calls `is_it` only for numbers with exactly this hash.
     #[test]
     fn a_search_reads_no_more_than_the_lines_of_what_collides() {
         let far = |number: u32| mix(u64::from(number));

@@ -1,11 +1,10 @@
-//! What a rank holds, by page of 64 slots: how many slots, and which of them were announced again
-//! after a loss of events.
+//! A rank's slots by page of 64: how many it holds, and which were announced again after a loss of events.
 
 use crate::slots::{PAGE_SLOTS, Page, Slot, page_of};
 use crate::table::SplitMap;
 use kvasir_proto::types::Tier;
 
-/// Number of slots that a rank holds in any tier, in all and by page.
+/// Number of slots that a rank holds in any tier: total and by page.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPages {
     pages: SplitMap<Page, u8>,
@@ -13,7 +12,7 @@ pub(crate) struct HeldPages {
 }
 
 impl HeldPages {
-    /// Slots held.
+    /// Number of held slots.
     pub(crate) const fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -43,7 +42,7 @@ impl HeldPages {
         }
     }
 
-    /// One part of the pages with held slots; none past the last part.
+    /// One part of the pages with held slots; `None` after the last part.
     pub(crate) fn part(&self, part: usize) -> Option<impl Iterator<Item = Page>> {
         self.pages.part(part).map(|pages| pages.map(|&(page, _)| page))
     }
@@ -61,26 +60,26 @@ impl HeldPages {
     }
 }
 
-/// Slots by tier and page, one bit each.
+/// Slots by tier and page, one bit per slot.
 type Bits = [SplitMap<Page, u64>; Tier::COUNT];
 
-/// After a loss of events: the plain slots that the primary source has announced since. All other
-/// plain slots are suspect. Without a loss none is.
+/// After a loss of events: the plain slots that the primary source has announced again. All other plain slots
+/// are suspect. `None` without a loss: all plain slots are reliable.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmed(Option<Box<Bits>>);
 
 impl Confirmed {
-    /// Events were lost: every plain slot is suspect.
+    /// Marks every plain slot as suspect, because events were lost.
     pub(crate) fn reset(&mut self) {
         self.0 = Some(Box::default());
     }
 
-    /// No plain slot is suspect any more.
+    /// Clears the suspect mark of all plain slots.
     pub(crate) fn settle(&mut self) {
         self.0 = None;
     }
 
-    /// Whether a plain slot has not been announced in a tier since events were lost.
+    /// Whether a plain slot was not announced in a tier since events were lost.
     pub(crate) fn is_suspect(&self, slot: Slot, tier: Tier) -> bool {
         let confirmed = self.0.as_ref().and_then(|tiers| tiers.get(tier.index()));
         confirmed.is_some_and(|pages| {
@@ -88,7 +87,7 @@ impl Confirmed {
         })
     }
 
-    /// Consecutive plain slots have been announced in a tier.
+    /// Records that consecutive plain slots were announced in a tier.
     pub(crate) fn add(&mut self, slot: Slot, len: u32, tier: Tier) {
         let confirmed = self.0.as_mut().and_then(|tiers| tiers.get_mut(tier.index()));
         let Some(confirmed) = confirmed.filter(|_| len > 0) else {
@@ -111,7 +110,7 @@ impl Confirmed {
     }
 }
 
-/// The pages of consecutive slots, and how many of the slots lie in each.
+/// The pages of consecutive slots, with the number of these slots in each.
 fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
     debug_assert!(len > 0, "at least one slot");
     let end = slot + len;

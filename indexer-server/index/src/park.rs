@@ -1,4 +1,4 @@
-//! Giving names positions, and parking those whose parent is not placed.
+//! Places names at positions, and parks names whose parent is not placed.
 
 use crate::rank::RankChange;
 use crate::record::{Announcement, Record};
@@ -8,7 +8,7 @@ use crate::trie::NewRun;
 use kvasir_proto::types::{BlockName, BlockOutcome, CopyMode, StoredBlock};
 
 impl RankChange<'_> {
-    /// Adds a name at the child of `parent` with this content.
+    /// Adds a name at the child of `parent` with the content of `block`.
     pub(crate) fn place_record(
         &mut self,
         by: Announcement,
@@ -24,7 +24,7 @@ impl RankChange<'_> {
         self.holder.touch(block.name);
     }
 
-    /// Gives a record that has no position one: the child of `parent` with this content.
+    /// Places a parked record at the child of `parent` with the content of `block`.
     pub(crate) fn put_record(
         &mut self,
         by: Announcement,
@@ -72,10 +72,10 @@ impl RankChange<'_> {
 // === waking ===
 
 impl RankChange<'_> {
-    /// Places everything that waited for a name that has just been placed.
+    /// Places all names that wait for a newly placed name.
     pub(crate) fn wake(&mut self, name: BlockName) {
         if self.holder.is_short() {
-            // They may have been placed before, by a block that was not taken.
+            // If the rank had all its blocks, a rejected block might have placed the waiting names earlier.
             return;
         }
         let mut placed = Names::from_elem(name, 1);
@@ -96,7 +96,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// Drops a parked name that cannot be placed; who stored it lacks it from now on.
+    /// Drops a parked name that cannot be placed. Its sources are incomplete from now on.
     pub(crate) fn refuse(&mut self, name: BlockName) {
         let copies = self.holder.records().get(name).map(|record| record.copies.clone());
         for copies in copies.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! One rank under change, and the steps of which every change is made.
+//! A rank during a change, and the basic operations of all changes.
 
 use crate::holder::{Held, Holder};
 use crate::index::Index;
@@ -11,22 +11,23 @@ use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
 use std::collections::BTreeMap;
 
-/// A name and its local hash, where that is known.
+/// A name and its local hash, if known.
 pub(crate) type Content = (BlockName, Option<LocalHash>);
 
-/// One rank under change, with all it shares with others.
+/// A rank during a change, with the data that it shares with other ranks.
 #[derive(Debug)]
 pub(crate) struct RankChange<'a> {
     pub(crate) trie: &'a mut Trie,
     pub(crate) holder: &'a mut Holder,
     pub(crate) sources: &'a mut BTreeMap<SourceId, Source>,
     pub(crate) limits: &'a Limits,
-    /// Whether a store may give a held name another meaning: it is part of a report of all that its source holds.
+    /// Whether a store may change the meaning of a held name, because it belongs to a complete report of its
+    /// source.
     pub(crate) is_report: bool,
 }
 
 impl Index {
-    /// One rank, to be changed.
+    /// Borrows a rank for changes.
     pub(crate) fn change_of(&mut self, holder: HolderIndex) -> Option<RankChange<'_>> {
         let holder = self.holders.get_mut(holder as usize)?.as_deref_mut()?;
         Some(RankChange {
@@ -46,14 +47,14 @@ impl RankChange<'_> {
         primary.map_or(0, Source::epoch)
     }
 
-    /// Counts (name, tier) keys that a source gained.
+    /// Counts (name, tier) keys added to a source.
     pub(crate) fn add_keys(&mut self, source: SourceId, keys: u64) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.add_keys(keys);
         }
     }
 
-    /// Counts (name, tier) keys that a source lost.
+    /// Counts (name, tier) keys removed from a source.
     pub(crate) fn drop_keys(&mut self, source: SourceId, keys: u64) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.drop_keys(keys);
@@ -65,7 +66,7 @@ impl RankChange<'_> {
         self.holder.settle(self.trie, slot, epoch);
     }
 
-    /// Makes sure that a slot's names are spelled out, if this rank holds it at all.
+    /// Ensures that a slot's names have records, if this rank holds the slot.
     pub(crate) fn spell_out(&mut self, slot: Slot) {
         if self.holder.is_plain(self.trie, slot) {
             let epoch = self.primary_epoch();
@@ -73,7 +74,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// Takes a record out of its rank; the slot it was at, if any, is to be settled next.
+    /// Removes a record. Returns its slot, if any, which must then be settled.
     pub(crate) fn take_record(&mut self, name: BlockName) -> Option<Slot> {
         let record = self.holder.records_mut().remove(name)?;
         for copies in &record.copies {
@@ -83,7 +84,8 @@ impl RankChange<'_> {
         record.slot
     }
 
-    /// What this rank holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
+    /// The next unit of this rank's blocks, from `slot` up to `end`; plain slots in runs of at most
+    /// `run_max`.
     pub(crate) fn next_held(&self, slot: Slot, end: Slot, run_max: u32) -> Option<Held> {
         self.holder.next_held(self.trie, slot, end, run_max)
     }
@@ -92,7 +94,7 @@ impl RankChange<'_> {
 // === keys and digests ===
 
 impl RankChange<'_> {
-    /// A source holds a name in a tier in which it did not.
+    /// Records that a source gained a name in a tier.
     pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.add_keys(source, 1);
         if let Some(digest) = self.holder.digest_mut(source) {
@@ -100,7 +102,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// A source no longer holds a name in a tier.
+    /// Records that a source lost a name in a tier.
     pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.drop_keys(source, 1);
         if let Some(digest) = self.holder.digest_mut(source) {
@@ -108,19 +110,19 @@ impl RankChange<'_> {
         }
     }
 
-    /// A source holds the names of consecutive slots in a tier in which it did not.
+    /// Records that a source gained the names of consecutive slots in a tier.
     pub(crate) fn gain_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
         self.add_keys(source, u64::from(len));
         self.each_digest(source, first, len, |total, digest| total.add(tier, digest));
     }
 
-    /// A source no longer holds the names of consecutive slots in a tier.
+    /// Records that a source lost the names of consecutive slots in a tier.
     pub(crate) fn lose_run(&mut self, source: SourceId, tier: Tier, first: Slot, len: u32) {
         self.drop_keys(source, u64::from(len));
         self.each_digest(source, first, len, |total, digest| total.take(tier, digest));
     }
 
-    /// A held name has got its local hash.
+    /// Updates the digests after the local hash of a held name became known.
     pub(crate) fn relabel(&mut self, block: StoredBlock, before: Option<LocalHash>) {
         let StoredBlock { name, local } = block;
         if !self.holder.has_digests() || before == Some(local) {

@@ -1,4 +1,4 @@
-//! What a rank knows of one name, spelled out: used for every name that is not plain.
+//! The record of one name at a rank: the general form, used for every name that is not plain.
 
 use crate::slots::Slot;
 use crate::source::SourceId;
@@ -11,8 +11,8 @@ pub(crate) struct Copies {
     pub(crate) source: SourceId,
     pub(crate) tier: Tier,
     pub(crate) count: u32,
-    /// The source's loss epoch when they were last announced; older than the source's own epoch
-    /// means suspect.
+    /// The source's loss epoch at their last announcement. If it is older than the source's current epoch,
+    /// the copies are suspect.
     pub(crate) epoch: u32,
 }
 
@@ -20,32 +20,32 @@ pub(crate) struct Copies {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) parent: Option<BlockName>,
-    /// None if the name was announced without tokens.
+    /// `None` if the name was announced without tokens.
     pub(crate) local: Option<LocalHash>,
-    /// Its position; none while parked.
+    /// Slot of the name; `None` while parked.
     pub(crate) slot: Option<Slot>,
-    /// By source and tier; empty only while being changed.
+    /// Copies by source and tier; empty only during a change.
     pub(crate) copies: SmallVec<[Copies; 1]>,
 }
 
-/// One announcement: of which source, in which tier, and how it counts.
+/// Source, tier and counting mode of an announcement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announcement {
     pub(crate) source: SourceId,
     pub(crate) tier: Tier,
     pub(crate) mode: CopyMode,
-    /// The source's loss epoch.
+    /// Current loss epoch of the source.
     pub(crate) epoch: u32,
 }
 
-/// What an announcement or a removal changed.
+/// Effect of an announcement or removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing.
+    /// The record is unchanged.
     None,
-    /// A count.
+    /// Only a number of copies changed.
     Count,
-    /// A source holds the name in a tier in which it did not, or no longer does.
+    /// A source gained or lost the name in a tier.
     Key,
 }
 
@@ -54,12 +54,12 @@ impl Record {
         self.copies.iter().find(|at| at.source == source && at.tier == tier)
     }
 
-    /// Whether any source holds it in `tier`.
+    /// Whether any source has the name in `tier`.
     pub(crate) fn is_in(&self, tier: Tier) -> bool {
         self.copies.iter().any(|at| at.tier == tier)
     }
 
-    /// Takes an announcement in.
+    /// Applies an announcement.
     pub(crate) fn announce(&mut self, by: Announcement) -> Change {
         let same = |at: &&mut Copies| at.source == by.source && at.tier == by.tier;
         let Some(copies) = self.copies.iter_mut().find(same) else {
@@ -80,7 +80,7 @@ impl Record {
         }
     }
 
-    /// Takes a removal in.
+    /// Applies a removal.
     pub(crate) fn withdraw(&mut self, by: Announcement) -> Change {
         let same = |at: &Copies| at.source == by.source && at.tier == by.tier;
         let Some(index) = self.copies.iter().position(same) else {

@@ -1,4 +1,4 @@
-//! All names of a rank that are not plain: their records, by name, by slot and by awaited parent.
+//! Records of a rank's names that are not plain: by name, by slot, and by awaited parent.
 
 use crate::record::Record;
 use crate::slots::Slot;
@@ -6,16 +6,16 @@ use crate::table::SplitMap;
 use kvasir_proto::types::BlockName;
 use smallvec::SmallVec;
 
-/// Names that one slot, or one awaited parent, has at a rank.
+/// Names of one slot, or names that wait for one parent.
 pub(crate) type Names = SmallVec<[BlockName; 1]>;
 
 /// The records of one rank.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     by_name: SplitMap<BlockName, Record>,
-    /// Names of each slot that is not plain.
+    /// Names of each recorded slot.
     at_slots: SplitMap<Slot, Names>,
-    /// Parked names by the parent name they wait for.
+    /// Parked names by the name of the parent that they wait for.
     waiting: SplitMap<BlockName, Names>,
     /// Number of parked names.
     parked: usize,
@@ -32,7 +32,7 @@ impl Records {
         self.by_name.get(name)
     }
 
-    /// A record, to change its content or copies. Only this file changes its slot.
+    /// A record, to change its content or copies. Its slot changes only in this file.
     pub(crate) fn get_mut(&mut self, name: BlockName) -> Option<&mut Record> {
         self.by_name.get_mut(name)
     }
@@ -50,17 +50,17 @@ impl Records {
         self.parked
     }
 
-    /// The names of a slot that is not plain.
+    /// The names of a recorded slot; `None` if the slot is plain or not held.
     pub(crate) fn names_at(&self, slot: Slot) -> Option<&Names> {
         if self.at_slots.is_empty() { None } else { self.at_slots.get(slot) }
     }
 
-    /// Number of slots that are not plain.
+    /// Number of recorded slots.
     pub(crate) const fn slots(&self) -> usize {
         self.at_slots.len()
     }
 
-    /// Whether the rank knows nothing of a name, neither by itself nor as an awaited parent.
+    /// Whether a name is neither recorded nor awaited as a parent.
     pub(crate) fn is_fresh(&self, name: BlockName) -> bool {
         !self.contains(name) && (self.waiting.is_empty() || !self.waiting.contains(name))
     }
@@ -80,17 +80,17 @@ impl Records {
         self.waiting.iter().map(|(_, names)| names.len()).sum()
     }
 
-    /// One part of the records; none past the last part.
+    /// One part of the records; `None` after the last part.
     pub(crate) fn part(&self, part: usize) -> Option<impl Iterator<Item = &(BlockName, Record)>> {
         self.by_name.part(part)
     }
 
-    /// The names of one part of the records; none past the last part.
+    /// The names of one part of the records; `None` after the last part.
     pub(crate) fn names(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
         self.part(part).map(|records| records.map(|&(name, _)| name))
     }
 
-    /// The parked names of one part of the records; none past the last part.
+    /// The parked names of one part of the records; `None` after the last part.
     pub(crate) fn parked_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
         let parked = self.part(part)?.filter(|(_, record)| record.slot.is_none());
         Some(parked.map(|&(name, _)| name))
@@ -112,34 +112,34 @@ impl Records {
 // === changing ===
 
 impl Records {
-    /// Adds a parked name. It waits for nothing until [`Records::wait`].
+    /// Adds a parked name. It does not wait for a parent until [`Records::wait`].
     pub(crate) fn insert_parked(&mut self, name: BlockName, record: Record) {
         debug_assert!(record.slot.is_none(), "{name} is parked");
         self.by_name.insert(name, record);
         self.parked += 1;
     }
 
-    /// Adds a name of a slot that others of its names already keep from being plain.
+    /// Adds another name of a slot that is already recorded.
     pub(crate) fn insert_placed(&mut self, name: BlockName, slot: Slot, record: Record) {
         self.by_name.insert(name, Record { slot: Some(slot), ..record });
         self.at_slots.get_or_default(slot).push(name);
     }
 
-    /// Adds the only name of a slot that was plain.
+    /// Adds the only name of a slot that was plain until now.
     pub(crate) fn spell_out(&mut self, name: BlockName, slot: Slot, record: Record) {
         debug_assert!(record.slot == Some(slot), "{name} is placed at slot {slot}");
         self.by_name.insert(name, record);
         self.at_slots.insert(slot, Names::from_elem(name, 1));
     }
 
-    /// The slot is plain again: forgets it and its only name.
+    /// Removes a slot and its only name, because the slot is plain again.
     pub(crate) fn make_plain(&mut self, name: BlockName, slot: Slot) {
         let record = self.by_name.remove(name);
         debug_assert!(record.is_some_and(|at| at.slot == Some(slot)), "{name} is at slot {slot}");
         self.at_slots.remove(slot);
     }
 
-    /// Gives a parked name a position.
+    /// Places a parked name at a slot.
     pub(crate) fn place(&mut self, name: BlockName, slot: Slot) {
         if let Some(record) = self.by_name.get_mut(name) {
             debug_assert!(record.slot.is_none(), "{name} is parked");
@@ -149,7 +149,7 @@ impl Records {
         self.at_slots.get_or_default(slot).push(name);
     }
 
-    /// Takes a name out. Settle its slot next, if it has one.
+    /// Removes a name. If it has a slot, settle the slot next.
     pub(crate) fn remove(&mut self, name: BlockName) -> Option<Record> {
         let record = self.by_name.remove(name)?;
         match record.slot {
@@ -166,7 +166,7 @@ impl Records {
         Some(record)
     }
 
-    /// The names left at a slot. Forgets the slot if there are none.
+    /// The remaining names of a slot. Removes the slot if it has none.
     pub(crate) fn settle_slot(&mut self, slot: Slot) -> Names {
         let names = self.at_slots.get(slot).cloned().unwrap_or_default();
         if names.is_empty() {
@@ -175,7 +175,7 @@ impl Records {
         names
     }
 
-    /// Lets a parked name wait for its parent.
+    /// Registers a parked name as waiting for its parent.
     pub(crate) fn wait(&mut self, name: BlockName, parent: Option<BlockName>) {
         debug_assert!(self.is_parked(name), "{name} is parked");
         if let Some(parent) = parent {
@@ -183,7 +183,7 @@ impl Records {
         }
     }
 
-    /// Ends the waiting of a name for its parent.
+    /// Unregisters a name that waits for its parent.
     pub(crate) fn stop_waiting(&mut self, name: BlockName, parent: Option<BlockName>) {
         let Some(parent) = parent else {
             return;
@@ -197,7 +197,7 @@ impl Records {
         }
     }
 
-    /// Takes the names that wait for a parent, which has come.
+    /// Removes and returns the names that wait for a newly placed parent.
     pub(crate) fn take_waiting(&mut self, parent: BlockName) -> Names {
         self.waiting.remove(parent).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Workers, their ranks and their sources: how they come, go and report.
+//! Registry of workers, ranks and sources: adding, removing and updating them.
 
 use crate::error::IndexError;
 use crate::holder::Holder;
@@ -16,10 +16,10 @@ use kvasir_proto::types::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes of a rank that holds nothing.
+/// Bytes of a rank without blocks.
 const RANK_BYTES: usize = size_of::<Holder>() + size_of::<Option<Box<Holder>>>();
 
-/// Makes ranks candidates of queries, or no longer.
+/// Sets whether ranks are candidates of queries.
 fn set_present(present: &mut [u64], ranks: impl IntoIterator<Item = HolderIndex>, is: bool) {
     for rank in ranks {
         let Some(word) = present.get_mut(rank as usize / 64) else { continue };
@@ -28,7 +28,7 @@ fn set_present(present: &mut [u64], ranks: impl IntoIterator<Item = HolderIndex>
     }
 }
 
-/// The ranks of a worker; none if it has no source yet.
+/// The ranks of a worker; empty before its first source.
 fn ranks<'a>(
     workers: &'a BTreeMap<WorkerId, Worker>,
     worker: &WorkerId,
@@ -37,10 +37,11 @@ fn ranks<'a>(
 }
 
 impl Index {
-    /// Adds a source to a worker, which is created with it, and makes it feed `rank`.
+    /// Adds a source that feeds `rank` of a worker. Creates the worker if necessary.
     ///
     /// # Errors
-    /// If the worker has a source of that name, too many sources or ranks, or no room for another.
+    /// If the worker has a source of that name, or too many sources or ranks, or if the byte budget is used
+    /// up.
     pub fn add_source(
         &mut self,
         worker: &WorkerId,
@@ -74,10 +75,10 @@ impl Index {
         Ok(id)
     }
 
-    /// Removes a source that holds nothing any more, and with its last source the worker.
+    /// Removes a source without blocks, and the worker after its last source.
     ///
     /// # Errors
-    /// If the source is not known, or not cleared.
+    /// If the source is unknown or still has blocks.
     pub fn remove_source(&mut self, source: SourceId) -> Result<(), IndexError> {
         let copies = self.source(source)?.keys();
         if copies > 0 {
@@ -115,7 +116,7 @@ impl Index {
         }
     }
 
-    /// Frees ranks of a worker, which hold nothing and stand together in the listing.
+    /// Frees ranks of a worker, which have no blocks and are consecutive in the listing.
     fn remove_ranks(&mut self, worker: &WorkerId, ranks: &[HolderIndex]) {
         self.listing.remove(ranks);
         for &holder in ranks {
@@ -129,8 +130,8 @@ impl Index {
         set_present(&mut self.present, ranks.iter().copied(), false);
     }
 
-    /// The rank that a source was added with is presumed: it stays only until the source names others. Without effect if
-    /// the source does not feed the rank, or the rank holds blocks.
+    /// Marks the rank with which a source was added as presumed: it stays only until the source states other
+    /// ranks. No effect if the source does not feed the rank, or if the rank has blocks.
     pub fn presume_rank(&mut self, source: SourceId, rank: DpRank) {
         let holder = self.sources.get(&source).and_then(|source| source.holder_of(rank));
         let holder = holder.and_then(|holder| self.holder_at(holder));
@@ -146,18 +147,18 @@ impl Index {
         source.map_or_else(Vec::new, |source| source.ranks().iter().map(|&(at, _)| at).collect())
     }
 
-    /// Whether a source feeds no other rank than this one.
+    /// Whether this is the only rank that a source feeds.
     #[must_use]
     pub fn feeds_only(&self, source: SourceId, rank: DpRank) -> bool {
         let source = self.sources.get(&source);
         source.is_none_or(|source| source.ranks().iter().all(|&(at, _)| at == rank))
     }
 
-    /// A batch of a source names a rank. A presumed rank that no batch has named is removed with the first batch of another,
-    /// unless another source feeds it.
+    /// Records that a batch of a source states a rank. A presumed rank that no batch has stated is removed
+    /// with the first batch of another rank, unless another source feeds it.
     ///
     /// # Errors
-    /// If the source is not known, or its worker has too many ranks.
+    /// If the source is unknown, or its worker has too many ranks.
     pub fn name_rank(&mut self, source: SourceId, rank: DpRank) -> Result<(), IndexError> {
         let Some(presumed) = self.source(source)?.presumed_rank() else { return Ok(()) };
         if presumed != rank {
@@ -168,7 +169,8 @@ impl Index {
         Ok(())
     }
 
-    /// A source that has stored nothing at a rank feeds it no longer. Without another source, the rank is removed.
+    /// Disconnects a source from a rank at which it has stored no blocks. Removes the rank if no other source
+    /// feeds it.
     fn leave_rank(&mut self, id: SourceId, rank: DpRank) {
         let Some(source) = self.sources.get_mut(&id) else { return };
         let Some(index) = source.remove_rank(rank) else { return };
@@ -206,7 +208,7 @@ impl Index {
         Ok(Announcement { source: id, tier, mode: source.mode(), epoch: source.epoch() })
     }
 
-    /// The holder of a source's rank; made if it is new.
+    /// The holder of a source's rank, created if necessary.
     pub(crate) fn rank_of(
         &mut self,
         id: SourceId,
@@ -237,7 +239,7 @@ impl Index {
         self.recount(holder);
     }
 
-    /// A rank of a worker; made if it is new.
+    /// The holder of a worker's rank, created if necessary.
     pub(crate) fn make_rank(
         &mut self,
         name: &WorkerId,
@@ -278,7 +280,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Lists a rank where answers list it among equals.
+    /// Inserts a rank into the order of answers.
     fn list(&mut self, rank: HolderIndex) {
         let Self { listing, holders, .. } = self;
         let key = |at: HolderIndex| {
@@ -290,8 +292,8 @@ impl Index {
         self.present.resize(self.holders.len().div_ceil(64), 0);
     }
 
-    /// From now on a worker is a pool, with all it holds: no query lists it, and its blocks count for its readers where
-    /// a query asks for that.
+    /// Makes a worker a pool, with all its blocks: queries no longer list it, and its blocks count for its
+    /// readers if a query requests that.
     pub fn set_pool(&mut self, worker: &WorkerId) {
         let ranks = ranks(&self.workers, worker);
         if self.roles.set_pool(worker, ranks) {
@@ -299,19 +301,19 @@ impl Index {
         }
     }
 
-    /// A worker reads these pools, which need not be known yet, and no others.
+    /// Sets the pools that a worker reads, replacing earlier ones. The pools may still be unknown.
     pub fn set_reads(&mut self, worker: &WorkerId, pools: &[WorkerId]) {
         self.roles.set_reads(worker, pools, ranks(&self.workers, worker));
     }
 
-    /// Sets the blocks in a chunk of a worker's connector, by tier; 0 where each block counts. In a tier with chunks, a block
-    /// counts only if its complete chunk is held there: with `n` blocks, chunk `k` has the blocks from `k * n` to
-    /// `(k + 1) * n - 1` of a prompt.
+    /// Sets the blocks per chunk of a worker's connector, by tier; 0 for tiers without chunks. In a tier with
+    /// chunks, a block counts only if the tier has its complete chunk: with `n` blocks per chunk, chunk `k`
+    /// has the blocks from `k * n` to `(k + 1) * n - 1` of a prompt.
     pub fn set_chunks(&mut self, worker: &WorkerId, sizes: [u32; Tier::COUNT]) {
         self.roles.set_chunks(worker, sizes, ranks(&self.workers, worker));
     }
 
-    /// Forgets that a worker is a pool, reads any, or has chunks.
+    /// Clears a worker's roles: pool, reader of pools, and chunks.
     pub fn forget_roles(&mut self, worker: &WorkerId) {
         let ranks = ranks(&self.workers, worker);
         if self.roles.forget(worker, ranks) {
@@ -323,13 +325,14 @@ impl Index {
         self.holders.get(holder as usize)?.as_deref()
     }
 
-    /// Sets the status of a source; ignores unknown ones. The index may show a worse state than the
-    /// reported one: while a change is under way, or once it lacks blocks.
+    /// Sets the status of a source; ignores unknown sources. The index may show a worse state than the
+    /// reported one: during a change, or if it lacks blocks.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
         self.change_source(source, |source| source.report(status));
     }
 
-    /// New meanings of a source's names, which the next image and each dump has. Owners pass bounded parts.
+    /// Applies new meanings of a source's names. The next image and each dump contain them. Owners pass
+    /// bounded parts.
     pub fn change_meanings(&mut self, source: SourceId, changes: &[NameChange]) {
         let changed_max = self.changed_names_max();
         if let Some(source) = self.sources.get_mut(&source) {
@@ -337,20 +340,20 @@ impl Index {
         }
     }
 
-    /// All names of a source are gone, and what they mean with them.
+    /// Removes all meanings of a source's names, because all its names were removed.
     pub fn clear_meanings(&mut self, source: SourceId) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.meanings.clear();
         }
     }
 
-    /// What the names of a source mean besides their tokens, by rank and name.
+    /// Meanings of a source's names besides their tokens, by rank and name.
     #[must_use]
     pub fn meanings(&self, source: SourceId) -> Vec<(DpRank, BlockName, NameMeaning)> {
         self.sources.get(&source).map_or_else(Vec::new, |source| source.meanings.all().collect())
     }
 
-    /// Most changed names of a source that are noted for its next image.
+    /// Maximum number of a source's changed names that are noted for its next image.
     pub(crate) const fn changed_names_max(&self) -> usize {
         match self.limits.changes {
             Some(changes) => changes.names_max,
@@ -358,39 +361,41 @@ impl Index {
         }
     }
 
-    /// A change that takes several calls begins or continues: until [`Index::end_change`] the source
-    /// is not exact.
+    /// Begins or continues a change that takes several calls. Until [`Index::end_change`] the source is not
+    /// exact.
     pub fn begin_change(&mut self, source: SourceId) {
         self.change_source(source, |source| source.set_changing(true));
     }
 
-    /// The change is complete.
+    /// Ends a change of several calls.
     pub fn end_change(&mut self, source: SourceId) {
         self.change_source(source, |source| source.set_changing(false));
     }
 
-    /// The index lacks blocks that the source stored: until a clear the source is partial at best.
+    /// Marks a source as lacking blocks that it stored. Until a clear, it is partial at best.
     pub fn mark_incomplete(&mut self, source: SourceId) {
         self.change_source(source, Source::mark_incomplete);
     }
 
-    /// A source that holds nothing lacks nothing; but if only one rank was cleared, it lacks the ranks that were refused.
+    /// Marks a source without blocks as complete. If only one rank was cleared, the source still lacks the
+    /// ranks that were rejected.
     pub(crate) fn complete_if_empty(&mut self, source: SourceId, all_ranks: bool) {
         self.change_source(source, |source| source.complete_if_empty(all_ranks));
     }
 
-    /// Nothing that the source holds is suspect any more.
+    /// Clears the suspect mark of all blocks of a source.
     pub(crate) fn settle_suspects(&mut self, source: SourceId) {
         self.change_source(source, Source::settle_suspects);
     }
 
-    /// Blocks of a rank were shed, or not taken because of that: until they are cleared the sources
-    /// that feed it are partial at best.
+    /// Records that blocks of a rank were evicted, or rejected as a consequence. The sources that feed the
+    /// rank are partial at best until they are cleared.
     pub(crate) fn mark_short(&mut self, holder: HolderIndex, blocks: u64) {
         self.mark_short_of(holder, blocks, |_| true);
     }
 
-    /// The same for those of its sources that `is_affected` accepts; nothing, if it accepts none.
+    /// Records the same as [`mark_short`](Self::mark_short), for the rank's sources that `is_affected`
+    /// accepts. No effect without such a source.
     pub(crate) fn mark_short_of(
         &mut self,
         holder: HolderIndex,
@@ -413,7 +418,7 @@ impl Index {
         }
     }
 
-    /// Counts again in which ranks a source may lack blocks, after it was cleared.
+    /// Recounts the ranks in which a source may lack blocks, after a clear.
     pub(crate) fn recount_short_ranks(&mut self, id: SourceId) {
         let Some(source) = self.sources.get(&id) else {
             return;
@@ -423,7 +428,7 @@ impl Index {
         self.change_source(id, |source| source.set_short_ranks(short_ranks));
     }
 
-    /// Keeps the totals in step with a rank.
+    /// Updates the totals after a change of a rank.
     pub(crate) fn recount(&mut self, holder: HolderIndex) {
         if let Some(Some(holder)) = self.holders.get_mut(holder as usize) {
             let (before, now) = holder.recount();
@@ -443,7 +448,7 @@ impl Index {
         self.sources.get(&source).map(Source::status)
     }
 
-    /// The rank that a source's event changes; made if it is new.
+    /// Borrows the rank that a source's event changes, created if necessary.
     pub(crate) fn change(
         &mut self,
         source: SourceId,
@@ -453,7 +458,7 @@ impl Index {
         self.change_of(holder).ok_or(IndexError::UnknownSource { source_id: source })
     }
 
-    /// Whether a source has digests: then it has one at each of its ranks.
+    /// Whether a source has digests, which it then has at each of its ranks.
     pub(crate) fn has_digests(&self, source: SourceId) -> bool {
         self.digests_of(source).next().is_some()
     }

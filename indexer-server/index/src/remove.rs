@@ -1,4 +1,4 @@
-//! Removed blocks.
+//! Removes copies of blocks.
 
 use crate::holder::Place;
 use crate::rank::RankChange;
@@ -7,11 +7,11 @@ use crate::slots::Slot;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, Tier};
 
-/// Names whose places are fetched from memory at the same time.
+/// Number of names whose slots are prefetched together.
 const TOUCHED_NAMES: usize = 32;
 
 impl RankChange<'_> {
-    /// Takes one copy of each name away from a source and tier.
+    /// Removes one copy of each name from a source and tier.
     pub(crate) fn remove(&mut self, by: Announcement, names: &[BlockName]) -> BlockCounts {
         let mut counts = BlockCounts::default();
         for part in names.chunks(TOUCHED_NAMES) {
@@ -33,7 +33,7 @@ impl RankChange<'_> {
                     }
                 };
                 rest = rest.get(done..).unwrap_or_default();
-                // Names of one run are found beside each other; others are fetched beforehand.
+                // Names of one run are found by adjacency; only others are prefetched.
                 if done == 1 && !touched {
                     self.trie.touch_slots(rest);
                     touched = true;
@@ -43,8 +43,8 @@ impl RankChange<'_> {
         counts
     }
 
-    /// Removes a plain name, and with it those that follow and continue along its segment, in either
-    /// direction. Returns how many names that was.
+    /// Removes a plain name, and the following names as far as they continue along its segment, in either
+    /// direction. Returns the number of names removed.
     fn remove_plain(
         &mut self,
         by: Announcement,
@@ -70,7 +70,7 @@ impl RankChange<'_> {
         done
     }
 
-    /// How many of these slots have, as their own and plain, the names behind the first one.
+    /// Number of `slots` that are plain and whose own names equal the names after the first.
     fn plain_run(&self, slots: impl Iterator<Item = Slot>, names: &[BlockName]) -> u32 {
         let is_next = |&(slot, &name): &(Slot, &BlockName)| {
             self.trie.slots.name(slot) == name
@@ -109,7 +109,7 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    /// Brings everything in line after a record lost copies.
+    /// Updates slot and record after a record lost copies.
     pub(crate) fn after_withdrawal(&mut self, name: BlockName, slot: Option<Slot>, is_gone: bool) {
         self.holder.touch(name);
         if is_gone {

@@ -1,31 +1,31 @@
-//! Which workers are pools, which pools a worker reads, and how large the chunks of its connector are. All are facts of a
-//! registration: they are here before the worker has a rank, and stay without one.
+//! Roles from registrations: which workers are pools, which pools a worker reads, and the chunk sizes of its
+//! connector. They exist before the worker has a rank, and stay without one.
 
 use crate::chunks::{ChunkSizes, NO_CHUNKS};
 use crate::sets::HolderIndex;
 use kvasir_proto::types::{DpRank, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pools and their readers, and sizes of chunks.
+/// Pools, their readers, and chunk sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
-    /// They are no candidates: no query lists them.
+    /// Pools, which queries never list as candidates.
     pools: BTreeSet<WorkerId>,
-    /// The pools that a worker reads, by worker.
+    /// The pools that each worker reads.
     reads: BTreeMap<WorkerId, Box<[WorkerId]>>,
-    /// The ranks that read a pool, by pool. A pool without such a rank has no entry.
+    /// The ranks that read each pool. Pools without readers have no entry.
     readers: BTreeMap<WorkerId, Readers>,
-    /// Sizes of chunks, by worker. A worker without chunks has no entry.
+    /// Chunk sizes by worker. Workers without chunks have no entry.
     chunks: BTreeMap<WorkerId, ChunkSizes>,
-    /// The same by rank, up to the last rank that has had chunks. Empty while no worker has chunks.
+    /// Chunk sizes by rank, up to the last rank that has had chunks. Empty while no worker has chunks.
     rank_chunks: Vec<ChunkSizes>,
 }
 
-/// Ranks as bits by index. Only words with a bit are stored: about 16 bytes for each rank and pool that it reads, however many
-/// pools there are.
+/// Sparse bitmap of ranks by index. Only words with a set bit are stored: about 16 bytes for each rank and
+/// pool that it reads, however many pools there are.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
-    /// The number of each word and its bits, in order of their numbers.
+    /// Index of each word and its bits, in order.
     words: Vec<(u32, u64)>,
 }
 
@@ -76,18 +76,18 @@ impl Roles {
         self.pools.iter()
     }
 
-    /// The ranks that read a pool; none if no rank does.
+    /// The ranks that read a pool; `None` if it has no reader.
     pub(crate) fn readers(&self, pool: &WorkerId) -> Option<&Readers> {
         self.readers.get(pool)
     }
 
-    /// Makes a worker a pool, which reads none. Returns whether that is a change.
+    /// Makes a worker a pool, which reads no pools. Returns whether this is a change.
     pub(crate) fn set_pool(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
         self.set_reads(worker, &[], ranks);
         self.pools.insert(worker.clone())
     }
 
-    /// Sets the pools that a worker with these ranks reads.
+    /// Sets the pools that a worker reads. `ranks` are its ranks.
     pub(crate) fn set_reads(
         &mut self,
         worker: &WorkerId,
@@ -103,7 +103,7 @@ impl Roles {
         ranks.iter().for_each(|&(_, holder)| self.add_rank(worker, holder));
     }
 
-    /// Sets the sizes of a worker's chunks.
+    /// Sets the chunk sizes of a worker.
     pub(crate) fn set_chunks(
         &mut self,
         worker: &WorkerId,
@@ -128,17 +128,17 @@ impl Roles {
         self.rank_chunks.get_mut(at).into_iter().for_each(|present| *present = sizes);
     }
 
-    /// Whether a worker has chunks.
+    /// Whether any rank has chunks.
     pub(crate) fn has_chunks(&self) -> bool {
         !self.rank_chunks.is_empty()
     }
 
-    /// Sizes of the chunks of a rank's worker; none if the worker has no chunks.
+    /// Chunk sizes of a rank; `None` without chunks.
     pub(crate) fn chunks_of(&self, holder: HolderIndex) -> Option<&ChunkSizes> {
         self.rank_chunks.get(holder as usize).filter(|sizes| **sizes != NO_CHUNKS)
     }
 
-    /// Forgets what a worker with these ranks is and reads. Returns whether it was a pool.
+    /// Resets the roles of a worker with these ranks. Returns whether it was a pool.
     pub(crate) fn forget(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
         self.set_reads(worker, &[], ranks);
         self.set_chunks(worker, NO_CHUNKS, ranks);
@@ -155,7 +155,7 @@ impl Roles {
         }
     }
 
-    /// Removes a rank of a worker. Another rank may get its index.
+    /// Removes a rank of a worker. Another rank may reuse its index.
     pub(crate) fn remove_rank(&mut self, worker: &WorkerId, holder: HolderIndex) {
         for pool in self.reads.get(worker).into_iter().flatten() {
             let Some(readers) = self.readers.get_mut(pool) else { continue };

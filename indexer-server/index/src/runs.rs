@@ -1,13 +1,13 @@
-//! Where there is room: maps of 64 things each, in lists by their longest run of free ones.
+//! Free-space lists: bitmaps of 64 items each, in lists by their longest run of free items.
 //!
-//! Used twice by the slots: for the 64 slots of a page, and for the 64 pages of a chunk.
+//! The slots use it twice: for the 64 slots of a page, and for the 64 pages of a chunk.
 #![expect(clippy::indexing_slicing, reason = "members are numbered by the owner, from 0")]
 
-/// Lists by longest free run: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64. Full members are in none.
+/// Number of lists, by longest free run: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64. Full members are in no list.
 const CLASSES: usize = 7;
 const FULL: u8 = u8::MAX;
 const NOBODY: u32 = u32::MAX;
-/// Members whose links are allocated at once.
+/// Number of members whose links are allocated together.
 const BLOCK: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ struct Links {
     next: u32,
 }
 
-/// Members in lists by their longest run of free things.
+/// Members in lists by their longest run of free items.
 #[derive(Debug)]
 pub(crate) struct RunLists {
     #[expect(clippy::vec_box, reason = "growing copies pointers only")]
@@ -31,7 +31,7 @@ impl Default for RunLists {
     }
 }
 
-/// Class of a map of free things: floor of log2 of its longest run.
+/// Class of a bitmap of free items: floor of log2 of its longest run.
 const fn class_of(free: u64) -> u8 {
     let mut runs = free;
     if runs == 0 {
@@ -49,7 +49,7 @@ const fn class_of(free: u64) -> u8 {
     class
 }
 
-/// First place in `free` where a run of `wanted` begins; 64 if there is none.
+/// First bit of `free` where a run of `wanted` begins; 64 if there is none.
 pub(crate) const fn first_run(free: u64, wanted: u32) -> u32 {
     let mut starts = free;
     let mut have = 1;
@@ -62,7 +62,7 @@ pub(crate) const fn first_run(free: u64, wanted: u32) -> u32 {
 }
 
 impl RunLists {
-    /// Puts a member into the list that its free things call for.
+    /// Moves a member to the list for its longest free run.
     pub(crate) fn update(&mut self, member: u32, free: u64) {
         let now = class_of(free);
         while self.links.len() * BLOCK <= member as usize {
@@ -97,13 +97,13 @@ impl RunLists {
         &mut self.links[member as usize / BLOCK][member as usize % BLOCK]
     }
 
-    /// The member whose longest run is the shortest that surely has `wanted`, 1–64.
+    /// A member with a run of at least `wanted`, 1–64, from the lowest class that guarantees it.
     pub(crate) fn fitting(&self, wanted: u32) -> Option<u32> {
         let class = wanted.next_power_of_two().trailing_zeros() as usize;
         self.heads[class..].iter().copied().find(|&head| head != NOBODY)
     }
 
-    /// A member with the longest run of all, to within a factor of two, and a length it has.
+    /// A member with the longest run, to within a factor of two, and a length that it has.
     pub(crate) fn longest(&self) -> Option<(u32, u32)> {
         let all = self.heads.iter().enumerate().rev();
         let (class, &member) = all.into_iter().find(|(_, head)| **head != NOBODY)?;

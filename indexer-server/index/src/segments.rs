@@ -1,5 +1,5 @@
-//! Segments: stretches of consecutive slots, each the only child of the one before, all with the
-//! same holders. A segment never leaves its chunk of slots; children hang off its last slot only.
+//! Segments: runs of consecutive slots, each the only child of the previous one, all with the same holders. A
+//! segment does not cross chunks of slots. Only its last slot has children in other segments.
 #![expect(clippy::indexing_slicing, reason = "segment numbers are handed out by this file only")]
 
 use crate::sets::{SetId, TierSets};
@@ -8,11 +8,11 @@ use crate::table::index_u32;
 
 /// Number of a segment.
 pub(crate) type SegmentId = u32;
-/// "No segment": where there is no child, and the end of the list of free ones.
+/// Stands for "no segment": no child, or the end of the free list.
 pub(crate) const NO_SEGMENT: SegmentId = u32::MAX;
 
 const CHUNK_SEGMENTS: usize = 1_024;
-/// Segments for which the first chunk has memory at the beginning: many models hold little.
+/// Initial capacity of the first chunk, in segments: many models have few blocks.
 const FIRST_SEGMENTS: usize = 32;
 const SEGMENT_BYTES: usize = size_of::<Segment>() + size_of::<Slot>();
 
@@ -21,19 +21,20 @@ const SEGMENT_BYTES: usize = size_of::<Segment>() + size_of::<Slot>();
 pub(crate) struct Segment {
     /// First slot.
     pub(crate) head: Slot,
-    /// Slots, 1–4,096; 0 marks a free segment.
+    /// Number of slots, 1–4,096; 0 marks a free segment.
     pub(crate) len: u32,
-    /// Slot that `head` is a child of; [`NONE`](crate::slots::NONE) for first blocks. Next free one, if free.
+    /// Parent slot of `head`; [`NONE`](crate::slots::NONE) for first blocks. In a free segment, the next free
+    /// one.
     pub(crate) parent: Slot,
-    /// A child of the last slot that needs no table to be found; [`NO_SEGMENT`] if there is none.
+    /// A child of the last slot, found without a table; [`NO_SEGMENT`] if there is none.
     pub(crate) first_child: SegmentId,
-    /// Children of the last slot; those besides `first_child` are in the branch table.
+    /// Number of children of the last slot. All except `first_child` are in the branch table.
     pub(crate) children: u32,
     /// Depth of `head`: 1 for first blocks.
     pub(crate) depth: u32,
     /// Holders by tier.
     pub(crate) sets: TierSets,
-    /// When a rank last stored some of it, by the trie's clock.
+    /// When a rank last stored one of the slots, by the trie's clock.
     pub(crate) stored: u32,
 }
 
@@ -43,7 +44,7 @@ impl Segment {
         self.head + self.len - 1
     }
 
-    /// Whether no rank holds it.
+    /// Whether no rank holds the segment.
     pub(crate) fn is_unheld(&self) -> bool {
         self.sets.iter().all(|&set| set == SetId::EMPTY)
     }
@@ -53,8 +54,8 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Segments {
     chunks: Vec<Vec<Segment>>,
-    /// First slots again, close together: a walk knows where the next hashes are without waiting
-    /// for the segment itself.
+    /// Copies of the first slots, close together: a walk finds the next hashes without waiting for the
+    /// segment itself.
     heads: Vec<Box<[Slot; CHUNK_SEGMENTS]>>,
     free: SegmentId,
     used: usize,
@@ -84,7 +85,7 @@ impl Segments {
         self.heads[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS]
     }
 
-    /// Lets a segment begin at a neighbour of its slots, or at a later one of them.
+    /// Moves the head of a segment to the adjacent slot before it, or to a later one of its slots.
     pub(crate) fn move_head(&mut self, id: SegmentId, head: Slot) {
         let segment = self.get_mut(id);
         segment.len = segment.head + segment.len - head;
@@ -133,24 +134,24 @@ impl Segments {
         }
     }
 
-    /// Numbers handed out so far, in use or free.
+    /// Number of segment ids in use or free.
     pub(crate) fn numbers(&self) -> SegmentId {
         let last = self.chunks.last().map_or(0, Vec::len);
         index_u32(self.chunks.len().saturating_sub(1) * CHUNK_SEGMENTS + last)
     }
 
-    /// Bytes of segments that are allocated and not in use.
+    /// Bytes of allocated but unused segments.
     pub(crate) fn free_bytes(&self) -> usize {
         (self.chunks.len() * CHUNK_SEGMENTS - self.used) * SEGMENT_BYTES - self.missing_bytes()
     }
 
-    /// Every segment in use.
+    /// All segments in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         let all = self.chunks.iter().flatten().enumerate();
         all.filter(|(_, segment)| segment.len > 0).map(|(id, segment)| (index_u32(id), segment))
     }
 
-    /// Bytes of the first chunk that are not allocated yet.
+    /// Bytes of the first chunk that are not yet allocated.
     fn missing_bytes(&self) -> usize {
         let first = self.chunks.first().map_or(CHUNK_SEGMENTS, Vec::capacity);
         CHUNK_SEGMENTS.saturating_sub(first) * size_of::<Segment>()

@@ -1,13 +1,13 @@
-//! Interned sets of holders. Equal sets have equal ids, so a walk compares one number per tier and
-//! segment, and a set costs its bits once however many segments use it. The empty set and sets of
-//! one holder are their own id and cost nothing.
+//! Interned sets of holders. Equal sets have equal ids, so a walk compares one number per tier and segment. A
+//! set's bits are stored once, however many segments use it. The empty set and sets of one holder are encoded
+//! in their id and need no memory.
 #![expect(clippy::indexing_slicing, reason = "set numbers are handed out by this file only")]
 
 use crate::table::{SplitTable, index_u32, mix};
 use kvasir_proto::types::Tier;
 use smallvec::SmallVec;
 
-/// Dense number of a rank within an index.
+/// Dense index of a rank within an index.
 pub(crate) type HolderIndex = u32;
 
 /// One set id per tier.
@@ -31,7 +31,7 @@ impl SetId {
         if self.0 & SINGLE == 0 { None } else { Some(self.0 & !SINGLE) }
     }
 
-    /// The id itself, for the walk that checks every invariant.
+    /// The id as a number, for validation.
     pub(crate) const fn number(self) -> u32 {
         self.0
     }
@@ -57,7 +57,7 @@ pub(crate) struct Sets {
     free: Vec<u32>,
     /// Entry numbers, by the hash of their words.
     interned: SplitTable<u32>,
-    /// Words of sets that are too large to lie in their entries.
+    /// Words of sets that are too large to be stored in their entries.
     spilled_words: usize,
 }
 
@@ -75,7 +75,7 @@ const fn position(holder: HolderIndex) -> (usize, u64) {
 }
 
 impl Sets {
-    /// Sets of two or more holders in use.
+    /// Number of used sets of two or more holders.
     pub(crate) fn used(&self) -> usize {
         self.interned.len()
     }
@@ -91,7 +91,7 @@ impl Sets {
         self.entries[set.entry()].words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Adds the set's holders to a bitmap that has room for every holder of the index.
+    /// Adds the set's holders to a bitmap, which must be large enough for every holder of the index.
     pub(crate) fn union_into(&self, set: SetId, bitmap: &mut [u64]) {
         if set == SetId::EMPTY {
             return;
@@ -117,14 +117,14 @@ impl Sets {
         self.entries[set.entry()].words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// One more user of a set.
+    /// Adds a reference to a set.
     pub(crate) fn retain(&mut self, set: SetId) {
         if set != SetId::EMPTY && set.as_single().is_none() {
             self.entries[set.entry()].references += 1;
         }
     }
 
-    /// One user less.
+    /// Removes a reference to a set.
     pub(crate) fn release(&mut self, set: SetId) {
         if set == SetId::EMPTY || set.as_single().is_some() {
             return;
@@ -147,7 +147,7 @@ impl Sets {
         }
     }
 
-    /// `set` and `holder`, retained.
+    /// The set `set` plus `holder`, retained.
     pub(crate) fn with(&mut self, set: SetId, holder: HolderIndex) -> SetId {
         if set == SetId::EMPTY {
             return SetId::single(holder);
@@ -165,7 +165,7 @@ impl Sets {
         self.intern(words)
     }
 
-    /// `set` less `holder`, retained.
+    /// The set `set` minus `holder`, retained.
     pub(crate) fn without(&mut self, set: SetId, holder: HolderIndex) -> SetId {
         if !self.contains(set, holder) {
             self.retain(set);
@@ -229,13 +229,13 @@ impl Sets {
             + self.interned.bytes()
     }
 
-    /// Whether the running totals are those of the entries.
+    /// Whether the running totals equal the sums over the entries.
     pub(crate) fn is_counted(&self) -> bool {
         let each = self.entries.iter().map(|entry| spilled(&entry.words));
         each.sum::<usize>() == self.spilled_words && self.interned.is_counted()
     }
 
-    /// Users that each set counts.
+    /// Reference count of each set.
     pub(crate) fn references(&self) -> impl Iterator<Item = (SetId, u32)> + '_ {
         let numbered = self.entries.iter().enumerate();
         numbered

@@ -1,4 +1,4 @@
-//! What the pools of a partition hold of a prompt.
+//! Counts a prompt's blocks in the pools of a partition.
 
 use crate::index::Index;
 use crate::sets::HolderIndex;
@@ -6,40 +6,40 @@ use crate::walk::QueryKey;
 use kvasir_proto::limits::POOLS_MAX;
 use kvasir_proto::types::{LocalHash, WorkerId};
 
-/// For each block of a query, the pools that hold it, in whichever tier; reused between queries. The pools may be in other
-/// indexes than the workers that read them.
+/// For each block of a query, the pools that have it, in any tier; reused between queries. The pools may be
+/// in other indexes than the workers that read them.
 #[derive(Debug, Default)]
 pub struct SharedBlocks {
-    /// Each with the number of blocks that it holds; at most [`POOLS_MAX`].
+    /// Pools with their number of matched blocks; at most [`POOLS_MAX`].
     pools: Vec<(WorkerId, u32)>,
-    /// One bit a pool, by block.
+    /// Bitmap of pools, for each block.
     held: Vec<u64>,
 }
 
 impl SharedBlocks {
-    /// Begins with a query of so many blocks, of which no pool holds any.
+    /// Begins a query of `blocks` blocks, none of them found yet.
     pub fn begin(&mut self, blocks: usize) {
         self.pools.clear();
         self.held.clear();
         self.held.resize(blocks, 0);
     }
 
-    /// Pools that hold blocks of the query, with how many.
+    /// Pools with blocks of the query, and their number.
     pub fn pools(&self) -> impl Iterator<Item = (&WorkerId, u32)> {
         self.pools.iter().filter(|(_, blocks)| *blocks > 0).map(|(pool, blocks)| (pool, *blocks))
     }
 
-    /// Whether no pool holds any block.
+    /// Whether the pools have no block of the query.
     pub(crate) fn is_empty(&self) -> bool {
         self.pools().next().is_none()
     }
 
-    /// All pools, by the number of their bit.
+    /// All pools, in order of their bits.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = &WorkerId> {
         self.pools.iter().map(|(pool, _)| pool)
     }
 
-    /// The pools that hold each of some blocks.
+    /// Bitmaps of the pools for the blocks from `from` to `end`.
     pub(crate) fn held(&self, from: u32, end: u32) -> &[u64] {
         self.held.get(from as usize..end as usize).unwrap_or_default()
     }
@@ -65,8 +65,8 @@ impl SharedBlocks {
 }
 
 impl Index {
-    /// Adds what the pools of this index hold of a query's blocks, as long as somebody wants the answer: that is asked before
-    /// each pool, where names are looked up. Whether all was added.
+    /// Adds the query's blocks in the pools of this index. Stops when `is_wanted` returns `false`; it is
+    /// checked before each pool, for queries by name. Returns whether all pools were added.
     pub fn add_shared(
         &self,
         key: QueryKey<'_>,
@@ -75,7 +75,7 @@ impl Index {
     ) -> bool {
         let mut ranks: Vec<(usize, HolderIndex)> = Vec::new();
         for pool in self.roles.pools().filter_map(|id| self.workers.get_key_value(id)) {
-            // The registry refuses more.
+            // The registry does not allow more.
             if shared.pools.len() >= POOLS_MAX {
                 break;
             }

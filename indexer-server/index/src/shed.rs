@@ -1,9 +1,9 @@
-//! The byte budget: shedding, in bounded steps, what is least worth its memory.
+//! Evicts blocks from the index to meet the byte budget, in bounded slices, least valuable first.
 //!
-//! Parked names go first: no query finds them. Then the ends of the chains that were stored least
-//! recently go. A rank may then be credited with fewer blocks than its engine holds, never with more.
-//! To keep this true, a rank that lacks blocks takes no block with an unknown parent, and places no
-//! parked name: if the index had all blocks, the name might have other content by now.
+//! Parked names are evicted first, because queries never find them. Then the ends of the least recently
+//! stored chains (LRU). A rank may then be credited with fewer blocks than its engine has, never with more.
+//! To guarantee this, a rank with evicted blocks rejects blocks with an unknown parent, and places no parked
+//! names: in an index with all blocks, the name might have other content by now.
 
 use crate::cursor::ShedCursor;
 use crate::holder::{Held, Holder};
@@ -17,25 +17,26 @@ use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use std::cmp::Reverse;
 
-/// Ends of chains from which a step picks the one least recently stored.
+/// Number of chain ends among which a slice selects the least recently stored one.
 const LEAVES_SEEN: u32 = 64;
-/// Segments that a step checks to find them.
+/// Maximum number of segments that a slice checks to find chain ends.
 const SEGMENTS_SEEN: u32 = 4_096;
 
-/// What a step of shedding did. A step may find nothing; the next one resumes behind it.
+/// Result of one slice of eviction. A slice may find no block; the next one resumes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shed {
-    /// (rank, position) pairs dropped.
+    /// Number of evicted (rank, position) pairs.
     pub pairs: u64,
-    /// Parked names dropped.
+    /// Number of evicted parked names.
     pub parked: u64,
 }
 
 impl Index {
-    /// Drops about `budget` parked names or, if there are none, about as many (rank, position)
-    /// pairs at the end of the least recently stored of some chains, for every rank that holds it.
+    /// Evicts about `budget` parked names. Without parked names, evicts about as many (rank, position) pairs
+    /// at the end of a chain, for every rank that holds it. The chain is the least recently stored among some
+    /// candidates.
     ///
-    /// The sources of those ranks are partial from now on, until they are cleared.
+    /// The sources of those ranks are partial until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {
         let budget = budget.max(1);
         if self.totals.parked > 0 {
@@ -47,7 +48,7 @@ impl Index {
 
     // === parked names ===
 
-    /// Drops parked names of one part of one rank's records.
+    /// Evicts parked names of one part of one rank's records.
     fn shed_parked(&mut self, budget: usize) -> u64 {
         let has_parked = |holder: &Holder| holder.parked() > 0;
         let from = self.shedding.holder;
@@ -79,7 +80,7 @@ impl Index {
         dropped
     }
 
-    /// Parked names in one part of a rank's records, `most` at most; none past the last part.
+    /// Parked names in one part of a rank's records, at most `most`; `None` after the last part.
     fn parked_names(
         &self,
         holder: HolderIndex,
@@ -92,7 +93,7 @@ impl Index {
 
     // === ends of chains ===
 
-    /// Of the next ends of chains the one least recently stored, of equals the deepest.
+    /// Among the next chain ends, the least recently stored one; among equals, the deepest.
     fn coldest_leaf(&mut self) -> Option<Segment> {
         let segments = &self.trie.segments;
         let numbers = segments.numbers();
@@ -119,8 +120,8 @@ impl Index {
         coldest
     }
 
-    /// Drops the last slots of a segment without children, for all that hold it; for some, if they
-    /// are more than the budget.
+    /// Evicts the last slots of a segment without children, for all its holders, or for some if they exceed
+    /// the budget.
     fn shed_tail(&mut self, leaf: Segment, budget: usize) -> u64 {
         let mut ranks = vec![0; self.present.len()];
         leaf.sets.iter().for_each(|&set| self.trie.sets.union_into(set, &mut ranks));
@@ -152,7 +153,7 @@ impl Index {
 }
 
 impl RankChange<'_> {
-    /// Drops consecutive slots, whatever they are held for; returns how many.
+    /// Evicts all blocks of the rank in consecutive slots. Returns their number.
     fn shed_run(&mut self, first: Slot, end: Slot) -> u64 {
         let mut dropped = 0;
         let mut slot = first;
@@ -174,7 +175,7 @@ impl RankChange<'_> {
         dropped
     }
 
-    /// Drops consecutive plain slots of one segment.
+    /// Evicts consecutive plain slots of one segment.
     fn shed_plain(&mut self, slot: Slot, len: u32) {
         let Some(source) = self.holder.primary() else {
             return;

@@ -1,14 +1,14 @@
-//! What a rank lacks for the byte budget.
+//! Counts the blocks that a rank lacks because of the byte budget.
 
 use crate::source::SourceId;
 use smallvec::SmallVec;
 
-/// Blocks that a rank lacks for the byte budget.
+/// Missing blocks of one rank, because of the byte budget.
 #[derive(Debug, Default)]
 pub(crate) struct Shortfall {
-    /// Blocks shed, and refused because of that, as long as some source may lack some.
+    /// Blocks evicted or, as a consequence, rejected, while any source may lack some of them.
     blocks: u64,
-    /// Sources that may lack some of them.
+    /// Sources that may lack some of these blocks.
     sources: SmallVec<[SourceId; 1]>,
 }
 
@@ -21,14 +21,14 @@ impl Shortfall {
         &self.sources
     }
 
-    /// Blocks were shed that these sources lack, of which only the new ones are given.
+    /// Counts evicted blocks. `new` has the affected sources that were not affected before.
     pub(crate) fn add(&mut self, blocks: u64, new: &[SourceId]) {
         self.blocks += blocks;
         self.sources.extend_from_slice(new);
         debug_assert!((self.blocks > 0) != self.sources.is_empty(), "some source is short");
     }
 
-    /// A source lacks nothing any more.
+    /// Ends the shortfall of a source.
     pub(crate) fn clear(&mut self, source: SourceId) {
         self.sources.retain(|at| *at != source);
         if self.sources.is_empty() {

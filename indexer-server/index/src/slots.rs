@@ -1,14 +1,13 @@
-//! Slots: positions of the trie, in chunks of 4,096.
+//! Slots: storage for positions of the trie, in chunks of 4,096.
 //!
-//! A slot keeps the local hash of its block, the name under which it was first stored, and the
-//! segment it belongs to, each in an array of its own: a lookup reads local hashes and nothing
-//! else, and a chain that got consecutive slots is read as one stretch. 20 bytes a slot.
+//! A slot has the local hash of its block, the name under which it was first stored, and its segment. Each is
+//! in a separate array. A lookup therefore reads only local hashes, and a chain in consecutive slots is read
+//! as one run. 20 bytes per slot.
 //!
-//! A chain should grow where it ends, while others grow beside it. So a new place is
-//! chosen by how long the chain is already: it begins at an empty page and the pages behind it are
-//! set aside, as many again as the chain has (up to [`RESERVED_PAGES_MAX`]).
-//! What is set aside and what lies in half-filled pages is used before memory grows once more than
-//! one slot in [`SPARSE_FRACTION`] is free.
+//! A chain should be able to grow at its end while others grow beside it. The allocation of new slots
+//! therefore depends on the chain's current length. It begins at an empty page, and the next pages are
+//! reserved, as many as the chain already has (up to [`RESERVED_PAGES_MAX`]). Once more than one slot in
+//! [`SPARSE_FRACTION`] is free, reserved pages and half-filled pages are used before memory grows.
 #![expect(clippy::indexing_slicing, reason = "slots and pages are handed out by this file only")]
 
 use crate::prefetch::prefetch;
@@ -21,28 +20,28 @@ use std::{hint::black_box, mem};
 pub type Slot = u32;
 /// Number of a page of slots.
 pub(crate) type Page = u32;
-/// "No slot": the parent of first blocks, and the end of lists.
+/// Stands for "no slot": the parent of first blocks, and the end of lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Slots of a page.
+/// Slots per page.
 pub const PAGE_SLOTS: u32 = 64;
 const CHUNK_PAGES: u32 = 64;
-/// Slots of a chunk: no segment is longer.
+/// Slots per chunk; the maximum length of a segment.
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
-/// Pages set aside for one chain at a time, the first one included.
+/// Maximum number of pages reserved for one chain at a time, including the first page.
 const RESERVED_PAGES_MAX: u32 = 8;
-/// Most chunks that are prepared for a worker, 20 MiB.
+/// Maximum number of chunks prepared for a worker, 20 MiB.
 const PREPARED_CHUNKS_MAX: usize = 256;
-/// The smallest page of memory that systems have.
+/// Smallest memory page size of operating systems.
 const MEMORY_PAGE_BYTES: usize = 4 << 10;
-/// Slots for which the first chunk has memory at the beginning: many models hold little.
+/// Initial capacity of the first chunk, in slots: many models have few blocks.
 const FIRST_SLOTS: usize = (RESERVED_PAGES_MAX * PAGE_SLOTS) as usize;
-/// Once more than one slot in this many is free, short free runs are used up before chunks are
-/// added.
+/// If more than one slot in this many is free, short free runs are used before chunks are added.
 const SPARSE_FRACTION: usize = 8;
 
-/// Contents of the slots of a chunk; nothing, once the chunk gave them back. That of the first chunk grows. Three powers of two,
-/// since allocators round up, and zeroed memory, which costs nothing until it is written to.
+/// Contents of the slots of a chunk; empty after the chunk's memory was freed. The first chunk's contents
+/// grow. Three power-of-two arrays, because allocators round up, of zeroed memory, which costs nothing until
+/// it is written.
 #[derive(Debug, Default)]
 struct Content {
     locals: Box<[u64]>,
@@ -57,7 +56,7 @@ impl Content {
         Self { locals: zeros(slots), names: zeros(slots), segments: zeros(slots) }
     }
 
-    /// Makes memory for at least so many slots.
+    /// Reallocates memory for at least `slots` slots.
     fn grow(&mut self, slots: usize) {
         let before = mem::replace(self, Self::new(slots.next_power_of_two()));
         let len = before.locals.len();
@@ -67,8 +66,9 @@ impl Content {
     }
 }
 
-/// Memory for a chunk that the system has cleared already: of what is only allocated, it clears each page when that is first
-/// written to, which takes a third of a restore. Made by another thread than the one that writes to the index.
+/// Memory for a chunk that the system has already cleared. The system clears each page of newly allocated
+/// memory at its first write, which takes a third of a restore. Created by another thread than the index's
+/// writer.
 #[derive(Debug)]
 pub(crate) struct PreparedChunk(Content);
 
@@ -85,7 +85,7 @@ impl PreparedChunk {
         Self(content)
     }
 
-    /// As many as that many slots fill, up to [`PREPARED_CHUNKS_MAX`].
+    /// Prepares the chunks that `slots` slots fill, at most [`PREPARED_CHUNKS_MAX`].
     pub(crate) fn for_slots(slots: usize) -> Vec<Self> {
         let chunks = (slots / CHUNK_SLOTS as usize).min(PREPARED_CHUNKS_MAX);
         (0..chunks).map(|_| Self::new()).collect()
@@ -96,16 +96,16 @@ fn zeros<T: Clone + Default>(len: usize) -> Box<[T]> {
     vec![T::default(); len].into_boxed_slice()
 }
 
-/// Which slots of a chunk are in use.
+/// Bitmaps of a chunk's slots.
 #[derive(Debug)]
 struct Chunk {
-    /// One bit a slot, one word a page: in use.
+    /// Slots in use: one word per page.
     used: [u64; CHUNK_PAGES as usize],
-    /// One bit a slot: its name is in the name table.
+    /// Slots whose name is in the name table: one word per page.
     named: [u64; CHUNK_PAGES as usize],
-    /// One bit a page: no slot in use.
+    /// Pages without used slots.
     empty: u64,
-    /// One bit a page: set aside for the chain that ends before it.
+    /// Pages reserved for the chain that ends before them.
     reserved: u64,
 }
 
@@ -123,24 +123,24 @@ pub(crate) struct Slots {
     #[expect(clippy::vec_box, reason = "growing copies pointers only")]
     chunks: Vec<Box<Chunk>>,
     used: usize,
-    /// Chunks by their longest run of empty pages that are not set aside.
+    /// Chunks by their longest run of empty, unreserved pages.
     chunk_runs: RunLists,
     /// Pages by their longest run of free slots.
     page_runs: RunLists,
-    /// Pages set aside.
+    /// Number of reserved pages.
     reserved: usize,
-    /// Where to look next for pages set aside.
+    /// Chunk at which to look next for reserved pages.
     release: usize,
-    /// Chunks whose contents were given back.
+    /// Chunks whose contents were freed.
     absent: Vec<u32>,
-    /// Other chunks without a slot in use.
+    /// Number of other chunks without used slots.
     spare: usize,
-    /// What a restore lends for a step.
+    /// Memory lent by a restore for one slice.
     prepared: Vec<PreparedChunk>,
 }
 
-/// Chunks that keep their contents without a slot in use, for what comes next: one, and one of so
-/// many. What comes and goes at a steady size never gives a chunk back.
+/// Number of unused chunks that keep their contents for later allocations: one, plus one in this many chunks.
+/// A workload of steady size therefore never frees chunks.
 const SPARE_FRACTION: usize = 8;
 
 const fn chunk_of(slot: Slot) -> usize {
@@ -173,7 +173,7 @@ const fn bits(first: u32, len: u32) -> u64 {
     (u64::MAX >> (64 - len)) << first
 }
 
-/// Whether `next` is the slot after `slot`, so that one segment can hold both.
+/// Whether `next` is the slot after `slot` in the same chunk, so that one segment can contain both.
 pub(crate) const fn adjacent(slot: Slot, next: Slot) -> bool {
     slot != NONE && slot + 1 == next && !next.is_multiple_of(CHUNK_SLOTS)
 }
@@ -201,7 +201,7 @@ impl Slots {
         BlockName(self.contents[chunk_of(slot)].names[in_chunk(slot)])
     }
 
-    /// Fetches the name and the segment of a slot.
+    /// Prefetches the name and the segment of a slot.
     pub(crate) fn touch(&self, slot: Slot) {
         let contents = &self.contents[chunk_of(slot)];
         prefetch(&contents.names[in_chunk(slot)]);
@@ -237,15 +237,15 @@ impl Slots {
         chunk.is_some_and(|chunk| chunk.used[page_in_chunk(slot)] & bit(slot) != 0)
     }
 
-    /// Takes up to `len` consecutive slots, at least one: those after `after` if they are free,
-    /// else at a place with `room` for the chain where there is one.
+    /// Allocates up to `len` consecutive slots, at least one: those after `after` if they are free, else at a
+    /// place with `room` for the chain, if possible.
     pub(crate) fn allocate(&mut self, after: Slot, len: u32, room: u32) -> (Slot, u32) {
         let continues = after != NONE && adjacent(after, after + 1) && !self.is_used(after + 1);
         let slot = if continues { after + 1 } else { self.place(len, room) };
         (slot, self.take(slot, len))
     }
 
-    /// Takes the free slots from `slot` on, up to `len`.
+    /// Marks the free slots from `slot` on as used, up to `len`. Returns their number.
     fn take(&mut self, slot: Slot, len: u32) -> u32 {
         let mut taken = 0;
         while taken < len {
@@ -274,7 +274,7 @@ impl Slots {
         taken
     }
 
-    /// Keeps the lists in step with a page.
+    /// Sets the used slots of a page, and updates the lists.
     fn set_used(&mut self, page: u32, used: u64) {
         let chunk = &mut self.chunks[(page / CHUNK_PAGES) as usize];
         let at = page % CHUNK_PAGES;
@@ -295,7 +295,7 @@ impl Slots {
         }
     }
 
-    /// Counts a chunk that has become empty, and gives back contents while too many are.
+    /// Counts a chunk that has become empty. Frees contents while there are too many spare chunks.
     fn vacate(&mut self, number: u32) {
         let chunk = &mut self.chunks[number as usize];
         self.reserved -= chunk.reserved.count_ones() as usize;
@@ -319,13 +319,12 @@ impl Slots {
         }
     }
 
-    /// Slots of all chunks that have contents.
+    /// Number of slots of all chunks with contents.
     const fn capacity(&self) -> usize {
         (self.chunks.len() - self.absent.len()) * CHUNK_SLOTS as usize
     }
 
-    /// A free slot with free ones behind it, for a chain that needs `len` now and may well need
-    /// `room`.
+    /// A free slot followed by free ones, for a chain that needs `len` slots now and probably `room` later.
     fn place(&mut self, len: u32, room: u32) -> Slot {
         let pages = room.max(len).div_ceil(PAGE_SLOTS).clamp(1, RESERVED_PAGES_MAX);
         if let Some(slot) = self.begin_pages(pages) {
@@ -349,7 +348,7 @@ impl Slots {
         self.begin_pages(pages).unwrap_or_default()
     }
 
-    /// First slot of `pages` empty pages, those behind the first set aside.
+    /// First slot of `pages` empty pages. Reserves all except the first.
     fn begin_pages(&mut self, pages: u32) -> Option<Slot> {
         let number = self.chunk_runs.fitting(pages)?;
         let chunk = &mut self.chunks[number as usize];
@@ -362,7 +361,7 @@ impl Slots {
         Some(number * CHUNK_SLOTS + first * PAGE_SLOTS)
     }
 
-    /// Sets the pages of some chunk free again, if any are set aside.
+    /// Cancels the reservations of one chunk, if there are any.
     fn release_pages(&mut self) {
         if self.reserved == 0 {
             return;
@@ -379,8 +378,8 @@ impl Slots {
         }
     }
 
-    /// Swaps the prepared chunks, from which memory for new chunks comes as long as there are any. Swap again at the end of the step:
-    /// [`bytes`](Self::bytes) does not count them.
+    /// Swaps the prepared chunks, which are used first as memory for new chunks. Swap again at the end of the
+    /// slice: [`bytes`](Self::bytes) does not count them.
     pub(crate) fn swap_prepared(&mut self, prepared: &mut Vec<PreparedChunk>) {
         mem::swap(&mut self.prepared, prepared);
     }
@@ -405,7 +404,7 @@ impl Slots {
         }
     }
 
-    /// Gives back `len` consecutive slots.
+    /// Frees `len` consecutive slots.
     pub(crate) fn free(&mut self, slot: Slot, len: u32) {
         let mut at = slot;
         while at < slot + len {
@@ -424,7 +423,7 @@ impl Slots {
         }
     }
 
-    /// Slots that there is memory for.
+    /// Number of slots with allocated memory.
     fn memory(&self) -> usize {
         let first = self.contents.first().map_or(0, |content| content.locals.len());
         let missing = if first == 0 { 0 } else { CHUNK_SLOTS as usize - first };
@@ -442,12 +441,12 @@ impl Slots {
             + self.page_runs.bytes()
     }
 
-    /// Bytes of slots that are allocated and not in use.
+    /// Bytes of allocated but unused slots.
     pub(crate) fn free_bytes(&self) -> usize {
         (self.memory() - self.used) * Content::SLOT_BYTES
     }
 
-    /// Every slot in use.
+    /// All slots in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         let pages = self.chunks.iter().flat_map(|chunk| chunk.used).enumerate();
         pages.flat_map(|(page, used)| {
@@ -559,7 +558,7 @@ mod tests {
     #[test]
     fn what_was_set_aside_is_used_before_memory_grows() {
         let mut slots = Slots::default();
-        // Each of these sets seven pages aside and never uses them.
+        // Each allocation reserves seven pages that it never uses.
         for _ in 0..8 {
             slots.allocate(NONE, 64, 512);
         }

@@ -1,4 +1,4 @@
-//! Workers and the sources that feed them: what the index knows of each, beside the blocks.
+//! Workers and their sources: state besides the blocks.
 
 use crate::cursor::SweepCursor;
 use crate::meanings::Meanings;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
-/// One event stream of a worker, within one index. Never used twice.
+/// Id of one event stream of a worker, within one index. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
@@ -20,7 +20,7 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// One rank of a worker, within one index and as long as the worker exists.
+/// Id of one rank of a worker, within one index, while the worker exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(pub(crate) HolderIndex);
 
@@ -30,37 +30,37 @@ pub(crate) struct Source {
     worker: WorkerId,
     name: Arc<str>,
     mode: CopyMode,
-    /// Counts losses: copies announced before the latest are suspect.
+    /// Number of losses: copies announced before the latest loss are suspect.
     epoch: u32,
-    /// The loss epoch up to which nothing that it holds is suspect.
+    /// The loss epoch up to which no block of the source is suspect.
     certain_epoch: u32,
-    /// Ranks that it feeds.
+    /// Ranks that the source feeds.
     ranks: SmallVec<[(DpRank, HolderIndex); 1]>,
-    /// The rank among them that no batch has named yet, if any.
+    /// The rank among `ranks` that no batch has stated yet, if any.
     presumed_rank: Option<DpRank>,
-    /// Number of (name, tier) keys of which it holds copies.
+    /// Number of (name, tier) keys with copies of this source.
     keys: u64,
-    /// As reported, but for the state, which [`Source::update_state`] derives.
+    /// The reported status, with the state that [`Source::update_state`] derives.
     status: SourceStatus,
-    /// State as reported.
+    /// The reported state.
     reported: SourceState,
-    /// Whether a change is under way that takes several calls.
+    /// Whether a change of several calls is in progress.
     changing: bool,
-    /// Whether the index refused blocks that it stored.
+    /// Whether the index rejected blocks of the source.
     incomplete: bool,
-    /// How often it refused a rank of it.
+    /// How often the index rejected a rank of the source.
     refused_ranks: u64,
-    /// Number of its ranks in which it may lack shed blocks.
+    /// Number of ranks in which the source may lack evicted blocks.
     short_ranks: usize,
-    /// What its names mean besides their tokens.
+    /// Meanings of the source's names besides their tokens.
     pub(crate) meanings: Meanings,
-    /// The sweep of it that is under way.
+    /// The running sweep of the source.
     pub(crate) sweep: Option<SweepCursor>,
-    /// What the last image recorded of it.
+    /// The state in the last image.
     imaged: Option<ImagedSource>,
 }
 
-/// What an image records of a source, without what never changes and what is transient.
+/// The part of a source's state that images contain, without constant and transient data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImagedSource {
     pub(crate) state: SourceState,
@@ -68,7 +68,7 @@ pub(crate) struct ImagedSource {
     head: Option<u64>,
     ranks: usize,
     pub(crate) incomplete: bool,
-    /// Whether some of what it holds is suspect.
+    /// Whether some of the source's blocks are suspect.
     pub(crate) suspect: bool,
 }
 
@@ -113,12 +113,12 @@ impl Source {
 
     // === ranks ===
 
-    /// Ranks that it feeds, in order of arrival.
+    /// Ranks that the source feeds, in order of arrival.
     pub(crate) fn ranks(&self) -> &[(DpRank, HolderIndex)] {
         &self.ranks
     }
 
-    /// The holder of one of its ranks.
+    /// The holder of one of the source's ranks.
     pub(crate) fn holder_of(&self, rank: DpRank) -> Option<HolderIndex> {
         self.ranks.iter().find(|(at, _)| *at == rank).map(|&(_, holder)| holder)
     }
@@ -132,10 +132,10 @@ impl Source {
         self.ranks.push((rank, holder));
     }
 
-    /// It feeds a rank no longer. Returns the rank's holder.
+    /// Disconnects the source from a rank. Returns the rank's holder.
     pub(crate) fn remove_rank(&mut self, rank: DpRank) -> Option<HolderIndex> {
         let at = self.ranks.iter().position(|&(other, _)| other == rank)?;
-        // A sweep under way counts ranks: it begins again.
+        // A running sweep counts ranks, so it begins again.
         self.sweep = None;
         Some(self.ranks.remove(at).1)
     }
@@ -150,7 +150,7 @@ impl Source {
 
     // === copies ===
 
-    /// Number of (name, tier) keys of which it holds copies.
+    /// Number of (name, tier) keys with copies of this source.
     pub(crate) const fn keys(&self) -> u64 {
         self.keys
     }
@@ -164,24 +164,24 @@ impl Source {
         self.keys -= keys;
     }
 
-    /// Copies announced in an earlier epoch are suspect.
+    /// Current loss epoch. Copies announced in an earlier epoch are suspect.
     pub(crate) const fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Events were lost: all that it holds is suspect until it is announced again.
+    /// Marks all blocks of the source as suspect until they are announced again, because events were lost.
     pub(crate) const fn raise_epoch(&mut self) {
         self.epoch = self.epoch.saturating_add(1);
     }
 
-    /// Nothing that it holds is suspect any more.
+    /// Clears the suspect mark of all blocks of the source.
     pub(crate) const fn settle_suspects(&mut self) {
         self.certain_epoch = self.epoch;
     }
 
     // === state ===
 
-    /// Takes a status as its owner reports it.
+    /// Applies a reported status.
     pub(crate) fn report(&mut self, status: SourceStatus) {
         self.reported = status.state;
         self.status = status;
@@ -193,19 +193,20 @@ impl Source {
         self.update_state();
     }
 
-    /// The index refused blocks that it stored: until a clear it is partial at best.
+    /// Records that the index rejected blocks of the source. Until a clear, it is partial at best.
     pub(crate) fn mark_incomplete(&mut self) {
         self.incomplete = true;
         self.update_state();
     }
 
-    /// The index refused one of its ranks: until a clear of all ranks it is partial at best.
+    /// Records that the index rejected one of the source's ranks. Until a clear of all ranks, it is partial
+    /// at best.
     pub(crate) fn lack_rank(&mut self) {
         self.refused_ranks = self.refused_ranks.saturating_add(1);
         self.mark_incomplete();
     }
 
-    /// A source that holds nothing lacks nothing, unless it lacks a rank and not all of them were cleared.
+    /// Marks a source without blocks as complete, unless a rank was rejected and not all ranks were cleared.
     pub(crate) fn complete_if_empty(&mut self, all_ranks: bool) {
         if all_ranks {
             self.refused_ranks = 0;
@@ -214,7 +215,7 @@ impl Source {
         self.update_state();
     }
 
-    /// Sets the number of its ranks in which it may lack shed blocks.
+    /// Sets the number of ranks in which the source may lack evicted blocks.
     pub(crate) fn set_short_ranks(&mut self, short_ranks: usize) {
         self.short_ranks = short_ranks;
         self.update_state();
@@ -224,19 +225,19 @@ impl Source {
         self.set_short_ranks(self.short_ranks + 1);
     }
 
-    /// Why the index lacks blocks that it stored, beyond what was reported.
+    /// Why the index lacks blocks of the source, in addition to the reported reasons.
     pub(crate) fn own_reasons(&self) -> impl Iterator<Item = Reason> {
-        // What the link refused has a reason already.
+        // Blocks that the link rejected already have a reason.
         let explains = |at: &StateReason| at.reason.is_of_refused_blocks();
         let refused = self.incomplete && !self.status.reasons.iter().any(explains);
-        // An agent reports the state without its reasons.
+        // An agent reports the state without reasons.
         let unexplained = self.reported == SourceState::Partial && self.status.reasons.is_empty();
         let refused = refused || unexplained;
         let refused = refused.then_some(Reason::RefusedBlocks);
         refused.into_iter().chain((self.short_ranks > 0).then_some(Reason::ShedBlocks))
     }
 
-    /// Whether the index lacks blocks that it stored: refused ones, or shed ones.
+    /// Whether the index lacks blocks of the source, because they were rejected or evicted.
     pub(crate) const fn is_incomplete(&self) -> bool {
         self.incomplete || self.short_ranks > 0
     }
@@ -251,7 +252,7 @@ impl Source {
 
     // === images ===
 
-    /// What an image taken now records of it.
+    /// The state of the source for an image.
     pub(crate) fn to_image(&self) -> ImagedSource {
         ImagedSource {
             state: self.reported,
@@ -263,12 +264,12 @@ impl Source {
         }
     }
 
-    /// An image has recorded it as it is now.
+    /// Records that an image has the current state.
     pub(crate) fn mark_imaged(&mut self) {
         self.imaged = Some(self.to_image());
     }
 
-    /// Whether an image taken now would record something new.
+    /// Whether the state differs from the last image.
     pub(crate) fn has_changed(&self) -> bool {
         self.imaged.as_ref() != Some(&self.to_image())
     }
@@ -277,11 +278,11 @@ impl Source {
 /// State of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
-    /// By rank.
+    /// Ranks with their holders, in order of rank.
     pub(crate) ranks: Vec<(DpRank, HolderIndex)>,
-    /// In order of arrival.
+    /// Sources in order of arrival.
     pub(crate) sources: Vec<SourceId>,
-    /// Whether the next image has news that neither ranks nor sources show: a source was removed, or
-    /// the last image was abandoned.
+    /// Whether the next image differs for a reason outside ranks and sources: a source was removed, or the
+    /// last image was abandoned.
     pub(crate) has_news: bool,
 }

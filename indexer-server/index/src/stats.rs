@@ -1,4 +1,4 @@
-//! Sizes.
+//! Sizes of an index: blocks, workers, and bytes.
 
 use crate::holder::Holder;
 use crate::index::Index;
@@ -7,31 +7,31 @@ use crate::source::{Source, Worker};
 /// Sizes of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Distinct positions: held, or leading to one that is.
+    /// Distinct positions that are held, or are ancestors of held ones.
     pub blocks: u64,
-    /// (rank, position) pairs held.
+    /// (rank, position) pairs that are held.
     pub pairs: u64,
-    /// Names held and not placed.
+    /// Held names that are not placed.
     pub parked: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u64,
-    /// Sources.
+    /// Number of sources.
     pub sources: u64,
-    /// Stretches of positions with one set of holders.
+    /// Runs of positions with one set of holders per tier.
     pub segments: u64,
     /// Distinct sets of two or more holders.
     pub holder_sets: u64,
     /// Bytes allocated, by the index's own accounting.
     pub bytes: u64,
-    /// Blocks that ranks lack for the byte budget: shed, or not taken since because of that.
+    /// Blocks missing because of the byte budget: evicted or, as a consequence, rejected.
     pub shed_blocks: u64,
 }
 
 impl Index {
-    /// Bytes allocated, by the index's own accounting: all tables to the byte, whatever is free in
-    /// them included. A running total, counted in O(1).
+    /// Bytes allocated, by the index's own accounting: all tables to the byte, including their free entries.
+    /// A running total, O(1).
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.trie.bytes()
@@ -41,7 +41,8 @@ impl Index {
             + self.workers.len() * size_of::<Worker>()
     }
 
-    /// Bytes of [`Index::bytes`] that workers, sources and ranks take whatever they hold: they cannot be shed.
+    /// Bytes of [`Index::bytes`] that workers, sources and ranks take without any block. They cannot be
+    /// evicted.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.ranks() * size_of::<Holder>()
@@ -50,8 +51,8 @@ impl Index {
             + self.workers.len() * size_of::<Worker>()
     }
 
-    /// Bytes of [`Index::bytes`] that new positions can use before more are allocated: what is shed
-    /// comes in here.
+    /// Bytes of [`Index::bytes`] that new positions can use before more memory is allocated. Evictions
+    /// increase it.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         self.trie.slots.free_bytes() + self.trie.segments.free_bytes()
@@ -63,13 +64,13 @@ impl Index {
         self.holders.len() - self.free_holders.len()
     }
 
-    /// Whether [`Index::shed`] has anything to shed.
+    /// Whether [`Index::shed`] can evict anything.
     #[must_use]
     pub const fn is_sheddable(&self) -> bool {
         self.totals.parked > 0 || self.trie.slots.used() > 0
     }
 
-    /// Sizes, counted in O(ranks).
+    /// Computes all sizes. O(ranks).
     #[must_use]
     pub fn stats(&self) -> Stats {
         let holders = || self.holders.iter().flatten();

@@ -1,8 +1,8 @@
-//! Stored events.
+//! Stores blocks.
 //!
-//! The ordinary cases, a chain that is new to everybody and a stretch that others hold and this
-//! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
-//! is decided on the record of its name.
+//! There are two ordinary cases: a chain that is new to all ranks, and a run of positions that others hold
+//! and this rank joins. They run block by block and access only the trie. All other cases are decided on the
+//! record of the block's name.
 
 use crate::contradicted::{Contradiction, Meaning};
 use crate::holder::Place;
@@ -13,12 +13,12 @@ use crate::trie::NewRun;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock, Tier};
 use smallvec::SmallVec;
 
-/// Position of the block before the one to store.
+/// Position of the parent of the block to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     /// This slot; [`NONE`] is the root.
     Slot(Slot),
-    /// Not known: what follows is parked.
+    /// Unknown: the following blocks are parked.
     Unknown,
 }
 
@@ -94,7 +94,7 @@ impl RankChange<'_> {
 // === ordinary blocks ===
 
 impl RankChange<'_> {
-    /// Stores as many leading blocks as are ordinary: how many, and the slot of the last one.
+    /// Stores the leading blocks that are ordinary. Returns their number, and the slot of the last one.
     fn store_ordinary(
         &mut self,
         by: Announcement,
@@ -121,8 +121,7 @@ impl RankChange<'_> {
         (done, last)
     }
 
-    /// Adds positions below `at` that nobody has, under names that nobody has; as many as get
-    /// consecutive slots.
+    /// Adds new positions below `at`, under names that are also new; as many as get consecutive slots.
     pub(crate) fn grow(
         &mut self,
         by: Announcement,
@@ -143,8 +142,8 @@ impl RankChange<'_> {
         (len as usize, first + len - 1)
     }
 
-    /// Joins the holders of positions below `at` that exist under just these names and that this
-    /// rank does not hold yet; at most to the end of one segment.
+    /// Adds the rank as holder of existing positions below `at` that have exactly these names, at most to the
+    /// end of one segment. Only positions that the rank does not hold yet.
     pub(crate) fn join(
         &mut self,
         by: Announcement,
@@ -178,7 +177,7 @@ impl RankChange<'_> {
         (len as usize, first + len - 1)
     }
 
-    /// Counts that this rank plainly holds consecutive slots that it did not hold before.
+    /// Counts consecutive slots that this rank now holds plainly, and did not hold before.
     fn gain_plain(&mut self, by: Announcement, first: Slot, len: u32) {
         if self.holder.first_contradiction().is_some() {
             let names = (first..first + len).map(|slot| self.trie.slots.name(slot));
@@ -191,16 +190,16 @@ impl RankChange<'_> {
 
 // === any block ===
 
-/// How an announced block relates to the present content of its name.
+/// Relation of an announced block to the current content of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     /// The name is new.
     New,
-    /// The same content, plain at this slot.
+    /// The content is equal, plain at this slot.
     SamePlain(Slot),
-    /// The same content, in a record.
+    /// The content is equal, in a record.
     SameRecord,
-    /// Other content.
+    /// The content differs.
     Conflict,
 }
 
@@ -214,7 +213,7 @@ impl RankChange<'_> {
         wanted: usize,
     ) -> BlockOutcome {
         if at == At::Unknown && self.holder.is_short() {
-            // Without all of the chain, neither its position is known nor whether the name still
+            // Without the complete chain, neither the block's position is known nor whether its name still
             // has the same content.
             self.drop_for(Relation::Conflict, block.name);
             return BlockOutcome::Shed;
@@ -236,8 +235,8 @@ impl RankChange<'_> {
                 }
                 return self.complete(by, at, parent, block);
             }
-            // A hash covers its prefix: a store that contradicts what the name means is a copy of the block that is
-            // held, unless nothing is certain of that block any more.
+            // A hash covers its prefix. A store that contradicts the name's meaning is therefore a copy of
+            // the held block, unless no copy of that block is certain any more.
             Relation::Conflict if self.keeps_meaning(block.name) => {
                 let held = self.meaning(block.name);
                 let announced = Meaning { parent, local: Some(block.local) };
@@ -280,7 +279,7 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    /// Whether a held name keeps its meaning, whatever it is announced as.
+    /// Whether a held name keeps its meaning if it is announced with another one.
     fn keeps_meaning(&self, name: BlockName) -> bool {
         !self.is_report && !self.holder.is_short() && self.is_certain(name)
     }
@@ -301,7 +300,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// What a held name means.
+    /// The meaning of a held name.
     fn meaning(&self, name: BlockName) -> Meaning {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => Meaning {
@@ -316,7 +315,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// One more announcement of a held name, whatever it was announced as.
+    /// Adds an announcement of a held name, regardless of the announced meaning.
     fn announce_copy(&mut self, by: Announcement, name: BlockName) {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
@@ -325,7 +324,8 @@ impl RankChange<'_> {
         };
     }
 
-    /// Whether this rank has as many names as it may for the block, none of which this one is.
+    /// Whether this rank has the maximum number of names for the block. The announced name is not one of
+    /// them.
     fn has_all_names(&self, at: At, block: StoredBlock) -> bool {
         match at {
             At::Slot(parent) => {
@@ -357,7 +357,7 @@ impl RankChange<'_> {
                 match (record.slot, target) {
                     (Some(slot), Some(child)) => child == Some(slot),
                     (Some(_), None) => spelled_same,
-                    // It may have been placed since, by a block that was not taken.
+                    // If the rank had all its blocks, a rejected block might have placed the name since.
                     (None, _) if self.holder.is_short() => false,
                     (None, _) => record.local.is_none() || spelled_same,
                 }
@@ -366,8 +366,7 @@ impl RankChange<'_> {
         if same { Relation::SameRecord } else { Relation::Conflict }
     }
 
-    /// Rejects blocks that are too deep, and drops what their names stood for if that was other
-    /// content.
+    /// Rejects blocks that are too deep. Drops earlier blocks under the same names if their content differs.
     fn reject_too_deep(&mut self, parent: Option<BlockName>, blocks: &[StoredBlock]) {
         let mut parent = parent;
         for block in blocks {
@@ -384,7 +383,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// Drops what a conflicting name stood for.
+    /// Drops the earlier block of a conflicting name.
     fn drop_for(&mut self, relation: Relation, name: BlockName) -> BlockOutcome {
         if relation != Relation::Conflict {
             return BlockOutcome::Applied;
@@ -398,7 +397,7 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
-    /// Gives a parked record its tokens, its position, or both.
+    /// Adds the missing tokens, position, or both to a parked record.
     fn complete(
         &mut self,
         by: Announcement,
@@ -437,7 +436,7 @@ impl RankChange<'_> {
         self.holder.touch(name);
     }
 
-    /// One more announcement of a plain slot.
+    /// Adds an announcement of a plain slot.
     fn announce_plain(&mut self, by: Announcement, slot: Slot) -> BlockOutcome {
         let name = self.trie.slots.name(slot);
         self.trie.mark_stored(slot);
@@ -462,7 +461,7 @@ impl RankChange<'_> {
         self.announce_record(by, name)
     }
 
-    /// One more announcement of a name that has a record.
+    /// Adds an announcement of a name with a record.
     fn announce_record(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;

@@ -1,4 +1,4 @@
-//! Sweeps: dropping all blocks of a source, or all suspect ones, in bounded steps.
+//! Sweeps: drops all blocks of a source, or all suspect ones, in bounded slices.
 
 use crate::cursor::{Kind, SweepCursor};
 use crate::error::IndexError;
@@ -11,27 +11,27 @@ use crate::source::SourceId;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
 use smallvec::SmallVec;
 
-/// What a step of a sweep did.
+/// Result of one slice of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cleared {
-    /// Names whose copies at the source were dropped in this step, by tier.
+    /// Number of (name, tier) keys dropped in this slice.
     pub removed: u64,
-    /// Whether nothing is left to drop. If not, call again.
+    /// Whether the sweep is complete. If not, call again.
     pub done: bool,
 }
 
-/// How much of its budget a step of a sweep has spent.
+/// Spent part of a slice's budget.
 #[derive(Debug)]
 struct Spent {
-    /// Names whose copies were dropped, by tier.
+    /// Number of (name, tier) keys dropped.
     removed: u64,
-    /// Parts of the records and pages that were read: they cost something too.
+    /// Number of parts of records and pages read; each counts against the budget.
     parts_read: u64,
     budget: u64,
 }
 
 impl Spent {
-    /// What the step may still do.
+    /// Remaining budget of the slice.
     fn left(&self) -> usize {
         let left = self.budget.saturating_sub(self.removed + self.parts_read);
         usize::try_from(left).unwrap_or(usize::MAX)
@@ -39,11 +39,11 @@ impl Spent {
 }
 
 impl Index {
-    /// Drops what a source stored for one rank, or for all, at most about `budget` blocks a call.
-    /// Aborts the dumps of the ranks.
+    /// Drops a source's blocks of one rank, or of all ranks, at most about `budget` blocks per call. Aborts
+    /// the dumps of the ranks.
     ///
     /// # Errors
-    /// If the source is not known.
+    /// If the source is unknown.
     pub fn clear_source(
         &mut self,
         source: SourceId,
@@ -53,11 +53,11 @@ impl Index {
         self.sweep(source, rank, Kind::All, budget)
     }
 
-    /// Drops what a source stored for one rank in one tier, at most about `budget` blocks a call. Aborts the dumps of
-    /// the rank.
+    /// Drops a source's blocks of one rank in one tier, at most about `budget` blocks per call. Aborts the
+    /// dumps of the rank.
     ///
     /// # Errors
-    /// If the source is not known.
+    /// If the source is unknown.
     pub fn clear_tier(
         &mut self,
         source: SourceId,
@@ -68,7 +68,7 @@ impl Index {
         self.sweep(source, Some(rank), Kind::InTier(tier), budget)
     }
 
-    /// Events of a source were lost: what it holds now is suspect until it is announced again.
+    /// Marks a source's blocks as suspect until they are announced again, because events were lost.
     pub fn mark_suspect(&mut self, source: SourceId) {
         let Some(at) = self.sources.get_mut(&source) else {
             return;
@@ -87,10 +87,10 @@ impl Index {
         }
     }
 
-    /// Drops what is still suspect of a source, at most about `budget` blocks a call.
+    /// Drops the blocks of a source that are still suspect, at most about `budget` blocks per call.
     ///
     /// # Errors
-    /// If the source is not known.
+    /// If the source is unknown.
     pub fn drop_suspects(
         &mut self,
         source: SourceId,
@@ -144,19 +144,19 @@ impl Index {
 }
 
 impl RankChange<'_> {
-    /// Sweeps one rank; false if the budget ran out first.
+    /// Sweeps one rank. Returns `false` if the budget is used up before the end.
     fn sweep(&mut self, by: Announcement, cursor: &mut SweepCursor, spent: &mut Spent) -> bool {
         self.holder.dumps_mut().abort("the worker was cleared");
         if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys() > 0)
         {
-            // An image of what is left is smaller than one of all that went.
+            // A complete image of the remaining blocks is smaller than notes of all dropped ones.
             self.holder.changes_mut().forget();
         }
         while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
             if spent.left() == 0 {
                 return false;
             }
-            // What was dropped is not met again when the rest of the part is read.
+            // Dropped names do not appear again when the rest of the part is read.
             let is_rest = names.len() == spent.left();
             for name in names {
                 spent.removed += self.drop_recorded(by, cursor.kind, name);
@@ -169,7 +169,7 @@ impl RankChange<'_> {
         if !self.holder.is_primary(by.source) {
             return true;
         }
-        // What another source has spelled out since the records were read is met here again.
+        // Slots that another source has changed to records since the records were read are found here.
         loop {
             if spent.left() == 0 {
                 return false;
@@ -191,12 +191,12 @@ impl RankChange<'_> {
         true
     }
 
-    /// Sweeps one page of slots; returns what was dropped.
+    /// Sweeps one page of slots. Returns the number of dropped keys.
     fn sweep_page(&mut self, by: Announcement, kind: Kind, page: Page) -> u64 {
         let mut removed = 0;
         let mut slot = page * PAGE_SLOTS;
         let end = slot + PAGE_SLOTS;
-        // Slots are suspect one by one.
+        // Slots are suspect individually.
         let run_max = if kind == Kind::Suspects { 1 } else { PAGE_SLOTS };
         while let Some(held) = self.next_held(slot, end, run_max) {
             match held {
@@ -215,8 +215,7 @@ impl RankChange<'_> {
         removed
     }
 
-    /// Names of one part of the records that the sweep drops, `most` at most; none past the last
-    /// part.
+    /// Names of one part of the records that the sweep drops, at most `most`; `None` after the last part.
     fn part_to_drop(
         &self,
         by: Announcement,

@@ -1,18 +1,18 @@
-//! A hash table that grows and shrinks in bounded steps: extendible hashing over small
-//! sub-tables. Inserting never moves more than one sub-table's entries.
+//! A hash table that grows and shrinks in bounded steps: extendible hashing with small sub-tables. An
+//! insertion moves the entries of at most one sub-table.
 
 use hashbrown::HashTable;
 
-/// Entries of a sub-table before it is split in two: 7/8 of 2,048 buckets.
+/// Maximum entries of a sub-table before it is split in two: 7/8 of 2,048 buckets.
 const SUB_ENTRIES_MAX: usize = 1_792;
-/// Beyond this many bits of directory a sub-table grows instead.
+/// Maximum number of directory bits; beyond it a sub-table grows instead.
 const DIRECTORY_BITS_MAX: u32 = 22;
-/// And beyond this many places of the directory, while they are more than one for so many entries:
-/// hashes that collide on purpose would fill it with nothing.
+/// Sub-tables also grow instead if the directory has more entries than these, plus one per [`PLACE_ENTRIES`]
+/// entries of the table. Deliberately colliding hashes would otherwise fill the directory without use.
 const DIRECTORY_FREE: usize = 16;
 const PLACE_ENTRIES: usize = 64;
 
-/// Spreads 64 bits over 64 bits; names and local hashes may be small or sequential numbers.
+/// Mixes 64 bits, because names and local hashes may be small or sequential numbers.
 pub(crate) const fn mix(value: u64) -> u64 {
     let product = (value ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
     #[expect(clippy::cast_possible_truncation, reason = "both halves are folded together")]
@@ -23,14 +23,14 @@ pub(crate) const fn mix(value: u64) -> u64 {
 #[derive(Debug)]
 struct Sub<T> {
     entries: HashTable<T>,
-    /// Bits of the hash that all entries share.
+    /// Number of hash bits that all entries share.
     bits: u32,
 }
 
-/// The table. Hash and equality are the caller's, as with [`HashTable`].
+/// The table. The caller provides hashes and equality, as with [`HashTable`].
 #[derive(Debug)]
 pub(crate) struct SplitTable<T> {
-    /// `2^bits` indexes into `subs`; empty while the table is.
+    /// `2^bits` indexes into `subs`; empty if the table is empty.
     directory: Vec<u32>,
     subs: Vec<Sub<T>>,
     bits: u32,
@@ -74,7 +74,7 @@ impl<T> SplitTable<T> {
         self.subs[sub].entries.find_mut(hash, eq)
     }
 
-    /// Adds an entry that the caller knows is not there.
+    /// Adds an entry, which must not exist yet.
     pub(crate) fn insert(&mut self, hash: u64, value: T, hasher: impl Fn(&T) -> u64) {
         if self.directory.is_empty() {
             self.subs.push(Sub { entries: HashTable::new(), bits: 0 });
@@ -92,7 +92,8 @@ impl<T> SplitTable<T> {
         self.len += 1;
     }
 
-    /// Splits the sub-table of `hash` by its next bit; false if the directory may not grow further.
+    /// Splits the sub-table of `hash` by its next bit. Returns `false` if the directory has reached its
+    /// limit.
     fn split(&mut self, hash: u64, hasher: &impl Fn(&T) -> u64) -> bool {
         let sub = self.directory[self.slot(hash)] as usize;
         let bit = self.subs[sub].bits;
@@ -156,20 +157,20 @@ impl<T> SplitTable<T> {
         self.subs.iter().flat_map(|sub| sub.entries.iter())
     }
 
-    /// Entries of one sub-table. Going through the numbers from 0 visits at least once every entry
-    /// that stays in the table, whatever is added and removed in between; none means the end.
+    /// Entries of one sub-table; `None` after the last. Iterating the numbers from 0 visits every entry that
+    /// stays in the table at least once, even if others are added and removed meanwhile.
     pub(crate) fn part(&self, number: usize) -> Option<impl Iterator<Item = &T>> {
         self.subs.get(number).map(|sub| sub.entries.iter())
     }
 
-    /// Bytes allocated, without what entries own themselves.
+    /// Bytes allocated, without memory that entries own.
     pub(crate) const fn bytes(&self) -> usize {
         self.allocated
             + self.subs.capacity() * size_of::<Sub<T>>()
             + self.directory.capacity() * size_of::<u32>()
     }
 
-    /// Whether the running total is that of the sub-tables.
+    /// Whether the running total equals the sum over the sub-tables.
     pub(crate) fn is_counted(&self) -> bool {
         let each = self.subs.iter().map(|sub| sub.entries.allocation_size());
         each.sum::<usize>() == self.allocated
@@ -188,7 +189,7 @@ impl<K, V> Default for SplitMap<K, V> {
 
 /// A key of a [`SplitMap`].
 pub(crate) trait MapKey: Copy + Eq {
-    /// Its 64 bits, to be mixed.
+    /// The key's 64 bits, before mixing.
     fn bits(self) -> u64;
 }
 
@@ -225,7 +226,7 @@ impl<K: MapKey, V> SplitMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Adds a key that the caller knows is not there.
+    /// Adds a key, which must not exist yet.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         debug_assert!(!self.contains(key), "keys are unique");
         self.0.insert(mix(key.bits()), (key, value), |(key, _)| mix(key.bits()));
@@ -264,7 +265,7 @@ impl<K: MapKey, V: Default> SplitMap<K, V> {
     }
 }
 
-/// An index into one of our own tables as the 32 bits it is stored in.
+/// Converts an index of an internal table to the stored 32 bits.
 ///
 /// # Panics
 /// Beyond 2^32 entries: over 100 GiB of index, which no configuration reaches.
@@ -277,8 +278,8 @@ pub(crate) fn index_u32(index: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Hashes whose directory bits are the number itself, so that a test decides which sub-tables
-    /// fill up; the rest of the hash is mixed as usual.
+    /// Hashes with the number itself as directory bits, so that a test controls which sub-tables fill up. The
+    /// other bits are mixed as usual.
     const fn chosen(number: u64) -> u64 {
         mix(number) & 0xff00_0000_ffff_ffff | (number & 0xff_ffff) << 32
     }
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn hashes_that_collide_on_purpose_take_no_large_directory() {
         let mut table = SplitTable::default();
-        // The directory's bits are all the same, which costs a peer seconds for this many names.
+        // All directory bits are equal. An attacker needs seconds to find this many such names.
         let hasher = |&number: &u64| mix(number) & 0xffff_ffff;
         for number in 0..4_000 {
             table.insert(hasher(&number), number, hasher);

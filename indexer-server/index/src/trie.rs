@@ -1,4 +1,4 @@
-//! Positions and who holds them: slots linked into segments, segments into a trie.
+//! The prefix trie: positions and their holders. Slots form segments, and segments form the trie.
 
 use crate::numbers::Numbers;
 use crate::prefetch::prefetch;
@@ -10,21 +10,21 @@ use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier};
 use smallvec::SmallVec;
 use std::hint::black_box;
 
-/// Where new positions go, and who holds them: one rank, or none.
+/// Parent of a new run of positions, and its holders: one rank, or none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRun {
-    /// Slot that the first one is a child of; [`NONE`] for first blocks.
+    /// Parent slot of the first position; [`NONE`] for first blocks.
     pub(crate) parent: Slot,
     pub(crate) sets: TierSets,
 }
 
 impl NewRun {
-    /// Held by one rank in one tier.
+    /// A run held by one rank in one tier.
     pub(crate) fn held(parent: Slot, holder: HolderIndex, tier: Tier) -> Self {
         Self { parent, sets: alone(holder, tier) }
     }
 
-    /// Held by no rank: add what is to be held below it at once.
+    /// A run without holders: add the blocks below it immediately.
     pub(crate) const fn unheld(parent: Slot) -> Self {
         Self { parent, sets: [SetId::EMPTY; Tier::COUNT] }
     }
@@ -36,16 +36,16 @@ pub(crate) struct Trie {
     pub(crate) slots: Slots,
     pub(crate) segments: Segments,
     pub(crate) sets: Sets,
-    /// Segments of first blocks, and of children that are no segment's `first_child`, by the parent
+    /// Segments of first blocks, and of children that are not a segment's `first_child`, by the parent slot
     /// and the local hash of their head.
     branches: Numbers,
-    /// Slots by their own name, where no other slot had the name first.
+    /// Slots by their own name. If several slots have a name, only the first is here.
     names: Numbers,
-    /// Store events so far.
+    /// Number of store events.
     stores: u64,
 }
 
-/// Store events to a tick of the trie's clock, as a power of two.
+/// Store events per tick of the trie's clock, as a power of two.
 const TICK_BITS: u32 = 8;
 
 fn branch_hash(parent: Slot, local: LocalHash) -> u64 {
@@ -59,7 +59,7 @@ impl Trie {
         self.segments.get(self.slots.segment(slot))
     }
 
-    /// Slot that `slot` is a child of, or [`NONE`].
+    /// Parent slot of `slot`, or [`NONE`].
     pub(crate) fn parent(&self, slot: Slot) -> Slot {
         let segment = self.segment_of(slot);
         if slot == segment.head { segment.parent } else { slot - 1 }
@@ -74,7 +74,7 @@ impl Trie {
         (segment.depth + slot - segment.head) as usize
     }
 
-    /// The child of `parent` (or the first block, under [`NONE`]) with this content.
+    /// The child of `parent` with this content. Under [`NONE`], the first block.
     pub(crate) fn child(&self, parent: Slot, local: LocalHash) -> Option<Slot> {
         let head = |id| self.segments.head(id);
         if parent == NONE {
@@ -87,7 +87,7 @@ impl Trie {
         Some(parent + 1).filter(|&next| self.slots.local(next) == local)
     }
 
-    /// The segment that continues with this content after a segment's last slot.
+    /// The child segment after a segment's last slot with this content.
     pub(crate) fn child_of_segment(
         &self,
         segment: &Segment,
@@ -103,7 +103,7 @@ impl Trie {
         None
     }
 
-    /// The segment below `parent` that begins with this content, as the branch table has it.
+    /// The segment below `parent` that begins with this content, according to the branch table.
     pub(crate) fn branch(&self, parent: Slot, local: LocalHash) -> Option<SegmentId> {
         self.branches.find(branch_hash(parent, local), |id| {
             self.slots.local(self.segments.head(id)) == local
@@ -111,18 +111,18 @@ impl Trie {
         })
     }
 
-    /// The slot whose own name this is.
+    /// The slot with this own name.
     pub(crate) fn named(&self, name: BlockName) -> Option<Slot> {
         self.names.find(mix(name.0), |slot| self.slots.name(slot) == name)
     }
 
-    /// Whether a slot is in use and the one whose own name this is.
+    /// Whether a slot is in use and is the one found by this own name.
     pub(crate) fn is_named(&self, slot: Slot, name: BlockName) -> bool {
         self.slots.is_used(slot) && self.slots.is_named(slot) && self.slots.name(slot) == name
     }
 
-    /// Whether a child of a slot is such. Of several children it is not known which there are: one of
-    /// them may be.
+    /// Whether a child of a slot may satisfy `is_such`. Children in the branch table are not read: with any
+    /// of them, the answer is `true`.
     pub(crate) fn may_have_child(&self, slot: Slot, is_such: impl Fn(Slot) -> bool) -> bool {
         let segment = self.segment_of(slot);
         if slot != segment.tail() {
@@ -153,13 +153,13 @@ impl Trie {
         }
     }
 
-    /// The name under which the parent of `slot` was first stored; none for first blocks.
+    /// The own name of the parent of `slot`; `None` for first blocks.
     pub(crate) fn parent_name(&self, slot: Slot) -> Option<BlockName> {
         let parent = self.parent(slot);
         (parent != NONE).then(|| self.slots.name(parent))
     }
 
-    /// Segments in the branch table, and slots in the name table.
+    /// Number of segments in the branch table, and of slots in the name table.
     pub(crate) const fn tabled(&self) -> (usize, usize) {
         (self.branches.len(), self.names.len())
     }
@@ -173,7 +173,7 @@ impl Trie {
             + self.names.bytes()
     }
 
-    /// The clock: store events, coarsely.
+    /// The trie's clock: number of store events, coarsely.
     fn now(&self) -> u32 {
         u32::try_from(self.stores >> TICK_BITS).unwrap_or(u32::MAX)
     }
@@ -183,7 +183,7 @@ impl Trie {
         self.stores += 1;
     }
 
-    /// A rank has stored a slot.
+    /// Records the time at which a rank stored a slot.
     pub(crate) fn mark_stored(&mut self, slot: Slot) {
         let id = self.slots.segment(slot);
         let now = self.now();
@@ -194,8 +194,8 @@ impl Trie {
 // === growing ===
 
 impl Trie {
-    /// Adds a position that does not exist. Its name goes to the name table unless another slot has
-    /// it. `wanted` is how many slots its chain is about to need, this one included.
+    /// Adds a position, which must not exist yet. Its name enters the name table, unless another slot has it.
+    /// `wanted`: number of slots that the chain is about to need, including this one.
     pub(crate) fn create(&mut self, new: NewRun, block: StoredBlock, wanted: usize) -> Slot {
         debug_assert!(self.child(new.parent, block.local).is_none(), "the position is new");
         let room = self.room(new.parent, wanted);
@@ -208,9 +208,9 @@ impl Trie {
         slot
     }
 
-    /// Adds positions for leading blocks that have names that no slot has and `is_fresh` accepts,
-    /// each the parent of the next, the first of which is known not to exist. Returns the first slot,
-    /// and how many: as many as got consecutive slots.
+    /// Adds positions for the leading blocks whose names are new to the name table and accepted by
+    /// `is_fresh`, each the parent of the next. The first position must not exist yet. Returns the first slot
+    /// and the number of blocks, limited to consecutive slots.
     pub(crate) fn create_run(
         &mut self,
         new: NewRun,
@@ -241,49 +241,50 @@ impl Trie {
         (first, filled)
     }
 
-    /// Slots to look for, for a chain that has come to `parent` and needs `wanted` more: chains
-    /// that are long already are expected to double.
+    /// Number of slots to look for, for a chain that ends at `parent` and needs `wanted` more. Long chains
+    /// are expected to double.
     fn room(&self, parent: Slot, wanted: usize) -> u32 {
         u32::try_from(self.depth(parent).max(wanted)).unwrap_or(u32::MAX)
     }
 
-    /// Lets a name lead to a slot; false if it leads elsewhere already.
+    /// Adds a name to the name table. Returns `false` if it already belongs to another slot.
     fn insert_name(&mut self, slot: Slot, name: BlockName) -> bool {
         let slots = &self.slots;
         self.names.insert(mix(name.0), slot, |at| slots.name(at) == name)
     }
 
-    /// Fetches what the tables have on these names, all at the same time.
+    /// Prefetches the name table's lines of these names concurrently.
     pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
         names.for_each(|name| self.names.touch(mix(name.0)));
     }
 
-    /// Does so for the names of consecutive slots.
+    /// Prefetches the name table's lines of the names of consecutive slots.
     pub(crate) fn touch_run(&self, slot: Slot, len: u32) {
         self.touch_names(self.slots.names(slot, len).iter().map(|&name| BlockName(name)));
     }
 
-    /// Fetches a segment and its first local hashes.
+    /// Loads a segment and its first local hashes into the cache.
     pub(crate) fn touch_segment(&self, id: SegmentId) {
         let local = self.slots.local(self.segments.head(id));
         black_box(u64::from(self.segments.get(id).len) ^ local.0);
     }
 
-    /// Prefetches the slots of these names and their segments, each step for all names together. Call
+    /// Prefetches the slots of these names and their segments, each stage for all names together. Call
     /// [`touch_names`](Self::touch_names) before.
     pub(crate) fn touch_slots(&self, names: &[BlockName]) {
         if names.len() < 2 {
             return;
         }
-        // Reading the slot's name to be sure would wait for memory. The first slot with the hash is nearly always the right one.
+        // Comparing the slot's name would wait for memory. The first slot with the hash is nearly always the
+        // right one.
         let probable = |name: &BlockName| self.names.find(mix(name.0), |_| true);
         let slots: SmallVec<[Slot; 32]> = names.iter().filter_map(probable).collect();
         slots.iter().for_each(|&slot| self.slots.touch(slot));
         slots.iter().for_each(|&slot| prefetch(self.segment_of(slot)));
     }
 
-    /// Hangs a new run of slots below its parent: as more of the parent's segment, where nothing
-    /// speaks against it, or as a segment of its own.
+    /// Attaches a new run of slots below its parent: extends the parent's segment if possible, else adds a
+    /// segment.
     fn attach(&mut self, new: NewRun, slot: Slot, len: u32) {
         let NewRun { parent, sets } = new;
         let stored = self.now();
@@ -357,7 +358,7 @@ impl Trie {
     }
 }
 
-/// The sets of a segment that one rank holds in one tier.
+/// The sets of a segment whose only holder is one rank in one tier.
 pub(crate) fn alone(holder: HolderIndex, tier: Tier) -> TierSets {
     let mut sets: TierSets = [SetId::EMPTY; Tier::COUNT];
     if let Some(set) = sets.get_mut(tier.index()) {

@@ -1,5 +1,5 @@
-//! Every invariant of the structure, as a walk over all of it. For tests and diagnosis: it takes
-//! time and memory in proportion to the index.
+//! Checks every invariant of the index by walking all of it. For tests and diagnosis: time and memory are
+//! proportional to the index.
 
 use crate::holder::Holder;
 use crate::index::Index;
@@ -23,7 +23,7 @@ impl Index {
     /// Checks every invariant.
     ///
     /// # Errors
-    /// The first one that does not hold, in words.
+    /// A description of the first broken invariant.
     pub fn validate(&self) -> Result<(), String> {
         self.validate_slots()?;
         self.validate_segments()?;

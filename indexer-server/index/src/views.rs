@@ -1,4 +1,4 @@
-//! Views of workers, their ranks and their sources, for readers.
+//! Read-only views of workers, their ranks and their sources.
 
 use crate::contradicted::{Contradiction, Meaning};
 use crate::holder::Holder;
@@ -9,20 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Index {
-    /// One rank.
+    /// View of one rank.
     #[must_use]
     pub fn holder(&self, holder: HolderId) -> Option<HolderView<'_>> {
         let holder = self.holder_at(holder.0)?;
         Some(HolderView { index: self, holder })
     }
 
-    /// All workers, by id.
+    /// Views of all workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
-    /// Why a source is worse than exact, for images and dumps: as reported, and the contradictions of its ranks. Nothing else
-    /// shows whoever continues with them that what a name means is doubtful.
+    /// Why a source is worse than exact, for images and dumps: the reported reasons, and the contradictions
+    /// of its ranks. A reader that continues from them has no other sign that the meaning of a name is
+    /// doubtful.
     pub(crate) fn lasting_reasons(&self, id: SourceId) -> Arc<[StateReason]> {
         let Some(source) = self.sources.get(&id) else { return Arc::default() };
         let holders = self.worker(source.worker()).into_iter().flat_map(|worker| worker.holders());
@@ -40,20 +41,20 @@ impl Index {
         self.roles.is_pool(worker)
     }
 
-    /// Whether a rank here reads a pool, which may be in another index.
+    /// Whether a rank of this index reads a pool. The pool may be in another index.
     #[must_use]
     pub fn has_readers(&self, pool: &WorkerId) -> bool {
         self.roles.readers(pool).is_some()
     }
 
-    /// Positions that pools hold: pairs of a rank of a pool and a position.
+    /// Number of positions in pools: pairs of a pool's rank and a position.
     #[must_use]
     pub fn pool_pairs(&self) -> u64 {
         let pools = self.roles.pools().filter_map(|id| self.worker(id));
         pools.flat_map(|pool| pool.holders()).map(|holder| holder.placed_blocks()).sum()
     }
 
-    /// One worker.
+    /// View of one worker.
     #[must_use]
     pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {
         let (id, worker) = self.workers.get_key_value(id)?;
@@ -65,7 +66,7 @@ fn own_reason(reason: Reason, count: u64, example: &str) -> StateReason {
     StateReason { reason, count, example: example.into(), since: Duration::ZERO }
 }
 
-/// One worker.
+/// View of one worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerView<'a> {
     index: &'a Index,
@@ -74,14 +75,14 @@ pub struct WorkerView<'a> {
 }
 
 impl<'a> WorkerView<'a> {
-    /// Its name.
+    /// Id of the worker.
     #[must_use]
     pub const fn id(&self) -> &'a WorkerId {
         self.id
     }
 
-    /// Whether the next image would record anything new: changed blocks, or the state of a source.
-    /// Times of verification, connections and held-back batches do not count.
+    /// Whether the next image would differ: changed blocks, or the state of a source. Changes of verification
+    /// times, connections and buffered batches do not count.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         let index = self.index;
@@ -92,14 +93,14 @@ impl<'a> WorkerView<'a> {
             || sources.any(Source::has_changed)
     }
 
-    /// Its ranks, in order.
+    /// The worker's ranks, in order.
     pub fn holders(&self) -> impl Iterator<Item = HolderView<'a>> + use<'a> {
         let index = self.index;
         let holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         holders.map(move |holder| HolderView { index, holder })
     }
 
-    /// Why a source of it is worse than exact, beyond what its status shows.
+    /// Why a source of the worker is worse than exact, in addition to its status.
     #[must_use]
     pub fn own_reasons(&self, source: SourceId) -> Vec<StateReason> {
         let Some(at) = self.index.sources.get(&source) else { return Vec::new() };
@@ -108,7 +109,7 @@ impl<'a> WorkerView<'a> {
         own.chain(holders.flat_map(|holder| holder.block_reasons())).collect()
     }
 
-    /// Its sources, in order of arrival.
+    /// The worker's sources, in order of arrival.
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
         let index = self.index;
         self.worker.sources.iter().filter_map(move |&id| {
@@ -117,7 +118,7 @@ impl<'a> WorkerView<'a> {
     }
 }
 
-/// One rank.
+/// View of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct HolderView<'a> {
     index: &'a Index,
@@ -125,46 +126,46 @@ pub struct HolderView<'a> {
 }
 
 impl<'a> HolderView<'a> {
-    /// Its worker.
+    /// Worker of the rank.
     #[must_use]
     pub const fn worker(&self) -> &'a WorkerId {
         self.holder.worker()
     }
 
-    /// Its rank.
+    /// Number of the rank within its worker.
     #[must_use]
     pub const fn rank(&self) -> DpRank {
         self.holder.rank()
     }
 
-    /// Positions it holds.
+    /// Number of positions that the rank holds.
     #[must_use]
     pub const fn placed_blocks(&self) -> u64 {
         self.holder.placed()
     }
 
-    /// Names it holds that are not placed.
+    /// Number of the rank's names that are not placed.
     #[must_use]
     pub const fn parked_blocks(&self) -> u64 {
         self.holder.parked() as u64
     }
 
-    /// Blocks that it lacks for the byte budget: shed, or refused since
-    /// because their parents were. 0 again once all of its sources have been cleared.
+    /// Blocks that the rank lacks because of the byte budget: evicted, or rejected since because their
+    /// parents were. 0 again once all its sources were cleared.
     #[must_use]
     pub const fn shed_blocks(&self) -> u64 {
         self.holder.shed_blocks()
     }
 
-    /// The first store that contradicts what a name of the rank means, and how many there were, while such a name is
-    /// held.
+    /// The first store that contradicts the meaning of a name of the rank, and the number of such stores.
+    /// `None` once no such name is held any more.
     #[must_use]
     pub fn contradiction(&self) -> Option<(Contradiction, u64)> {
         let is_any = self.holder.is_contradicted(&self.index.trie);
         self.holder.first_contradiction().filter(|_| is_any)
     }
 
-    /// The same as a reason.
+    /// The contradiction as a reason.
     pub(crate) fn contradiction_reason(&self) -> Option<StateReason> {
         let (Contradiction { name, held, announced }, count) = self.contradiction()?;
         let text = |meaning: Meaning| {
@@ -176,7 +177,7 @@ impl<'a> HolderView<'a> {
         Some(own_reason(Reason::Contradiction, count, &example))
     }
 
-    /// Why the state of the rank is worse than exact: reasons of all its sources.
+    /// Why the rank's state is worse than exact: reasons of all its sources.
     #[must_use]
     pub fn reasons(&self) -> Vec<StateReason> {
         let mut reasons = Vec::new();
@@ -193,21 +194,21 @@ impl<'a> HolderView<'a> {
         reasons
     }
 
-    /// Reasons that the blocks of the rank show, whatever its sources report.
+    /// Reasons derived from the rank's blocks, independent of the reports of its sources.
     fn block_reasons(&self) -> impl Iterator<Item = StateReason> + use<> {
         let parked = self.parked_blocks();
-        // No prompt matches them.
+        // Prompts never match parked blocks.
         let unknown = || own_reason(Reason::UnknownContent, parked, "");
         self.contradiction_reason().into_iter().chain((parked > 0).then(unknown))
     }
 
-    /// Whether its blocks show that it is not exact, whatever its sources report.
+    /// Whether the rank's blocks show that it is not exact, independent of the reports of its sources.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.parked_blocks() > 0 || self.holder.is_contradicted(&self.index.trie)
     }
 
-    /// Whether the rank may hold less than the index shows, for a reason that was noted.
+    /// Whether the rank may have fewer blocks than the index shows, for a recorded reason.
     #[must_use]
     pub fn may_be_high(&self) -> bool {
         self.sources().any(|(_, _, status)| status.may_be_high())
@@ -222,8 +223,8 @@ impl<'a> HolderView<'a> {
         })
     }
 
-    /// Status of the rank: that of the least trustworthy source that feeds it (of equals, the one behind
-    /// most), but connected only if all of them are. Cold if none feeds it.
+    /// Status of the rank: that of its least trustworthy source; among equals, the one with the largest lag.
+    /// Connected only if all its sources are. Cold without a source.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
         let (worst, connected) = self.worst_source();
@@ -231,8 +232,8 @@ impl<'a> HolderView<'a> {
             .map_or_else(SourceStatus::default, |worst| SourceStatus { connected, ..worst.clone() })
     }
 
-    /// What [`status`](Self::status) consists of, without a copy: the status of that source, and whether all are connected. None, and
-    /// false, if none feeds the rank.
+    /// The parts of [`status`](Self::status), without a copy: the status of the least trustworthy source, and
+    /// whether all sources are connected. `None` and `false` without a source.
     #[must_use]
     pub fn worst_source(&self) -> (Option<&'a SourceStatus>, bool) {
         let mut worst = None::<&SourceStatus>;

@@ -1,4 +1,4 @@
-//! How a prompt is followed through the trie, and a name looked up: what every query is made of.
+//! Basic operations of queries: walks a prompt through the trie, and looks up names.
 
 use crate::index::Index;
 use crate::record::Record;
@@ -11,7 +11,7 @@ use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet};
 /// The blocks of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub enum QueryKey<'a> {
-    /// By local hashes: by content.
+    /// By local hashes, that is by content.
     Locals(&'a [LocalHash]),
     /// By the engines' own names.
     Names(&'a [BlockName]),
@@ -27,10 +27,11 @@ impl QueryKey<'_> {
     }
 }
 
-/// Held by no rank in no tier.
+/// Sets without a holder in any tier.
 pub(crate) const NOBODY: TierSets = [SetId::EMPTY; Tier::COUNT];
 
-/// Hashes compared at a step, as long as all are equal; and then, to find where they no longer are.
+/// Number of hashes compared together while all are equal; then [`STEP`] at a time, to find the first
+/// difference.
 const LONG_STEP: usize = 64;
 const STEP: usize = 8;
 
@@ -51,8 +52,9 @@ fn equal_chunks<const LEN: usize>(stored: &[u64], query: &[u64]) -> usize {
 }
 
 impl Index {
-    /// Calls `enter` for each segment along a prompt, with its holders, the blocks before it and those up to its end, until
-    /// that is false or the trie ends. Returns how many blocks it went along.
+    /// Calls `enter` for each segment along a prompt, with its holders, the number of blocks before it, and
+    /// the number up to its end. Stops when `enter` returns `false` or the trie ends. Returns the number of
+    /// blocks walked.
     pub(crate) fn walk_locals(
         &self,
         locals: &[LocalHash],
@@ -84,18 +86,18 @@ impl Index {
         from
     }
 
-    /// Whether a prompt of any rank begins with this block.
+    /// Whether the index has a prompt that begins with this block.
     #[must_use]
     pub fn has_first(&self, local: LocalHash) -> bool {
         self.trie.branch(NONE, local).is_some()
     }
 
-    /// Holders of the slot whose own name it is.
+    /// Holders of the slot with this own name.
     pub(crate) fn holders_of_name(&self, name: BlockName) -> TierSets {
         self.trie.named(name).map_or(NOBODY, |slot| self.trie.segment_of(slot).sets)
     }
 
-    /// Tiers in which a rank holds a name that is placed.
+    /// Tiers in which a rank has a placed name.
     pub(crate) fn tiers_of(&self, holder: HolderIndex, name: BlockName) -> TierSet {
         let Some(at) = self.holder_at(holder) else {
             return TierSet::EMPTY;

@@ -1,4 +1,4 @@
-//! What one call may do, whatever it is given: counted, not timed.
+//! Tests the cost of single calls for any input: counted, not timed.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use kvasir_index::{Index, IndexError, Limits, Query, QueryKey, Scratch, SourceId};
@@ -60,7 +60,7 @@ impl Rank {
     }
 }
 
-/// Looking at a block means looking at all names that a rank has for it, so these are bounded.
+/// Accessing a block means reading all its names at a rank, so their number is limited.
 #[test]
 fn a_block_has_so_many_names_at_a_rank() {
     let mut rank = Rank::new();
@@ -70,7 +70,7 @@ fn a_block_has_so_many_names_at_a_rank() {
         assert_eq!(rank.store(a, None, &[(name, 7)]).applied, 1);
     }
     assert_eq!(rank.state(a), SourceState::Exact);
-    // A name that is there is no further one, nor is one that means another block.
+    // An existing name does not count as a further one, nor does one that means another block.
     assert_eq!(rank.store(a, None, &[(0, 7)]).noop, 1);
     assert_eq!(rank.store(a, None, &[(500, 8)]).applied, 1);
     assert_eq!(rank.store(a, None, &[(500, 7)]).conflict, 1);
@@ -78,7 +78,7 @@ fn a_block_has_so_many_names_at_a_rank() {
     assert_eq!(rank.state(a), SourceState::Exact);
     assert_eq!(rank.store(a, None, &[(501, 7)]).rejected, 1);
     assert_eq!(rank.state(a), SourceState::Partial);
-    // There is room again for each that goes, and the block is held while one name is.
+    // Each removed name makes room for another, and the block is held while it has one name.
     rank.remove(a, 1..most);
     assert_eq!((rank.overlap(&[7]), rank.index.stats().pairs), (1, 1));
     assert_eq!(rank.store(a, None, &[(501, 7)]).applied, 1);
@@ -100,7 +100,7 @@ fn what_waited_for_a_parent_gets_no_more_names_either() {
     rank.store(a, None, &[(0, 6)]);
     assert_eq!((rank.index.stats().parked, rank.state(a)), (0, SourceState::Partial));
     assert_eq!(rank.overlap(&[6, 7]), 2);
-    // As many as there may be are there, whichever they are.
+    // The block has the maximum number of names, whichever they are.
     let scan = &mut rank.index.begin_dump(&WorkerId::new("a").expect("a name"), None);
     let scan = scan.as_mut().expect("a dump");
     let mut records = Vec::new();
@@ -108,7 +108,7 @@ fn what_waited_for_a_parent_gets_no_more_names_either() {
     assert_eq!(records.len() as u64, 1 + most);
 }
 
-/// A step of a sweep drops as many records as it may, and looks at a bounded number of others.
+/// A slice of a sweep drops at most its budget of records, and checks a bounded number of others.
 #[test]
 fn sweeps_of_records_go_in_steps() {
     const BLOCKS: u64 = 20_000;
@@ -119,7 +119,7 @@ fn sweeps_of_records_go_in_steps() {
     let c = rank.source("u");
     let blocks: Vec<(u64, u64)> = (0..BLOCKS).map(|at| (at, at)).collect();
     rank.store(a, None, &blocks);
-    // What two sources hold stands in records.
+    // Names of two sources have records.
     rank.store(b, None, &blocks);
     let mut steps = 0;
     loop {
@@ -144,7 +144,7 @@ fn sweeps_of_records_go_in_steps() {
     rank.index.validate().expect("sound");
 }
 
-/// What one source's announcement loses for another is the other's loss as well.
+/// If one source's announcement drops another source's name, the other source lacks it as well.
 #[test]
 fn a_parked_name_that_is_refused_is_missing_from_all_that_stored_it() {
     let mut rank = Rank::new();
@@ -153,7 +153,7 @@ fn a_parked_name_that_is_refused_is_missing_from_all_that_stored_it() {
     for name in 0..rank.limits.block_names_max as u64 {
         rank.store(a, None, &[(name, 7)]);
     }
-    // Without tokens, and so without a position.
+    // Without tokens, and therefore without a position.
     let event = KvEvent::StoredNames { tier: Tier::Device, names: vec![BlockName(501)] };
     for source in [a, b] {
         assert_eq!(rank.index.apply(source, 0, &event).expect("a known source").applied, 1);
@@ -163,7 +163,7 @@ fn a_parked_name_that_is_refused_is_missing_from_all_that_stored_it() {
     assert_eq!((rank.state(a), rank.state(b)), (SourceState::Partial, SourceState::Partial));
 }
 
-/// A fleet of workers that all hold one chain of 4 blocks; their ids fall as they come.
+/// Workers that all hold one chain of 4 blocks. Their ids descend in order of creation.
 fn sharing(workers: u32) -> (Index, Vec<LocalHash>) {
     let mut index = Index::new(Limits::default());
     let locals: Vec<LocalHash> = (0..4).map(LocalHash).collect();
@@ -178,7 +178,7 @@ fn sharing(workers: u32) -> (Index, Vec<LocalHash>) {
     (index, locals)
 }
 
-/// However many hold what is shed, a step drops no more than it may.
+/// For any number of holders, a slice evicts at most its budget.
 #[test]
 fn a_step_of_shedding_keeps_its_budget_where_many_ranks_share() {
     const WORKERS: u32 = 200;
@@ -193,7 +193,7 @@ fn a_step_of_shedding_keeps_its_budget_where_many_ranks_share() {
     assert_eq!(shed, u64::from(WORKERS) * 4);
 }
 
-/// Equals are listed in order of worker, few of them or most, in whatever order they came.
+/// Equal matches are listed in order of worker, few or most of the ranks, for any order of creation.
 #[test]
 fn equals_are_listed_in_order_of_worker() {
     let (index, locals) = sharing(200);
@@ -234,7 +234,7 @@ fn ranks_without_room_are_refused_and_their_source_is_partial_until_all_is_clear
     assert!(rank.index.worker(&other).is_none(), "it leaves nothing");
     rank.index.apply(source, 2, &stored(2)).expect("a rank that is there");
     assert_eq!(state(&rank), SourceState::Partial);
-    // It holds nothing, and still lacks the rank that was refused.
+    // The source has no blocks, but still lacks the rejected rank.
     for at in 0..3 {
         rank.index.clear_source(source, Some(at), usize::MAX).expect("a source");
     }

@@ -1,4 +1,4 @@
-//! The index by hand: a handful of cases that read like the design's promises.
+//! Hand-written cases of the index, one per guarantee of the design.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SharedBlocks, SourceId};
@@ -94,11 +94,11 @@ fn names_are_per_worker() {
     bench.apply(b, &removed(&[5]));
     bench.check(&[200], &[]);
     bench.check(&[100], &[("a", 1), ("b", 1)]);
-    // Two names for one content: held while either is.
+    // Two names for one content: held while either name is.
     bench.apply(b, &stored(None, &[(8, 100)]));
     bench.apply(b, &removed(&[7]));
     bench.check(&[100], &[("a", 1), ("b", 1)]);
-    // What a held name means stays; once it is gone, it may mean something else.
+    // A held name keeps its meaning. After its removal, it may have another.
     bench.apply(b, &stored(None, &[(8, 300)]));
     bench.check(&[100], &[("a", 1), ("b", 1)]);
     bench.check(&[300], &[]);
@@ -166,8 +166,8 @@ fn a_refused_block_is_not_credited_under_its_old_content() {
     bench.apply(a, &stored(None, &[(1, 11), (2, 12)]));
     bench.apply(a, &stored(Some(77), &[(3, 13)]));
     assert_eq!(state(&bench), SourceState::Exact);
-    // No room to park name 1 with its new content: the old content, of which nothing is certain after a loss, is gone all
-    // the same.
+    // There is no room to park name 1 with its new content. Its old content, uncertain after a loss, is
+    // dropped nevertheless.
     bench.index.mark_suspect(a);
     bench.apply(a, &stored(Some(78), &[(1, 99)]));
     bench.check(&[11, 12], &[]);
@@ -177,7 +177,7 @@ fn a_refused_block_is_not_credited_under_its_old_content() {
     bench.check(&[14, 15, 16], &[("a", 2)]);
     bench.apply(a, &stored(None, &[(6, 11)]));
     bench.check(&[11, 12], &[("a", 1)]);
-    // Reports do not hide it; a clear ends it.
+    // Reports do not hide it. A clear ends it.
     bench.index.set_status(a, exact);
     assert_eq!(state(&bench), SourceState::Partial);
     bench.apply(a, &KvEvent::Cleared);
@@ -200,7 +200,7 @@ fn a_source_is_not_exact_in_mid_change() {
 fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_its_own() {
     let mut bench = Bench::new();
     for worker in ["a", "b", "c"] {
-        // Its own name for content that another one has named: a record.
+        // Its own name for content that another worker has named: a record.
         let source = bench.worker(worker, CopyMode::Counted);
         for name in [1, 2] {
             bench.apply(source, &stored(None, &[(name, 100)]));
@@ -221,7 +221,7 @@ fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_i
     assert_eq!(bench.scratch.matches().len(), 3, "the next query is answered in full");
 }
 
-/// A worker, what it and its pools hold of a prompt, and how much of that only the pools do.
+/// A worker, its matched blocks including pools, and how many of them are only in pools.
 type Shared = (&'static str, u32, u32);
 
 fn check_shared(bench: &mut Bench, key: QueryKey<'_>, tiers: TierSet, expected: &[Shared]) {
@@ -266,7 +266,7 @@ fn a_worker_holds_what_its_pools_hold_where_a_query_asks_for_that() {
     let names = [1, 2, 3, 4, 5].map(BlockName);
     let by_name = QueryKey::Names(&names);
     check_shared(&mut bench, by_name, TierSet::ALL, &[("reader", 5, 2), ("other", 1, 0)]);
-    // Tiers are those of workers: the pool has none.
+    // Tiers apply to workers. Pools have none.
     let disk = TierSet::EMPTY.with(Tier::Disk);
     check_shared(&mut bench, key, disk, &[("reader", 4, 4)]);
     bench.apply(pool, &removed(&[3]));
@@ -278,7 +278,7 @@ fn a_worker_holds_what_its_pools_hold_where_a_query_asks_for_that() {
     bench.check(&prompt, &[("pool", 2), ("reader", 2), ("other", 1)]);
 }
 
-/// A worker that gets the place of a reader that has gone does not read its pools.
+/// A worker that reuses the index of a removed reader does not read its pools.
 #[test]
 fn readers_of_a_pool_come_and_go_with_their_ranks() {
     let id = |name: &str| WorkerId::new(name).expect("a name");
@@ -289,7 +289,7 @@ fn readers_of_a_pool_come_and_go_with_their_ranks() {
     bench.apply(in_pool, &stored(None, &[(1, 10), (2, 20)]));
     let locals = [10, 20].map(LocalHash);
     let key = QueryKey::Locals(&locals);
-    // More than one word of bits, with words between that have none.
+    // More than one word of the bitmap, with empty words between.
     let names: Vec<_> = (0..200).map(|number| format!("w{number:03}")).collect();
     let is_reader = |number: usize| number.is_multiple_of(150);
     let mut sources = Vec::new();
@@ -301,7 +301,7 @@ fn readers_of_a_pool_come_and_go_with_their_ranks() {
     }
     check_shared(&mut bench, key, TierSet::ALL, &[("w000", 2, 2), ("w150", 2, 2)]);
     assert!(bench.index.has_readers(&id("another")));
-    // Roles are forgotten after the last source is, or before.
+    // Roles are forgotten after the last source, or before.
     bench.index.remove_source(sources[0]).expect("it holds nothing");
     bench.index.forget_roles(&id("w000"));
     let _same_place = bench.worker("x", CopyMode::Set);
@@ -316,7 +316,7 @@ fn readers_of_a_pool_come_and_go_with_their_ranks() {
     check_shared(&mut bench, key, TierSet::ALL, &[]);
 }
 
-/// As with index shards: the walk of the reader's index meets nobody, and stops where the pool's blocks end.
+/// With index shards, the walk of the reader's index finds no holder, and stops where the pool's blocks end.
 #[test]
 fn a_pool_of_another_index_counts_as_far_as_it_holds() {
     let id = |name: &str| WorkerId::new(name).expect("a name");
@@ -341,7 +341,7 @@ fn a_pool_of_another_index_counts_as_far_as_it_holds() {
     }
 }
 
-/// A long prompt of which a pool holds every second block.
+/// A long prompt with every second block in a pool.
 #[test]
 fn a_pool_with_holes_and_a_reader_with_the_rest_make_one_prefix() {
     let id = |name: &str| WorkerId::new(name).expect("a name");
@@ -362,7 +362,7 @@ fn a_pool_with_holes_and_a_reader_with_the_rest_make_one_prefix() {
     }
 }
 
-/// Ranks of a worker and how many sources feed each.
+/// Ranks of a worker, with the number of sources of each.
 fn fed_ranks(index: &Index, worker: &WorkerId) -> Vec<(u32, usize)> {
     let worker = index.worker(worker).expect("a worker");
     worker.holders().map(|holder| (holder.rank(), holder.sources().count())).collect()
@@ -387,7 +387,7 @@ fn a_presumed_rank_goes_with_the_first_batch_of_another() {
     };
     name(first, 3, &[(0, 2), (3, 1)]);
     name(second, 4, &[(0, 1), (3, 1), (4, 1)]);
-    // It is the source's rank: further ranks change nothing.
+    // The rank is confirmed as the source's: further ranks do not change it.
     name(third, 0, &[(0, 1), (3, 1), (4, 1)]);
     name(third, 5, &[(0, 1), (3, 1), (4, 1)]);
     index.apply(third, 3, &stored(None, &[(1, 1)])).expect("applied");
@@ -408,14 +408,14 @@ fn a_removed_rank_ends_dumps_and_may_come_back() {
     assert!(index.worker(&worker).expect("a worker").has_changed(), "the next image shows it");
     index.apply(source, 0, &stored(None, &[(1, 1)])).expect("applied");
     assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 1)]);
-    // What holds blocks was named, whatever the caller presumes.
+    // A rank with blocks was stated, whatever the caller presumes.
     index.presume_rank(source, 0);
     index.name_rank(source, 5).expect("a rank");
     assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 1)]);
     index.validate().expect("a sound index");
 }
 
-/// No prompt matches a block of which the content or the parent is not known: whoever asks is told so.
+/// Prompts never match a block with unknown content or parent, so the state and reasons must show it.
 #[test]
 fn a_rank_with_parked_blocks_is_not_exact() {
     let mut bench = Bench::new();

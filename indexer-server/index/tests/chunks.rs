@@ -1,4 +1,4 @@
-//! Connectors that load complete chunks only: what counts of blocks that are announced one by one.
+//! Tests connectors that load only complete chunks: which individually announced blocks count.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
@@ -12,7 +12,7 @@ struct Bench {
     scratch: Scratch,
 }
 
-/// Blocks, and how many of them are in each tier.
+/// Number of matched blocks, and how many are in each tier.
 type Counted = (u32, [u32; Tier::COUNT]);
 
 fn id(worker: &str) -> WorkerId {
@@ -29,7 +29,7 @@ impl Bench {
         self.index.add_source(&id(worker), "events", 0, CopyMode::Set).expect("a source")
     }
 
-    /// Stores these blocks of one long prompt, each by itself.
+    /// Stores these blocks of one long prompt, each in a separate event.
     fn store(&mut self, source: SourceId, tier: Tier, blocks: Range<u64>) {
         for at in blocks {
             let block = StoredBlock { name: BlockName(at + 1), local: LocalHash(at + 100) };
@@ -40,7 +40,7 @@ impl Bench {
         self.index.validate().expect("a sound index");
     }
 
-    /// The answers to the first `blocks` of the prompt by content and by name, which are the same.
+    /// Answers for the first `blocks` of the prompt by content and by name, which must be equal.
     fn find(&mut self, blocks: u64, tiers: TierSet) -> Vec<(String, Counted)> {
         let locals: Vec<_> = (0..blocks).map(|at| LocalHash(at + 100)).collect();
         let names: Vec<_> = (0..blocks).map(|at| BlockName(at + 1)).collect();
@@ -71,7 +71,7 @@ const HOST: TierSet = TierSet::EMPTY.with(Tier::Host);
 fn holding(size: u32, device: Range<u64>, host: Range<u64>) -> Bench {
     let mut bench = Bench::new();
     let source = bench.worker("w", size);
-    // The blocks in between give all of them a position; they go again.
+    // The intermediate blocks give all blocks a position, and are removed again.
     bench.store(source, Tier::Disk, 0..host.end.max(device.end));
     bench.store(source, Tier::Device, device);
     bench.store(source, Tier::Host, host);
@@ -84,7 +84,7 @@ fn only_complete_chunks_count() {
     for size in [2, 4] {
         let n = u64::from(size);
         let mut bench = holding(size, 0..0, 0..2 * n + 1);
-        // The third chunk is not complete, whatever the prompt.
+        // The third chunk is incomplete for every prompt.
         assert_eq!(bench.one(3 * n, TierSet::ALL), (2 * size, [0, 2 * size, 0]));
         assert_eq!(bench.one(2 * n + 1, TierSet::ALL), (2 * size, [0, 2 * size, 0]));
         // A prompt that ends within a chunk cannot use the chunk.
@@ -101,19 +101,19 @@ fn only_complete_chunks_count() {
 fn chunks_continue_what_the_device_holds() {
     // The device's blocks are fewer than a chunk: the connector loads the first chunk.
     assert_eq!(holding(4, 0..2, 0..4).one(8, TierSet::ALL), (4, [2, 4, 0]));
-    // The same where the first chunk lacks a block that the device holds.
+    // The first chunk lacks a block that the device has.
     assert_eq!(holding(4, 0..2, 1..4).one(8, TierSet::ALL), (2, [2, 0, 0]));
     // More than a chunk: the second chunk begins before the device's blocks end, or where they end.
     assert_eq!(holding(4, 0..6, 4..8).one(12, TierSet::ALL), (8, [6, 4, 0]));
     assert_eq!(holding(4, 0..4, 4..10).one(12, TierSet::ALL), (8, [4, 4, 0]));
-    // Of the second chunk only what lies beyond the device's blocks is there.
+    // The second chunk has only blocks beyond the device's.
     assert_eq!(holding(4, 0..6, 6..8).one(12, TierSet::ALL), (6, [6, 0, 0]));
     assert_eq!(holding(4, 0..6, 6..12).one(12, TierSet::ALL), (6, [6, 0, 0]));
     assert_eq!(holding(2, 0..3, 2..6).one(12, TierSet::ALL), (6, [3, 4, 0]));
-    // A query for host memory alone leaves out what only the device holds.
+    // A query for host memory alone excludes blocks that only the device has.
     assert_eq!(holding(4, 0..6, 4..8).one(12, HOST), (0, [0; 3]));
     assert_eq!(holding(2, 0..6, 0..5).one(12, HOST), (4, [0, 4, 0]));
-    // Device blocks in an incomplete chunk count by themselves.
+    // Device blocks in an incomplete chunk count individually.
     assert_eq!(holding(4, 0..7, 0..6).one(12, TierSet::ALL), (7, [7, 4, 0]));
 }
 
@@ -132,12 +132,12 @@ fn ranks_are_listed_by_what_counts() {
     assert_eq!(bench.find(7, TierSet::ALL), expected(&[("b", 7), ("c", 6), ("a", 4)]));
     // Below the minimum, a rank is not listed.
     assert_eq!(bench.find(3, TierSet::ALL), expected(&[("b", 3), ("c", 2)]));
-    // With names of its own, a rank has records.
+    // A rank with its own names has records.
     let other = |at: u64| StoredBlock { name: BlockName(at + 1_001), local: LocalHash(at + 100) };
     let event = KvEvent::Stored { parent: None, tier: Tier::Host, blocks: vec![other(0)] };
     bench.index.apply(a, 0, &event).expect("applied");
     assert_eq!(bench.find(7, TierSet::ALL), expected(&[("b", 7), ("c", 6), ("a", 4)]));
-    // Sizes may come after the blocks, and go.
+    // Sizes may be set after the blocks, and removed.
     bench.index.set_chunks(&id("b"), [0, 7, 0]);
     bench.index.forget_roles(&id("c"));
     assert_eq!(bench.find(7, TierSet::ALL), expected(&[("b", 7), ("c", 7), ("a", 4)]));
@@ -146,7 +146,7 @@ fn ranks_are_listed_by_what_counts() {
     assert_eq!(bench.find(7, TierSet::ALL), expected(&[("a", 7), ("c", 7)]));
 }
 
-/// A worker that gets the place of one with chunks has none.
+/// A worker that reuses the index of a removed one has no chunks.
 #[test]
 fn chunks_go_with_their_ranks() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Requests to agents, over gRPC or the broker as their registrations say.
+//! Requests to agents, over gRPC or the broker, according to their registrations.
 
 use crate::{
     broker::LocalByBroker,
@@ -11,7 +11,7 @@ use kvasir_proto::convert::{
     LocalDumpQuery,
 };
 
-/// Local indexers at addresses, and those behind the broker.
+/// Agents at URLs, and agents behind the broker.
 #[derive(Debug)]
 pub(super) struct Agents {
     pub(super) dialled: LocalClients,

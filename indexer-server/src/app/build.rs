@@ -24,7 +24,7 @@ use std::{collections::hash_map::RandomState, hash::BuildHasher, net::SocketAddr
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The process, wired and with its ports open, serving nothing yet.
+/// The assembled process with open ports, not serving yet.
 #[derive(Debug)]
 pub struct App {
     pub(super) config: Config,
@@ -143,7 +143,7 @@ fn siblings(
     Siblings::new((&config.siblings, &config.dialer), writer.clone(), registry)
 }
 
-/// What asks agents, over gRPC or over the broker.
+/// Clients of the agents, over gRPC or over the broker.
 fn agents(config: &Config, broker: Option<&Broker>) -> Agents {
     Agents {
         dialled: LocalClients(config.dialer.without_token()),
@@ -151,7 +151,7 @@ fn agents(config: &Config, broker: Option<&Broker>) -> Agents {
     }
 }
 
-/// Divides the open files that the process may have: clients get no more connections than fit.
+/// Divides the process' limit of open files: caps client connections.
 fn divide(mut config: Config) -> (Config, Shares) {
     let limit = descriptors::limit();
     let shares = Shares::of(limit);
@@ -167,7 +167,7 @@ fn divide(mut config: Config) -> (Config, Shares) {
     (config, shares)
 }
 
-/// Connects to the broker, where there is one.
+/// Connects to the broker, if one is configured.
 async fn attach(
     config: &Config,
     registry: &mut Registry,
@@ -178,7 +178,7 @@ async fn attach(
     broker.map(Some).map_err(BuildError::Broker)
 }
 
-/// Opens the store of checkpoints, where there is one.
+/// Opens the store of checkpoints, if one is configured.
 async fn open_checkpoints(
     config: &Config,
     written: (Arc<Partitions>, Writer),

@@ -12,15 +12,15 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The parts that write checkpoints and restore the present one.
+/// Components that write checkpoints and restore the latest one.
 #[derive(Debug)]
 pub(super) struct CheckpointParts {
     shared_store: SharedStore,
     pub(super) restorer: Restorer,
     pub(super) checkpointer: Checkpointer,
-    /// Snapshots in the broker, if its stream is read, and word of what is on disk.
+    /// Snapshots in the broker and the position on disk, if the broker's stream is read.
     pub(super) snapshots: Option<(Snapshots, watch::Receiver<Option<StreamPosition>>)>,
-    /// How far that stream is in the index.
+    /// Position of the broker's stream in the index.
     position: Option<Position>,
     resets: bool,
 }
@@ -72,8 +72,8 @@ impl CheckpointParts {
         ))
     }
 
-    /// Workers on disk. An empty store is filled from the broker's object store before; with `reset-states`
-    /// everything is purged before.
+    /// Returns the workers on disk. First fills an empty store from the broker's object store, or purges everything
+    /// with `reset-states`.
     ///
     /// # Errors
     /// If purging fails.
@@ -103,7 +103,7 @@ impl CheckpointParts {
             Vec::new()
         });
         if is_others {
-            // What another replica is configured with says nothing about this one's configuration.
+            // The configuration of another replica does not imply this server's configuration.
             stored.iter_mut().for_each(|worker| worker.registered_by = RegisteredBy::Request);
         }
         self.checkpointer.knows(stored.iter().map(|worker| worker.address.clone()));

@@ -11,24 +11,24 @@ pub enum BuildError {
         option: &'static str,
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// An option's value cannot be used, which shows only now.
+    /// An option's value is invalid, detected only after validation.
     #[error("{0}")]
     Config(#[source] ConfigError),
-    /// The address of the broker cannot be used.
+    /// The address of the broker is invalid.
     #[error("nats-url: {0}")]
     Broker(#[source] async_nats::ConnectError),
-    /// The address of a sibling cannot be used.
+    /// The URL of a sibling is invalid.
     #[error("siblings: {url:?}: {error}")]
     Sibling {
-        /// The address.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// SIGHUP cannot be listened to.
+    /// The SIGHUP handler cannot be installed.
     #[error("SIGHUP: {0}")]
     Signal(#[source] io::Error),
     /// A writer thread cannot be started.

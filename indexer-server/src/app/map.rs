@@ -1,4 +1,4 @@
-//! The map of shards, whenever it changes.
+//! Watches the map of shards and adopts each change.
 
 use super::restore::named;
 use crate::{
@@ -18,29 +18,28 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for the map of shards of the broker.
+/// Longest wait for the broker's map of shards at start.
 const FIRST_MAP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Follows the map of shards.
+/// Watches the map of shards.
 #[derive(Debug)]
 pub(super) enum MapFollower {
     /// In a file, read again at each SIGHUP.
     File(PathBuf, Signal),
-    /// In NATS' key-value store. Held until the first was read.
+    /// In NATS' key-value store. The server is not ready until the first map was read.
     Broker(Box<ShardMaps>, Option<NotReady>),
 }
 
 impl MapFollower {
-    /// Of a file: from now on SIGHUP does not end the process.
+    /// Watches a file. From now on SIGHUP does not end the process.
     ///
     /// # Errors
-    /// If the signal cannot be listened to.
+    /// If the signal handler cannot be installed.
     pub(super) fn of_file(path: PathBuf) -> io::Result<Self> {
         Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
-    /// Adopts the map of the broker before a checkpoint is read. Without one the ranges are equal until there is
-    /// one.
+    /// Adopts the broker's map before a checkpoint is read. Without a map, the shards have equal ranges.
     pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
         let Self::Broker(maps, not_ready) = self else { return };
         match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
@@ -51,8 +50,7 @@ impl MapFollower {
         *not_ready = None;
     }
 
-    /// Adopts each new map. An unusable one is logged and changes nothing. Of
-    /// `workers`, those that come to this shard are registered.
+    /// Adopts each new map and registers the `workers` that move to this shard. Logs and ignores an invalid map.
     pub(super) async fn run(
         mut self,
         ingest: Arc<Ingest>,
@@ -105,11 +103,11 @@ async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
     }
 }
 
-/// Registers the configured workers of this shard; the configuration may be common to all shards. A worker that
-/// contradicts the checkpoint or siblings is left out and logged, and the server starts without it.
+/// Registers the configured workers of this shard. Several shards may have the same configuration. A worker that
+/// contradicts the checkpoint or siblings is logged and left out, and the server starts without it.
 ///
 /// # Errors
-/// The first worker that is refused otherwise, and why.
+/// The first worker that is refused for another reason.
 pub(super) async fn register_configured(
     ingest: &Arc<Ingest>,
     workers: &[Registration],
@@ -133,8 +131,8 @@ pub(super) async fn register_configured(
     Ok(())
 }
 
-/// Logs why a configured worker is not registered. It contradicts other workers: the configuration itself is
-/// consistent, or it would have been refused.
+/// Logs why a configured worker is not registered: it contradicts workers from a checkpoint or sibling. The
+/// configuration itself is consistent, otherwise it would have been refused.
 fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
     let there = ingest.workers_of(&registration.partition).into_iter();
     let there: Vec<_> = there.map(|worker| worker.to_string()).collect();

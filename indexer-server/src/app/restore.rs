@@ -1,4 +1,4 @@
-//! Restores workers from the checkpoint and copies others from siblings, while the server answers already.
+//! Restores workers from the checkpoint and copies others from siblings, while the server already answers queries.
 
 use crate::{
     ingest::{Expected, Ingest, Remembered},
@@ -13,40 +13,40 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::{select, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Workers named in one line of the log.
+/// Maximum number of workers named in one log line.
 const NAMED_MAX: usize = 16;
 
-/// What is to be brought into the index.
+/// Workers to bring into the index.
 #[derive(Default)]
 pub(super) struct Plan {
     workers: Vec<Planned>,
-    /// Workers of the checkpoint that are not configured any more: no sibling brings them back.
+    /// Workers of the checkpoint that are no longer configured. They are not copied from siblings either.
     dropped: BTreeSet<WorkerAddress>,
 }
 
-/// One worker of it: it is registered, and not fed yet.
+/// A planned worker: registered, without events yet.
 struct Planned {
     worker: WorkerAddress,
     expected: Expected,
     origin: Origin,
-    /// Whether it is configured: then it stays even if all siblings have removed it.
+    /// Whether the worker is configured. Then it stays even if all siblings have removed it.
     is_configured: bool,
 }
 
 /// The origin of a worker.
 enum Origin {
     Checkpoint,
-    /// One of these siblings; if there are none, it has nothing yet.
+    /// Siblings to copy from. If empty, the worker starts empty.
     Siblings(Vec<Arc<dyn Sibling>>),
 }
 
-/// How workers are brought.
+/// Sources for the planned workers.
 pub(super) struct Ways {
     pub(super) restorer: Option<Restorer>,
     pub(super) copier: Copier,
 }
 
-/// What was brought so far.
+/// Statistics of the restored and copied workers.
 #[derive(Default)]
 struct Brought {
     restored: usize,
@@ -55,8 +55,8 @@ struct Brought {
     blocks: u64,
 }
 
-/// Registers the workers of a checkpoint, without feeding them yet. Two kinds are left out: a worker whose
-/// configuration differs from the checkpoint starts empty, and one that is no longer configured is removed.
+/// Registers the workers of a checkpoint, without events yet. Leaves out two kinds: a worker whose configuration
+/// differs from the checkpoint starts empty, and a worker that is no longer configured is removed.
 pub(super) async fn plan(
     ingest: &Ingest,
     stored: Vec<StoredWorker>,
@@ -100,7 +100,7 @@ pub(super) async fn plan(
     plan
 }
 
-/// The first of some names, and how many more there are.
+/// Lists the first names, and the number of further ones.
 pub(super) fn named(names: &[String]) -> String {
     let (first, more) = names.split_at(names.len().min(NAMED_MAX));
     let first = first.join(", ");
@@ -108,9 +108,9 @@ pub(super) fn named(names: &[String]) -> String {
 }
 
 impl Plan {
-    /// Registers the workers of this shard that siblings have and this server does not, without feeding
-    /// them yet. A worker whose configuration differs from theirs is left out and starts empty; one that is no
-    /// longer configured is left out too.
+    /// Registers the workers of this shard that siblings have and this server lacks, without events yet. A worker whose
+    /// configuration differs from the sibling's is left out and starts empty. A worker that is no longer configured is
+    /// left out, too.
     pub(super) async fn add_copies(
         &mut self,
         ingest: &Ingest,
@@ -160,8 +160,8 @@ async fn expect(
     }
 }
 
-/// Restores or copies the workers, a few at a time, and lets the events of each in once it is done. Then the server is ready, and
-/// the store may merge its tables.
+/// Restores or copies the workers, a few at a time. Admits the events of each worker after its restore. Then the server
+/// is ready, and the store may start compaction.
 pub(super) async fn run(
     plan: Plan,
     ways: Ways,
@@ -171,7 +171,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     bring_all(plan, &ways, &ingest, not_ready, &stop).await;
     if let Some(restorer) = ways.restorer.filter(|_| !stop.is_cancelled()) {
-        // Every call tries again to open the store.
+        // Every call retries opening the store.
         let finished = restorer.finish().await;
         finished.unwrap_or_else(|error| tracing::error!(%error, "tables are not merged"));
     }
@@ -190,7 +190,7 @@ async fn bring_all(
     if total == 0 {
         return;
     }
-    // They come first.
+    // Workers of the checkpoint are first in the plan.
     let of_checkpoint = plan.workers.iter().filter(|at| matches!(at.origin, Origin::Checkpoint));
     let of_checkpoint = of_checkpoint.count();
     let tell = |done, blocks| {
@@ -243,7 +243,7 @@ impl Planned {
         });
         if let Err(error) = resumed.await {
             tracing::error!(%worker, %error, "not restored: register it again");
-            // It may be removed already, or the server is stopping.
+            // The worker may be removed already, or the server is stopping.
             let _gone = ingest.remove(worker).await;
         } else if is_gone && !is_configured {
             tracing::info!(%worker, "removed: all siblings have removed the worker");
@@ -263,8 +263,8 @@ impl Brought {
 }
 
 impl Ways {
-    /// Two for each writer thread: one is placed while another one is read, or belongs to a thread that has one already. So many
-    /// are in memory twice.
+    /// Number of workers processed concurrently, two per writer thread: one is placed while another is read, or waits
+    /// for a busy thread. This many workers are in memory twice.
     fn workers_at_once(&self) -> usize {
         2 * self.copier.writer_threads()
     }
@@ -275,7 +275,7 @@ impl Ways {
         worker: &WorkerAddress,
         brought: &mut Brought,
     ) -> Vec<ResumedSource> {
-        // A worker of a checkpoint is planned only where there is one.
+        // Workers of a checkpoint are planned only if a restorer exists.
         let Some(restorer) = &self.restorer else { return Vec::new() };
         match restorer.restore(partition, worker).await {
             Ok(restored) => {

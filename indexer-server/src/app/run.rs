@@ -18,18 +18,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The task that is over once all is restored and copied.
+/// Name of the task that ends once all workers are restored and copied.
 const RESTORE: &str = "restore";
 
-/// How often publishers without a stream are looked for.
+/// Interval of the search for publishers without a stream.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often placements whose time is over are dropped. They are not answered any more before that.
+/// Interval of dropping expired placements. Queries ignore expired placements even before.
 const PLACEMENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Share of the time for stopping that clients get; the rest is for what they left behind.
+/// Fraction of the drain timeout for clients. The rest is for their remaining work.
 const CLIENTS_SHARE: f64 = 0.75;
-/// Share of it that clients of the side port get, at the end.
+/// Fraction of the drain timeout for clients of the side port, at the end.
 const HTTP_SHARE: f64 = 0.1;
 
 /// Why the process ended, other than by a signal.
@@ -40,26 +40,26 @@ pub enum RunError {
     Worker {
         /// The worker.
         worker: String,
-        /// Why.
+        /// The reason.
         error: IngestError,
     },
-    /// Purging failed.
+    /// Purging the stored state failed.
     #[error("reset-states: {0:#}")]
     Reset(#[source] anyhow::Error),
-    /// A task ended that should not have.
+    /// A task ended unexpectedly.
     #[error("{name} ended: {reason}")]
     Task {
         /// The task.
         name: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Stopping took longer than it may; some events were not applied.
+    /// Stopping exceeded the drain timeout. Some events were not applied.
     #[error("drain-timeout: stopping took longer than {0:?}")]
     DrainTimeout(Duration),
 }
 
-/// What is to be stopped, in order.
+/// Running components, stopped in order.
 struct Running {
     tasks: Tasks,
     ingest: Arc<Ingest>,
@@ -71,8 +71,8 @@ struct Running {
 }
 
 impl App {
-    /// Serves until `signal` is ready, then stops in order: no new requests, streams end, sources
-    /// are detached, the writers finish, the side port closes last.
+    /// Serves until `signal` is ready, then stops in order. New requests are refused, streams end, sources are
+    /// detached, the writers finish, and the side port closes last.
     ///
     /// # Errors
     /// If a configured worker is refused, a task ends early, or stopping takes too long.
@@ -81,7 +81,7 @@ impl App {
         let mut signal = pin!(signal);
         let mut running = select! {
             () = &mut signal => {
-                // Nothing has begun that would have to come to an end.
+                // No component has started that would need a clean stop.
                 tracing::info!("stopped while starting");
                 return Ok(());
             }
@@ -119,7 +119,7 @@ impl App {
         );
         tasks.spawn("http", async { Ok(http.await?) });
         let ingest = Arc::clone(&self.parts.ingest);
-        // Agents cannot reach the server before the broker can.
+        // Agents reach the server only through the broker.
         ingest.set_input_paused(self.broker.is_some());
         let workers = self.config.workers;
         let stop = self.parts.stop.clone();
@@ -159,7 +159,7 @@ impl App {
             let ingest = Arc::clone(&ingest);
             let stop = stop.clone();
             tasks.spawn("broker", async move {
-                // Checkpoint and siblings come first.
+                // Restore the checkpoint and copy from siblings first.
                 restored.cancelled().await;
                 Box::pin(broker.run(ingest, stop)).await;
             });
@@ -207,7 +207,7 @@ impl Running {
     }
 }
 
-/// Writes checkpoints from now on, and snapshots where the broker has them.
+/// Starts writing checkpoints, and snapshots if the broker's stream is read.
 fn spawn_checkpoints(
     tasks: &mut Tasks,
     parts: CheckpointParts,
@@ -223,7 +223,7 @@ fn spawn_checkpoints(
     tasks.spawn("checkpoints", checkpointer.run(stop));
 }
 
-/// Waits for the end of the named tasks; `outcome` gets the first error.
+/// Waits for the end of the named tasks. Stores the first error in `outcome`.
 async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
     while names.iter().any(|name| tasks.runs(name)) {
         let Some(ended) = tasks.next_ended().await else { return };

@@ -11,7 +11,7 @@ use kvasir_tls::Dialer;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
-/// The siblings of this server, and what is needed to copy from them.
+/// Clients of this server's siblings, and the copier.
 #[derive(Debug)]
 pub(super) struct Siblings {
     clients: Vec<Arc<dyn Sibling>>,
@@ -20,10 +20,10 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    /// Asks no one yet.
+    /// Creates the clients, without connecting.
     ///
     /// # Errors
-    /// If a URL cannot be used.
+    /// If a URL is invalid.
     pub(super) fn new(
         (urls, dialer): (&[String], &Dialer),
         writer: Writer,
@@ -39,7 +39,7 @@ impl Siblings {
         Ok(Self { clients, metrics, copier })
     }
 
-    /// Asks them which workers they have, and registers those that this server lacks.
+    /// Lists the siblings' workers, and registers workers that this server lacks.
     pub(super) async fn add_to(
         &self,
         plan: &mut Plan,

@@ -1,4 +1,4 @@
-//! A shard's snapshot in the object store, and the replicas' turns to upload it.
+//! A shard's snapshot in the object store, and the lease (lock) under which one replica uploads it.
 
 use super::coverage::Posted;
 use crate::snapshot::StreamPosition;
@@ -13,16 +13,16 @@ use kvasir_proto::broker::{Namespace, SNAPSHOTS};
 use std::time::Duration;
 use tokio::{io::AsyncRead, time::Instant};
 
-/// What went wrong between the broker and us.
+/// Error of a request to the broker.
 pub(super) type Fault = async_nats::Error;
 
 /// Name of the only object of a bucket.
 const OBJECT: &str = "index";
-/// A turn expires if its holder does not renew it for this time.
+/// The upload lease expires if its holder does not renew it for this time.
 const TURN_AGE: Duration = Duration::from_secs(180);
 
-/// The bucket of a shard's snapshots. Each shard has its own, so that the remains of an unfinished upload are
-/// recognised.
+/// Bucket of one shard's snapshots. Each shard has its own bucket, so that remains of an unfinished upload are
+/// recognisable.
 pub(super) struct Bucket {
     objects: ObjectStore,
     context: Context,
@@ -30,7 +30,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a shard; none if there is none.
+    /// The bucket of a shard. `None` if it does not exist.
     pub(super) async fn of(
         context: &Context,
         namespace: &Namespace,
@@ -62,13 +62,13 @@ impl Bucket {
         Ok(Self { objects, context: context.clone(), name })
     }
 
-    /// How far its snapshot goes, if there is one.
+    /// Stream position of the stored snapshot, if there is one.
     pub(super) async fn position(&self) -> Result<Option<StreamPosition>, Fault> {
         let posted = self.info().await?.and_then(|info| info.description);
         Ok(posted.and_then(|text| text.parse().ok()).map(|Posted(position)| position))
     }
 
-    /// What there is; none if nothing is.
+    /// Metadata of the stored snapshot. `None` if there is no snapshot.
     async fn info(&self) -> Result<Option<ObjectInfo>, Fault> {
         match self.objects.info(OBJECT).await {
             Ok(info) => Ok(Some(info).filter(|info| !info.deleted)),
@@ -77,12 +77,12 @@ impl Bucket {
         }
     }
 
-    /// Its snapshot.
+    /// Opens the snapshot for reading.
     pub(super) async fn get(&self) -> Result<Object, Fault> {
         Ok(self.objects.get(OBJECT).await?)
     }
 
-    /// Puts a snapshot in place of the one before. Returns its size in bytes.
+    /// Replaces the snapshot. Returns its size in bytes.
     pub(super) async fn put(
         &self,
         position: StreamPosition,
@@ -96,8 +96,8 @@ impl Bucket {
         Ok(self.objects.put(metadata, source).await?.size)
     }
 
-    /// Removes what uploads that broke off have left. Only for who has the shard's turn: what another
-    /// is about to put looks the same.
+    /// Removes the remains of unfinished uploads. Only the holder of the shard's upload lease may call this: the pieces
+    /// of a running upload look the same.
     pub(super) async fn tidy(&self) -> Result<(), Fault> {
         let present = self.info().await?.map(|info| info.nuid).unwrap_or_default();
         let stream = self.context.get_stream(format!("OBJ_{}", self.name)).await?;
@@ -131,8 +131,8 @@ fn bucket_name(namespace: &Namespace, shard: &str) -> String {
     namespace.stored(format_args!("{SNAPSHOTS}-{shard}"))
 }
 
-/// Whether this is the stream of a bucket of one of the namespace's shards. The name of another namespace may begin
-/// with all of ours.
+/// Whether `stream` stores a bucket of a shard of this namespace. The name of another namespace may begin with this
+/// namespace's complete prefix.
 fn is_of(namespace: &Namespace, stream: &str) -> bool {
     let shard = stream.strip_prefix(&format!("OBJ_{}", bucket_name(namespace, "shard-")));
     let numbers = shard.and_then(|shard| shard.split_once("-of-"));
@@ -149,13 +149,13 @@ pub(super) async fn remove_all(context: &Context, namespace: &Namespace) -> Resu
     Ok(())
 }
 
-/// The holder of the turn to upload a shard's snapshot, as last seen.
+/// The last seen holder of a shard's upload lease.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     seen: Option<(u64, Instant)>,
 }
 
-/// The turn to put a shard's snapshot. It has to be renewed, and to be given back.
+/// Lease to upload a shard's snapshot. The holder must renew it, and release it at the end.
 pub(super) struct Turn {
     key: String,
     holder: String,
@@ -163,8 +163,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Takes the turn of a shard, unless another replica has it; from one that was killed and so does not renew
-    /// it, after a while.
+    /// Acquires the lease of a shard, unless another replica holds it. Takes over an expired lease of a crashed
+    /// replica.
     pub(super) async fn take(
         &mut self,
         coverage: &Store,
@@ -191,28 +191,28 @@ impl Turns {
 }
 
 impl Turn {
-    /// It is still in use.
+    /// Renews the lease.
     ///
     /// # Errors
-    /// If it is over.
+    /// If the lease has expired or was taken over.
     pub(super) async fn renew(&mut self, coverage: &Store) -> Result<(), Fault> {
         let holder = self.holder.clone().into();
         self.revision = coverage.update(&self.key, holder, self.revision).await?;
         Ok(())
     }
 
-    /// It is not needed any more.
+    /// Releases the lease.
     pub(super) async fn give_back(self, coverage: &Store) -> Result<(), Fault> {
         Ok(coverage.purge_expect_revision(&self.key, Some(self.revision)).await?)
     }
 }
 
-/// Under which key the turn of a shard is, beside what replicas cover.
+/// Key of a shard's lease, in the same store as the replicas' positions.
 fn turn_key(shard: &str) -> String {
     format!("{shard}.snapshot")
 }
 
-/// Whether a key is that of a turn.
+/// Whether a key is the key of a lease.
 pub(super) fn is_turn(key: &str) -> bool {
     key.ends_with(".snapshot")
 }

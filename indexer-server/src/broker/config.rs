@@ -2,26 +2,26 @@ use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::Delivery;
 use std::time::Duration;
 
-/// Where events come from.
+/// Configuration of events over NATS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// Where to connect.
+    /// Addresses and credentials.
     pub servers: NatsServers,
-    /// How events come.
+    /// How events are delivered.
     pub delivery: Delivery,
-    /// The stream that is made where there is none.
+    /// Settings of the stream, if this server creates it.
     pub stream: StreamConfig,
-    /// Messages in the stream after which a snapshot of the index goes to the object store.
+    /// Number of stream messages after which a snapshot of the index is uploaded to the object store.
     pub snapshot_threshold: u64,
-    /// Whether stream, snapshots and the local checkpoint are emptied at start.
+    /// Whether to delete stream, snapshots and the local checkpoint at start.
     pub reset: bool,
 }
 
-/// Bounds of the stream.
+/// Limits of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// How long it retains a batch.
+    /// How long the stream retains a batch.
     pub age_max: Duration,
-    /// How many bytes it retains.
+    /// Maximum bytes of the stream.
     pub bytes_max: u64,
 }

@@ -9,36 +9,36 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-/// Messages of one subscription that wait to be read. With more, the newest are dropped and counted, and
-/// what they said is asked for at the agents.
+/// Maximum queued messages of one subscription. If the queue is full, the newest messages are dropped and counted, and
+/// their content is requested from the agents.
 const MESSAGES_QUEUED_MAX: usize = 8_192;
-/// Commands to the connection that wait; whoever gives more waits.
+/// Maximum queued commands to the connection. Further callers wait (backpressure).
 const COMMANDS_QUEUED_MAX: usize = 1_024;
 
-/// Least time between two attempts to find out why there is no connection.
+/// Minimum interval between two diagnoses of a missing connection.
 const DIAGNOSIS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connection to a NATS server, which comes back by itself. Clones share it.
+/// A connection to a NATS server. Reconnects automatically. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub(super) client: Client,
     pub(super) link: watch::Receiver<Link>,
-    /// What stands before all names there.
+    /// Prefix of all names in the broker.
     pub(super) namespace: Arc<Namespace>,
 }
 
-/// How the connection stands.
+/// State of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Link {
     pub(super) up: bool,
-    /// Times that it came up.
+    /// Number of times that the connection was established.
     pub(super) times: u64,
 }
 
-/// A connection that is there as soon as the server is.
+/// Creates a connection, established as soon as the server is reachable.
 ///
 /// # Errors
-/// If the address cannot be understood.
+/// If the address is invalid.
 pub(super) async fn connect(
     servers: &NatsServers,
     metrics: BrokerMetrics,
@@ -82,8 +82,8 @@ pub(super) async fn connect(
     Ok(Connection { client, link, namespace: Arc::new(servers.namespace().clone()) })
 }
 
-/// Finds out why no connection with TLS can be made: the client library names only the kind of error while it tries by
-/// itself. Now and then while an outage lasts.
+/// Diagnoses why no TLS connection succeeds: during its own retries, the client library reports only the kind of error.
+/// Runs from time to time during an outage.
 struct Diagnosis {
     servers: Arc<NatsServers>,
     last: Mutex<Option<Instant>>,

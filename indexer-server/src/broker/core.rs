@@ -13,12 +13,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often fenced sessions are closed.
+/// Interval of closing fenced sessions.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after something that the broker refused.
+/// Backoff after a request that the broker refused.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Receives what is published from now on.
+/// Receives messages as they are published, without replay.
 pub(super) async fn run(
     mut connection: Connection,
     mut inlet: Inlet,

@@ -1,11 +1,11 @@
-//! Which messages the stream may purge: those that every shard has in a snapshot and every live replica on its
-//! disk. Pure.
+//! Decides which messages the stream may purge: messages that every shard has in a snapshot and every live replica has
+//! on disk. Pure.
 
 use crate::snapshot::StreamPosition;
 use std::{fmt, str::FromStr};
 
-/// How far someone has the stream, as it is posted: the stream's creation in nanoseconds since 1970, and the
-/// last message.
+/// A position in the stream, as replicas publish it: the stream's creation in nanoseconds since 1970, and the last
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posted(pub(super) StreamPosition);
 
@@ -26,7 +26,7 @@ impl FromStr for Posted {
     }
 }
 
-/// Whether a shard needs a snapshot: it has none of this stream, or more than `threshold` messages came since.
+/// Whether a shard needs a snapshot: it has none of this stream, or more than `threshold` messages followed.
 pub(super) fn wants_snapshot(
     present: StreamPosition,
     snapshot: Option<StreamPosition>,
@@ -40,8 +40,8 @@ pub(super) fn wants_snapshot(
     present.sequence.saturating_sub(since) > threshold
 }
 
-/// The last message that may be purged. None if a shard has no snapshot of this stream, or a replica posts
-/// another stream: then it is unknown which messages a restore needs.
+/// The last message that may be purged. `None` if a shard has no snapshot of this stream, or a replica is at another
+/// stream: then the messages that a restore needs are unknown.
 pub(super) fn purge_through(
     stream_created_unix_ns: i64,
     snapshots: &[Option<StreamPosition>],

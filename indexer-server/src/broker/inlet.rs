@@ -15,13 +15,13 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 #[derive(Debug)]
 pub(super) struct Inlet {
     ingest: Arc<Ingest>,
-    /// By worker and name of the source. The registry limits their number.
+    /// Sessions by worker and name of the source. The registry limits their number.
     sessions: BTreeMap<(WorkerAddress, String), OpenSession>,
     /// Whether the batches come from an ordered log.
     in_order: bool,
-    /// Whether the log is read from further back, or the broker is unreachable.
+    /// Whether the log is being read from an earlier position, or the broker is unreachable.
     behind: bool,
-    /// What stands before all subjects.
+    /// Prefix of all subjects.
     namespace: Arc<Namespace>,
     metrics: BrokerMetrics,
 }
@@ -35,7 +35,7 @@ struct OpenSession {
     is_live: bool,
 }
 
-/// Why a message is not taken.
+/// Why a message was dropped or refused.
 #[derive(Debug, thiserror::Error)]
 enum TakeError {
     #[error("malformed: {0}")]
@@ -56,12 +56,12 @@ impl Inlet {
         Self { ingest, sessions: BTreeMap::new(), in_order, behind: false, namespace, metrics }
     }
 
-    /// The buckets whose workers are wanted.
+    /// Buckets whose workers this server accepts.
     pub(super) fn buckets(&self) -> Buckets {
         self.ingest.buckets()
     }
 
-    /// Handles a message that was published `age` ago. For a batch from JetStream, returns its pending answer.
+    /// Handles a message that was published `age` ago. For a batch from JetStream, returns its pending reply.
     pub(super) async fn take(
         &mut self,
         subject: &str,
@@ -109,7 +109,7 @@ impl Inlet {
                 open.session.heartbeat(heartbeat).await;
                 Ok(None)
             }
-            // It is removed by now.
+            // The worker is already removed here.
             SourceMessage::Goodbye => Ok(None),
             SourceMessage::Batch(batch) => {
                 let batch = PublishedBatch::read(batch, open.session.block_size());
@@ -123,7 +123,7 @@ impl Inlet {
         }
     }
 
-    /// Whether a heartbeat is of an incarnation whose batches the log has not delivered yet. Heartbeats bypass the
+    /// Whether a heartbeat belongs to an incarnation whose batches the log has not delivered yet. Heartbeats bypass the
     /// log, so they may be of any incarnation.
     fn is_early(&self, message: &BrokerMessage) -> bool {
         let SourceMessage::Heartbeat(heartbeat) = &message.message else { return false };
@@ -135,7 +135,7 @@ impl Inlet {
     }
 
     /// Removes a worker that deregisters itself, if the message is of the open incarnation. While the log is read from
-    /// further back, the lease removes it instead.
+    /// an earlier position, the lease removes the worker instead.
     async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
         if self.behind || !self.is_open(message) {
             return Ok(());
@@ -145,7 +145,7 @@ impl Inlet {
         self.ingest.remove(address).await.map(|_blocks| ())
     }
 
-    /// Whether there is a session of a message's source and incarnation.
+    /// Whether a session of the message's source and incarnation is open.
     fn is_open(&self, message: &BrokerMessage) -> bool {
         let key = (message.registration.address(), message.source.clone());
         self.sessions.get(&key).is_some_and(|open| {
@@ -153,7 +153,7 @@ impl Inlet {
         })
     }
 
-    /// The session of a message's source and incarnation, opened if need be.
+    /// The session of a message's source and incarnation. Opens it if necessary.
     async fn session(
         &mut self,
         message: &BrokerMessage,
@@ -161,7 +161,7 @@ impl Inlet {
     ) -> Result<&OpenSession, TakeError> {
         let key = (message.registration.address(), message.source.clone());
         let is_open = self.is_open(message);
-        // Heartbeats are few: they bring what has changed of the registration.
+        // Heartbeats are rare, and carry changes of the registration.
         if !is_open || matches!(message.message, SourceMessage::Heartbeat(_)) {
             let in_order = self.in_order && self.behind;
             let _known = self.ingest.introduce(&message.registration, in_order).await?;
@@ -189,7 +189,7 @@ impl Inlet {
         Ok(open)
     }
 
-    /// The messages from now on are old, or none arrive.
+    /// Marks all sources as behind: the next messages are old, or none arrive.
     pub(super) async fn behind(&mut self) {
         self.behind = true;
         self.ingest.set_input_paused(true);
@@ -199,7 +199,7 @@ impl Inlet {
         }
     }
 
-    /// All messages were read.
+    /// Marks the live sources as caught up: all messages were read.
     pub(super) async fn caught_up(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
@@ -208,7 +208,7 @@ impl Inlet {
         }
     }
 
-    /// Closes all sessions: the next message of a source opens it again.
+    /// Closes all sessions. The next message of a source reopens its session.
     pub(super) async fn forget(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
@@ -217,7 +217,7 @@ impl Inlet {
         }
     }
 
-    /// Closes sessions that are fenced.
+    /// Closes fenced sessions.
     pub(super) async fn sweep(&mut self) {
         let over = |open: &OpenSession| open.session.fenced().is_cancelled();
         let keys = self.sessions.iter().filter(|(_, open)| over(open));
@@ -229,12 +229,12 @@ impl Inlet {
         }
     }
 
-    /// Whether no live source is catching up.
+    /// Whether all live sources have caught up.
     pub(super) fn is_settled(&self) -> bool {
         self.sessions.values().all(|open| !open.is_live || open.session.is_settled())
     }
 
-    /// Whether any worker is known.
+    /// Whether any worker is registered.
     pub(super) fn knows_workers(&self) -> bool {
         !self.ingest.is_empty()
     }
@@ -245,7 +245,7 @@ impl Inlet {
     }
 }
 
-/// The broker controls who may publish on a subject, so a message must be about the worker of its subject.
+/// Checks that a message is about the worker of its subject: the broker restricts publishers by subject.
 fn check_subject(
     subject: &str,
     namespace: &Namespace,

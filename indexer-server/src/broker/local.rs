@@ -11,18 +11,18 @@ use kvasir_proto::{
     },
 };
 
-/// Asks agents at their workers' subjects.
+/// Queries agents at their workers' subjects.
 #[derive(Debug, Clone)]
 pub struct LocalByBroker(Connection);
 
 impl LocalByBroker {
-    /// Asks over a connection.
+    /// Queries over this connection.
     #[must_use]
     pub const fn new(connection: Connection) -> Self {
         Self(connection)
     }
 
-    /// The parts of an answer, as they come.
+    /// Sends a request. Returns the parts of the answer in order of arrival.
     fn ask(&self, source: &LocalSource, call: LocalCall, question: Vec<u8>) -> Parts<Bytes> {
         let client = self.0.client.clone();
         let subject = self.0.namespace.subject(local_subject(&source.address, call));
@@ -75,13 +75,13 @@ fn unread(error: BytesError) -> AskError {
     }
 }
 
-/// An answer on its way.
+/// A partially received answer.
 struct Answer {
     client: async_nats::Client,
     subject: String,
     parts: Subscriber,
     taken: u64,
-    /// Where the last part is to be confirmed, once the next one is wanted.
+    /// Subject at which the last part is acknowledged, once the next part is requested.
     confirm: Option<async_nats::Subject>,
 }
 

@@ -31,8 +31,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Reads the stream in order, from its position on, without end. It acknowledges nothing: the checkpoint has
-/// its position.
+/// Reads the stream in order, from the stored position on, without end. Acknowledges no messages: the checkpoint stores
+/// the position.
 pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) config: StreamConfig,
@@ -41,9 +41,10 @@ pub(super) struct Reader {
     pub(super) metrics: BrokerMetrics,
 }
 
-/// Batches that may wait in the stream before its sources count as behind: as many as a direct stream may have unanswered.
+/// Maximum pending batches in the stream before its sources count as behind. Equal to the unanswered batches of a
+/// direct stream.
 const PENDING_MAX: u64 = UNANSWERED_BATCHES_MAX as u64;
-/// After this time without a message the stream is checked.
+/// Without messages for this time, the reader checks the stream.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The open stream.
@@ -51,15 +52,15 @@ struct Reading {
     batches: Ordered,
     heartbeats: SelectAll<Subscriber>,
     stream: Stream,
-    /// When the stream was made.
+    /// Creation time of the stream.
     created_unix_ns: i64,
     is_behind: bool,
     last: u64,
-    /// When it was read last, or opened.
+    /// Time of the last read, or of opening.
     read_at: Instant,
 }
 
-/// What went wrong between the broker and us.
+/// Error of a request to the broker.
 type Fault = async_nats::Error;
 
 impl Reader {
@@ -78,7 +79,7 @@ impl Reader {
             };
             match ended {
                 Ok(()) if stop.is_cancelled() => return,
-                // The buckets have changed, or the broker was away.
+                // The buckets have changed, or the broker was unreachable.
                 Ok(()) => {}
                 Err(error) => {
                     let stream = self.stream_name();
@@ -96,7 +97,7 @@ impl Reader {
         }
     }
 
-    /// Opens the stream after the position.
+    /// Opens the stream after the stored position.
     async fn open(&self) -> Result<Reading, Fault> {
         let context = jetstream::new(self.connection.client.clone());
         let stream = self.stream(&context).await?;
@@ -141,7 +142,7 @@ impl Reader {
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
     }
 
-    /// The stream, with the bounds that this server was given: an agent may have made it.
+    /// Gets the stream and applies this server's limits: an agent may have created the stream.
     async fn stream(&self, context: &Context) -> Result<Stream, Fault> {
         let wanted = stream_config(&self.connection.namespace, self.config);
         let stream = context.get_or_create_stream(&wanted).await?;
@@ -161,7 +162,7 @@ impl Reader {
         self.connection.namespace.stored(STREAM)
     }
 
-    /// Reads until there is something to be reopened.
+    /// Reads until the stream must be reopened.
     async fn read(
         &mut self,
         mut reading: Reading,
@@ -182,7 +183,7 @@ impl Reader {
                 Ok(()) = changes.changed() => return Ok(()),
                 Ok(()) = link.changed() => {
                     self.inlet.behind().await;
-                    // Opened anew once the broker is back.
+                    // Reopen the stream once the broker is back.
                     return Ok(());
                 }
                 message = reading.batches.next() => match message {
@@ -209,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// Sessions that are over, and whether the server is ready; `receives` what is published now.
+    /// Closes fenced sessions and updates readiness. `receives`: current messages arrive.
     async fn sweep(&mut self, starting: &mut Option<Starting>, receives: bool) {
         self.inlet.sweep().await;
         if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, receives)) {
@@ -217,7 +218,7 @@ impl Reader {
         }
     }
 
-    /// Reports to sources and readiness whether the stream is read to its end.
+    /// Notifies sources and readiness whether the stream is read to its end.
     async fn report_progress(
         &mut self,
         (is_behind, last): (bool, u64),
@@ -233,7 +234,7 @@ impl Reader {
         }
     }
 
-    /// Takes the next batch. Breaks if it was the last that there is, or too many follow it.
+    /// Handles the next batch. Breaks if the stream has just fallen behind or caught up.
     async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
         let Ok((sequence, pending, age)) = message.info().map(|info| {
             (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
@@ -258,12 +259,13 @@ impl Reader {
     }
 }
 
-/// Whether a stream is behind that was behind, or was not, when so many batches follow the one just taken.
+/// Whether the stream is behind, with `pending` batches after the current one. Hysteresis: a stream that was behind
+/// must reach the end.
 const fn is_behind(was_behind: bool, pending: u64) -> bool {
     pending > if was_behind { 0 } else { PENDING_MAX }
 }
 
-/// How old something is that was published then, in nanoseconds since 1970; what is from the future is new.
+/// Age of a message by its publication time, in nanoseconds since 1970. Zero for a time in the future.
 #[expect(clippy::disallowed_methods, reason = "what the broker stamps is wall time")]
 fn age(published_unix_ns: i128) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -271,8 +273,8 @@ fn age(published_unix_ns: i128) -> Duration {
     now.saturating_sub(published)
 }
 
-/// Whether the open stream still exists, and its remaining messages still arrive. Checked when none arrived for a
-/// while: a consumer continues in a recreated stream of the same name, and the messages it waits for may be
+/// Whether the open stream still exists, and its remaining messages still arrive. Checked after a time without
+/// messages: a consumer continues in a recreated stream of the same name, and the messages that it waits for may be
 /// purged.
 async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
     reading.read_at = Instant::now();
@@ -280,7 +282,7 @@ async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
     Ok(created == i128::from(reading.created_unix_ns) && !reading.is_behind)
 }
 
-/// The stream, where there is none yet.
+/// Configuration of a new stream.
 fn stream_config(namespace: &Namespace, config: StreamConfig) -> Config {
     Config {
         name: namespace.stored(STREAM),

@@ -9,9 +9,9 @@ use prometheus_client::{
 pub(super) struct BrokerMetrics {
     /// 1 while connected.
     pub(super) connected: Gauge,
-    /// Messages that the connection dropped since they came faster than they were read.
+    /// Messages that the connection dropped because they arrived faster than they were read.
     pub(super) dropped: Counter,
-    /// Messages of the stream that are not read yet.
+    /// Messages of the stream that are still unread.
     pub(super) pending: Gauge,
     messages: Family<OutcomeLabels, Counter>,
 }
@@ -19,11 +19,11 @@ pub(super) struct BrokerMetrics {
 /// Outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Outcome {
-    /// Handed to its source.
+    /// Delivered to its source.
     Taken,
-    /// It breaks the contract.
+    /// The message violates the protocol.
     Malformed,
-    /// Its worker or its source is refused; the log says why.
+    /// The message's worker or source is refused. The log shows why.
     Refused,
 }
 
@@ -49,17 +49,17 @@ impl BrokerMetrics {
         );
         registry.register(
             "broker_dropped",
-            "Times that messages were dropped because they arrived faster than they were read",
+            "Times that the NATS connection dropped messages because the server read too slowly",
             metrics.dropped.clone(),
         );
         registry.register(
             "broker_pending",
-            "Messages of the stream that are still to be read",
+            "Unread messages in the NATS stream",
             metrics.pending.clone(),
         );
         registry.register(
             "broker_messages",
-            "Messages received over NATS",
+            "Messages received over NATS, by outcome: taken, malformed or refused",
             metrics.messages.clone(),
         );
         metrics

@@ -1,15 +1,15 @@
-//! NATS: events that sources publish on the subjects of their workers, and requests to agents.
-//! `kvasir_proto::broker` has the names.
+//! NATS: receives events from the subjects of workers, and sends requests to agents. `kvasir_proto::broker` has the
+//! names.
 //!
 //! - [`Connection`]: a connection and its state.
 //! - `inlet`: turns messages into batches of sessions, like those of `PublishEvents` streams.
-//! - `core`: receives current messages; missed ones are requested from the agents.
-//! - `log`: reads the stream of JetStream in order, from the checkpoint's position on.
-//! - `position`: how far of the stream is in the index: pure.
-//! - [`LocalByBroker`]: asks agents.
+//! - `core`: receives current messages. Missed messages are requested from the agents.
+//! - `log`: reads the JetStream stream in order, from the checkpoint's position on.
+//! - `position`: tracks the stream position of the index. Pure.
+//! - [`LocalByBroker`]: queries agents.
 //! - [`ShardMaps`]: the map of shards.
-//! - [`Snapshots`]: snapshots in the object store, a `bucket` for each shard; `coverage` (pure) decides when,
-//!   and what the stream may purge.
+//! - [`Snapshots`]: snapshots in the object store, with a `bucket` for each shard. `coverage` (pure) decides when to
+//!   upload them, and which messages the stream may purge.
 
 mod bucket;
 mod config;
@@ -45,7 +45,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// The parts that receive events over NATS. Nothing is received before it runs.
+/// Components that receive events over NATS. They receive events only while [`run`](Self::run) runs.
 #[derive(Debug)]
 pub struct Broker {
     config: BrokerConfig,
@@ -59,7 +59,7 @@ impl Broker {
     /// Connects as soon as the broker is reachable.
     ///
     /// # Errors
-    /// If the address cannot be understood.
+    /// If the address is invalid.
     pub async fn attach(
         config: BrokerConfig,
         registry: &mut Registry,
@@ -72,32 +72,32 @@ impl Broker {
         Ok(Self { config, connection, position, metrics, not_ready })
     }
 
-    /// Another user of the connection.
+    /// Returns a clone of the connection, for other users.
     #[must_use]
     pub fn connection(&self) -> Connection {
         self.connection.clone()
     }
 
-    /// How far of the stream is in the index; none if no stream is read.
+    /// Stream position of the index. `None` if no stream is read.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         let reads = self.config.delivery == Delivery::Jetstream;
         reads.then(|| self.position.clone())
     }
 
-    /// Snapshots of a shard whose checkpoints `shared_store` has.
+    /// Snapshots of a shard, made from the checkpoints in `shared_store`.
     #[must_use]
     pub fn snapshots(&self, shared_store: SharedStore, place: Option<ShardPlace>) -> Snapshots {
         Snapshots::new(self.connection(), shared_store, place, self.config.snapshot_threshold)
     }
 
-    /// Whether stream, snapshots and checkpoint are to be emptied before anything else.
+    /// Whether stream, snapshots and checkpoint must be deleted before anything else.
     #[must_use]
     pub const fn resets(&self) -> bool {
         self.config.reset
     }
 
-    /// Receives events until `stop` is cancelled. Holds readiness until the index has caught up.
+    /// Receives events until `stop` is cancelled. The server is not ready until the index has caught up.
     pub async fn run(self, ingest: Arc<Ingest>, stop: CancellationToken) {
         let Self { config, connection, position, metrics, not_ready } = self;
         let in_order = config.delivery == Delivery::Jetstream;

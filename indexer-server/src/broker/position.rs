@@ -1,4 +1,4 @@
-//! How far of the stream is in the index.
+//! Tracks the position of the broker's stream in the index.
 
 use crate::{ingest::PendingAnswer, snapshot::StreamPosition};
 use std::{
@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Limit of unanswered messages. Beyond it the oldest counts as answered: after a kill its source would miss
-/// it, notice the gap in the numbers, and ask its agent.
+/// Maximum number of unanswered messages. Beyond it the oldest counts as answered. After a crash its source would miss
+/// the message, detect the gap in the numbers, and query its agent.
 const UNANSWERED_MAX: usize = 1 << 16;
 
-/// How far a server has processed the stream. Clones share it.
+/// Position of a server in the stream. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Position(Arc<Mutex<State>>);
 
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl Position {
-    /// The last message such that the index has it and all before.
+    /// The last message for which the index includes it and all earlier messages.
     #[must_use]
     pub fn reached(&self) -> Option<StreamPosition> {
         self.with(|state| {
@@ -32,12 +32,12 @@ impl Position {
         })
     }
 
-    /// Sets the position: that of a checkpoint, or the begin of another stream.
+    /// Sets the position: the position of a checkpoint, or the start of another stream.
     pub fn begin(&self, reached: StreamPosition) {
         self.with(|state| *state = State { reached: Some(reached), ..State::default() });
     }
 
-    /// Stops the position: at shutdown, batches are answered that are not in the index.
+    /// Freezes the position: during shutdown, batches are answered that are not in the index.
     pub(super) fn freeze(&self) {
         self.with(|state| {
             state.settle();
@@ -45,14 +45,14 @@ impl Position {
         });
     }
 
-    /// The next message was submitted; one without an answer needs none.
+    /// Records that the next message was submitted. A message without an answer is complete.
     pub(super) fn took(&self, sequence: u64, answer: Option<PendingAnswer>) {
         self.with(|state| {
             state.settle();
             match answer {
                 Some(answer) => state.unanswered.push_back((sequence, answer)),
                 None if state.unanswered.is_empty() => state.reach(sequence),
-                // It counts with the one before it.
+                // The message completes together with its predecessor.
                 None => {
                     if let Some((last, _)) = state.unanswered.back_mut() {
                         *last = sequence;

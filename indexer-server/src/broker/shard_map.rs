@@ -8,7 +8,7 @@ use futures::StreamExt;
 use kvasir_proto::broker::{SHARD_MAP, SHARDS};
 use tokio::time::sleep;
 
-/// Versions of the map that the bucket keeps.
+/// Number of map versions that the bucket retains.
 const HISTORY: i64 = 16;
 
 /// The map of shards in NATS' key-value store.
@@ -24,13 +24,13 @@ impl std::fmt::Debug for ShardMaps {
 }
 
 impl ShardMaps {
-    /// Nothing is read yet.
+    /// Creates a reader without a connection to the key-value store yet.
     #[must_use]
     pub const fn new(connection: Connection) -> Self {
         Self { connection, watch: None }
     }
 
-    /// The present map, then each new one, as text. Waits for the broker if necessary, and may return a map
+    /// Returns the current map, then each new one, as text. Waits for the broker if necessary, and may return a map
     /// again. Cancel-safe.
     pub async fn next(&mut self) -> Bytes {
         loop {
@@ -51,7 +51,7 @@ impl ShardMaps {
             };
             match entry {
                 Some(Ok(Entry { value, operation: Operation::Put, .. })) => return value,
-                // A map that is deleted holds until there is another.
+                // A deleted map stays valid until a new one arrives.
                 Some(Ok(_deleted)) => {}
                 Some(Err(_)) | None => {
                     self.watch = None;

@@ -37,25 +37,25 @@ use tokio::{
 };
 use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
 
-/// A replica that has posted nothing for this time is ignored.
+/// A replica that has not published its position for this time is ignored.
 const COVERAGE_AGE: Duration = Duration::from_secs(600);
-/// How often a replica posts what it covers, also if that has not changed.
+/// Interval at which a replica publishes its position, even if it has not changed.
 const POST_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for the broker before the server starts without a snapshot.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout between two pieces of a download.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Attempts to download a snapshot that is replaced meanwhile, or too old for the stream.
+/// Maximum attempts to download a snapshot that is replaced during the download, or is too old for the stream.
 const DOWNLOADS_MAX: u32 = 3;
-/// Bytes of a snapshot between the disk and the broker.
+/// Buffer size between the disk and the broker.
 const BYTES_BETWEEN: usize = 1 << 20;
 
-/// Uploads snapshots of the index to the object store, and purges from the stream what they cover.
+/// Uploads snapshots of the index to the object store, and purges the covered messages from the stream.
 #[derive(Debug)]
 pub struct Snapshots {
     connection: Connection,
     shared_store: SharedStore,
-    /// `shard-I-of-N` for each shard, and which of them this is.
+    /// `shard-I-of-N` for each shard; `own` is the name of this shard.
     shards: Vec<String>,
     own: String,
     /// Id of this replica.
@@ -65,7 +65,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Of the index whose checkpoints `shared_store` has.
+    /// Snapshots of the index whose checkpoints are in `shared_store`.
     pub(super) fn new(
         connection: Connection,
         shared_store: SharedStore,
@@ -80,7 +80,7 @@ impl Snapshots {
         Self { connection, shared_store, shards, own, replica, threshold, turns: Turns::default() }
     }
 
-    /// Imports the shard's snapshot into an empty local store. None if there is none, or it cannot be fetched.
+    /// Imports the shard's snapshot into an empty local store. `None` if there is no snapshot, or the download fails.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.shared_store.call(|store| store.is_empty()).await;
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
@@ -93,7 +93,7 @@ impl Snapshots {
             let announced = self.taken(&context).await;
             let is_unknown = announced.is_err() && Instant::now() < deadline;
             if is_unknown {
-                // JetStream comes later than the broker.
+                // JetStream becomes available later than the broker.
                 sleep(RETRY_PAUSE).await;
                 continue;
             }
@@ -130,8 +130,8 @@ impl Snapshots {
         true
     }
 
-    /// Imports the shard's snapshot; none if there is none. One that is too old for the stream is refused if
-    /// `another` may follow.
+    /// Imports the shard's snapshot. `None` if there is none. With `another`, refuses a snapshot that is too old for
+    /// the stream, because a newer one may follow.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
         let Some(bucket) = Bucket::of(&context, &self.connection.namespace, &self.own).await?
@@ -139,7 +139,7 @@ impl Snapshots {
             return Ok(None);
         };
         let Some(position) = bucket.position().await? else { return Ok(None) };
-        // From now on no replica purges messages after it.
+        // From now on no replica purges messages after this position.
         self.post(&self.coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
         if let (Some(position), Ok(stream)) =
@@ -159,7 +159,7 @@ impl Snapshots {
         let source = SyncIoBridge::new(source);
         let copied = async move {
             let mut piece = vec![0; BYTES_BETWEEN];
-            // An object that is replaced meanwhile comes to no end: what is cut off is not taken over.
+            // A download does not finish if the object is replaced meanwhile: the truncated data is not imported.
             while let Ok(read) = timeout(STALL_TIMEOUT, object.read(&mut piece)).await {
                 let Some(read) = piece.get(..read?).filter(|read| !read.is_empty()) else { break };
                 sink.write_all(read).await?;
@@ -176,7 +176,7 @@ impl Snapshots {
     /// Purges the stream, the object store, and the local store: every index starts empty.
     ///
     /// # Errors
-    /// If the broker is not there, or one of them cannot be emptied; then some may be.
+    /// If the broker is unreachable, or a part cannot be purged. Some parts may be purged then.
     pub async fn reset(&self) -> Result<(), Fault> {
         if !self.wait_for_broker().await {
             return Err("reset-states: the broker is unreachable".into());
@@ -193,7 +193,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Posts the position on disk, uploads snapshots, and purges the stream, until `stop`.
+    /// Publishes the position on disk, uploads snapshots, and purges the stream, until `stop`.
     pub async fn run(
         mut self,
         mut on_disk: watch::Receiver<Option<StreamPosition>>,
@@ -242,13 +242,13 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Says how far this replica has the stream.
+    /// Publishes this replica's position in the stream.
     async fn post(&self, coverage: &Store, position: StreamPosition) -> Result<(), Fault> {
         coverage.put(&self.replica, Posted(position).to_string().into()).await?;
         Ok(())
     }
 
-    /// How far the shard's snapshot goes.
+    /// Stream position of the shard's stored snapshot.
     async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
         let bucket = Bucket::of(context, &self.connection.namespace, &self.own).await?;
         match bucket {
@@ -257,7 +257,7 @@ impl Snapshots {
         }
     }
 
-    /// Puts a snapshot into the object store, now that it is this replica's turn.
+    /// Uploads a snapshot under this replica's lease, then releases the lease.
     async fn take(&self, mut turn: Turn, coverage: &Store) -> Result<(), Fault> {
         let taken = self.upload(&mut turn, coverage).await;
         turn.give_back(coverage).await?;
@@ -285,7 +285,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Neither the turn nor what is covered runs out while a snapshot is on its way.
+    /// Renews the lease and the published position during an upload.
     async fn stay(
         &self,
         position: StreamPosition,
@@ -347,7 +347,7 @@ impl Snapshots {
     }
 }
 
-/// What is uploaded: its end counts as one only if all was written.
+/// Source of an upload. Its end is valid only if the complete export was written.
 struct CompleteUpload<R> {
     source: R,
     is_complete: Arc<AtomicBool>,
@@ -375,7 +375,7 @@ fn write_out(
 ) -> Result<(), StoreError> {
     while let Some(chunk) = export.next_chunk()? {
         if sink.write_all(&chunk).is_err() {
-            // The reader has failed, and reports why.
+            // The reader has failed, and reports the reason.
             return Ok(());
         }
     }
@@ -387,7 +387,7 @@ fn write_out(
 mod tests {
     use super::*;
 
-    /// What is read of an upload whose export wrote something, and then all of it or not.
+    /// Reads an upload whose export wrote some bytes, and was then complete or not.
     async fn read(is_complete: bool) -> io::Result<Vec<u8>> {
         let (mut sink, source) = duplex(BYTES_BETWEEN);
         let is_complete = Arc::new(AtomicBool::new(is_complete));

@@ -3,18 +3,18 @@ use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Every agent has sent a heartbeat after this time: they send one every 5 s.
+/// After this time every agent has sent a heartbeat: agents send one every 5 s.
 const HEARTBEATS_WITHIN: Duration = Duration::from_secs(6);
-/// A server that reaches the broker, or has restored a checkpoint, is ready after this time even if it is
-/// incomplete: its answers state how far they can be trusted.
+/// A server that reaches the broker, or has restored a checkpoint, is ready after this time even if it is incomplete.
+/// Its answers report how far they can be trusted.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Readiness at start: it ends once agents have sent heartbeats and their blocks are fetched. An empty server
-/// is never ready before it has reached the broker.
+/// Readiness at start. The server is ready once agents have sent heartbeats and their blocks are fetched. An empty
+/// server is never ready before it has reached the broker.
 pub(super) struct Starting {
     not_ready: NotReady,
     since: Instant,
-    /// Since when current messages arrive.
+    /// Time since which current messages arrive.
     receiving_since: Option<Instant>,
     /// Whether a checkpoint was restored.
     restored: bool,

@@ -5,7 +5,7 @@ use kvasir_proto::broker::{
     EVENTS_ALL, HEARTBEATS_ALL, Namespace, events_of_bucket, heartbeats_of_bucket,
 };
 
-/// The buckets whose workers a server has; none for all.
+/// Buckets of a server's workers. `None` for all.
 pub(super) type Buckets = Option<Vec<u8>>;
 
 /// Subjects of batches.
@@ -26,7 +26,7 @@ pub(super) fn heartbeats(namespace: &Namespace, buckets: &Buckets) -> Vec<String
     }
 }
 
-/// Subscribes to all of them, now and whenever the connection comes back.
+/// Subscribes to all subjects, now and after each reconnect.
 pub(super) async fn subscribe(
     connection: &Connection,
     subjects: Vec<String>,

@@ -3,13 +3,13 @@ use crate::broker::{BrokerConfig, Delivery, StreamConfig};
 use kvasir_process::{options::positive, text::ByteCount};
 use std::path::Path;
 
-/// In place of a file: the map of shards is in NATS' key-value store.
+/// Value of `--shard-map` in place of a file: the map of shards is in NATS' key-value store.
 const SHARD_MAP_BY_BROKER: &str = "nats";
 
-/// Least bytes of the stream: a batch or two.
+/// Minimum size of the stream: a batch or two.
 const STREAM_BYTES_MIN: usize = 1 << 20;
 
-/// Where events come from by NATS, if any do.
+/// Configuration of events over NATS, if enabled.
 pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
     let is_wanted = options.reset_states || map_is_by_broker(options);
     let Some((servers, delivery)) = options.nats.check(is_wanted)? else { return Ok(None) };

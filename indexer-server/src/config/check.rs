@@ -28,30 +28,30 @@ use kvasir_proto::{
 use kvasir_tls::Dialer;
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
-/// Checked options, by the module that they are for.
+/// Validated options, by module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What is logged, how, and where spans go.
+    /// Content and format of the log, and target of spans.
     pub log: LogConfig,
     /// Configuration of the index.
     pub index: IndexConfig,
-    /// Bounds of what is speculative.
+    /// Limits of the speculative blocks.
     pub speculation: SpeculationConfig,
-    /// Where checkpoints are stored, and how often they are written; none for none.
+    /// Folder and interval of checkpoints. `None`: no checkpoints.
     pub checkpoints: Option<CheckpointConfig>,
-    /// Configuration of the ingest.
+    /// Configuration of ingest.
     pub ingest: IngestConfig,
     /// The gRPC port.
     pub grpc: GrpcConfig,
     /// The HTTP side port.
     pub http: HttpConfig,
-    /// What connects to siblings and agents.
+    /// Connects to siblings and agents.
     pub dialer: Dialer,
-    /// Workers to register at start, as far as they belong to this server's shard.
+    /// Workers to register at start, if they belong to this server's shard.
     pub workers: Vec<Registration>,
     /// The NATS broker, if one is configured.
     pub broker: Option<BrokerConfig>,
-    /// The source of the map of shards; none if it never changes.
+    /// Source of the map of shards. `None`: the map never changes.
     pub shard_map: Option<MapSource>,
     /// URLs of other replicas of the same shard.
     pub siblings: Vec<String>,
@@ -62,17 +62,17 @@ pub struct Config {
 /// The source of the map of shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapSource {
-    /// A file, read again at SIGHUP.
+    /// A file, read at start and at SIGHUP.
     File(PathBuf),
-    /// NATS' key-value store, which is followed.
+    /// NATS' key-value store, watched for changes.
     Broker,
 }
 
 impl Config {
-    /// Checks options.
+    /// Validates options.
     ///
     /// # Errors
-    /// If one of them cannot be used; the error names it.
+    /// If an option is invalid. The error names the option.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         Ok(Self {
@@ -130,10 +130,10 @@ fn endpoints(options: &Options, process: &ProcessConfig) -> Result<EndpointRules
     })
 }
 
-/// A router needs one stream of queries, or one for each core.
+/// Maximum concurrent query streams per connection: a router needs one, or one per core.
 const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
 
-/// A prompt of the most blocks must fit, and the numbers of blocks into 32 bits with room to spare.
+/// Maximum of `--speculative-blocks-max`: block counts stay far below 32 bits. The minimum is the longest prompt.
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
 
 fn speculation(options: &Options) -> Result<SpeculationConfig, ConfigError> {
@@ -191,7 +191,7 @@ fn map_source(options: &Options) -> Option<MapSource> {
     Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
 }
 
-/// Share of the limit that may be used by what cannot be shed: workers, sources, ranks and partitions.
+/// Inverse fraction (1/2) of the byte limit for data that eviction cannot free: workers, sources, ranks and partitions.
 const FIXED_FRACTION: usize = 2;
 
 fn index(options: &Options) -> Result<IndexConfig, ConfigError> {

@@ -9,28 +9,27 @@ use std::{
 
 const FIELD: &str = "index-shards";
 const AUTO: &str = "auto";
-/// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.
+/// Minimum bytes per shard: a worker and a few tables of each kind need some 200 KiB.
 pub(super) const SHARD_BYTES_MIN: usize = 1 << 20;
-/// Cores for each shard that is chosen by itself: each query visits all shards, and one writer keeps up with what many engines
-/// publish.
+/// Cores per shard with `auto`: each query visits all shards, and one writer keeps up with the events of many engines.
 const CORES_A_SHARD: usize = 8;
-/// Most shards that are chosen by themselves.
+/// Maximum number of shards with `auto`.
 const AUTO_MAX: usize = 4;
 
-/// How many shards the index of a process has.
+/// Number of index shards in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexShards {
-    /// By the number of cores.
+    /// Derived from the number of cores.
     Auto,
-    /// So many.
+    /// A fixed number.
     Count(usize),
 }
 
 impl IndexShards {
-    /// The number, on a machine with so many cores. Chosen by itself, it is not more than a byte limit allows.
+    /// The number of shards on a machine with this many cores. With `auto`, also limited by the byte limit.
     ///
     /// # Errors
-    /// If it is given and not 1 to [`SHARDS_MAX`].
+    /// If a fixed number is not 1 to [`SHARDS_MAX`].
     pub(super) fn count(
         self,
         cores: usize,

@@ -1,5 +1,5 @@
-//! Configuration: flags, then environment, then file, then defaults; all options are checked before any
-//! port is opened.
+//! Configuration: flags override the environment, the file and the defaults. All options are validated before any port
+//! is opened.
 
 mod broker;
 mod check;

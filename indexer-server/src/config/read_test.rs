@@ -371,7 +371,7 @@ const ROWS: usize = 50;
 #[test]
 fn the_table_has_a_row_for_every_option() {
     let table = printed(run(&["--print-config-table"]));
-    let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the port for clients |";
+    let row = "| `--listen` | `KVASIR_LISTEN` | `listen` | `127.0.0.1:50051` | Address of the port that serves clients |";
     assert!(table.contains(row), "{table}");
     assert_eq!(table.lines().count(), 2 + ROWS, "{table}");
 }

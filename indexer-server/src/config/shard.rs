@@ -5,7 +5,7 @@ use std::{fs::File, io::Read, path::Path};
 
 const FIELD: &str = "shard-map";
 
-/// Which shard the server is to be.
+/// The shard of this server, as configured.
 pub(super) fn shard(options: &Options) -> Result<Option<ShardConfig>, ConfigError> {
     let Some(place) = options.shard else {
         if options.shard_map.is_some() {
@@ -25,7 +25,7 @@ pub(super) fn shard(options: &Options) -> Result<Option<ShardConfig>, ConfigErro
 /// Reads a map of shards.
 ///
 /// # Errors
-/// If the file cannot be had, is too large or cannot be understood; the error says where.
+/// If the file cannot be read, is too large or malformed. The error shows the location.
 pub fn read_shard_map(path: &Path) -> Result<ShardMap, ConfigError> {
     let mut text = String::new();
     let read = File::open(path)
@@ -38,10 +38,10 @@ pub fn read_shard_map(path: &Path) -> Result<ShardMap, ConfigError> {
     text.parse::<ShardMap>().map_err(|error| refused(path, &error.to_string()))
 }
 
-/// Reads a map of shards that came by NATS.
+/// Parses a map of shards received from NATS.
 ///
 /// # Errors
-/// If it is too large or cannot be understood; the error says where.
+/// If the map is too large or malformed. The error shows the location.
 pub fn parse_shard_map(text: &[u8]) -> Result<ShardMap, ConfigError> {
     let refused = |why: &str| ConfigError::invalid(FIELD, why);
     if text.len() > SHARD_MAP_BYTES_MAX {

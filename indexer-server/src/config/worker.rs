@@ -18,18 +18,18 @@ use kvasir_proto::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-/// Most characters of a label's key that an error repeats.
+/// Maximum number of characters of a label's key that an error repeats.
 const LABEL_SHOWN_MAX: usize = 32;
 
-/// One worker, or one endpoint of it, as configured.
+/// One configured worker, or one endpoint of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WorkerSpec {
     /// Name of the worker.
     pub id: String,
-    /// Its model.
+    /// Model of the worker.
     pub model: String,
-    /// Its tenant; default "".
+    /// Tenant of the worker; default "".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     /// Tokens per block.
@@ -37,52 +37,52 @@ pub struct WorkerSpec {
     /// vllm, sglang, trtllm or custom (default).
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineKind>,
-    /// Where the engine publishes; none for a worker that uses `PublishEvents`.
+    /// Address at which the engine publishes events. `None` for a worker that uses `PublishEvents`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Where the engine replays.
+    /// Address of the engine's replay socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Topic to take, or its beginning up to the end of a name; default all.
+    /// Topic to subscribe to, or a prefix of it; default all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Listen on `endpoint` instead of connecting to it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub bind: bool,
-    /// Rank of batches that name none; default 0.
+    /// Rank of batches without a rank; default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dp_rank: DpRank,
-    /// counted or set; default by engine.
+    /// counted or set; the default depends on the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_mode: Option<CopyModeName>,
-    /// keep or clear; default as the option `loss-policy` says.
+    /// keep or clear; default: the option `loss-policy`.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub loss_policy: Option<LossPolicy>,
-    /// Names of the LoRA adapters that the engine announces by number only, by that number.
+    /// Names of the LoRA adapters that the engine announces only by number, by number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lora: BTreeMap<String, String>,
-    /// How long blocks on a medium are held after they were last announced, by the medium's name.
+    /// Time to live of blocks on a medium after their last announcement, by the medium's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ttl: BTreeMap<String, String>,
-    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name.
+    /// Blocks per chunk of a connector that loads only complete chunks, by the medium's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connector_chunk: BTreeMap<String, u32>,
     /// prefill, decode or both; for routers.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// The kinds of requests that it serves, such as chat+completions; for routers.
+    /// Kinds of requests that the worker serves, such as chat+completions; for routers.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub model_types: Option<ModelTypes>,
-    /// What its engine has in the place of an image's tokens; for gateways.
+    /// Tokens that the engine uses in place of an image; for gateways.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub image_tokens: Option<ImageTokens>,
-    /// Blocks that fit into each rank's accelerator; for routers.
+    /// Blocks that fit into each rank's accelerator memory; for routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_kv_blocks: Option<u32>,
-    /// Most tokens that each rank computes in one step; for routers.
+    /// Maximum tokens that each rank computes in one step; for routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_num_batched_tokens: Option<u32>,
-    /// Pools from which it can load blocks, such as volume-a+volume-b.
+    /// Pools from which the worker can load blocks, such as volume-a+volume-b.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<String>,
     /// Labels, by key; for routers.
@@ -90,13 +90,13 @@ pub struct WorkerSpec {
     pub label: BTreeMap<String, String>,
 }
 
-/// A copy mode by its name.
+/// Name of a copy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyModeName {
-    /// Each store is one more copy.
+    /// Each store adds a copy, each removal takes one.
     Counted,
-    /// A store says "held".
+    /// One removal removes the block, after any number of stores.
     Set,
 }
 
@@ -113,7 +113,7 @@ const fn is_zero(value: &u32) -> bool {
 impl FromStr for WorkerSpec {
     type Err = String;
 
-    /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
+    /// Parses `key=value,key=value`, with the same keys as the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
         const NUMBERS: [&str; 5] = [
             "block-size",
@@ -126,7 +126,7 @@ impl FromStr for WorkerSpec {
     }
 }
 
-/// Registrations of the workers that are configured: specs of one worker are put together.
+/// Registrations of the configured workers. Merges several specs of one worker.
 pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, ConfigError> {
     let mut registrations: Vec<Registration> = Vec::new();
     let mut block_sizes = BTreeMap::new();
@@ -233,7 +233,7 @@ fn pools(spec: &WorkerSpec) -> Result<Vec<WorkerId>, ConvertError> {
     read_pool_ids(&names.map(str::to_owned).collect::<Vec<_>>())
 }
 
-/// Checks that people see a name as it is.
+/// Checks that a name is displayed as it is, without control characters.
 fn check_shown(name: &str) -> Result<(), String> {
     let control = name.chars().find(|at| at.is_control());
     match control.or_else(|| invisible_character(name)) {

@@ -1,4 +1,4 @@
-//! Who calls, and what a caller may know of an error.
+//! Identifies callers, and restricts the contents of errors to the caller's rights.
 
 use crate::query::QueryError;
 use kvasir_access::Principal;
@@ -12,34 +12,34 @@ use kvasir_proto::types::PartitionKey;
 use std::sync::Arc;
 use tonic::{Request, Status};
 
-/// Who makes a call.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) principal: Arc<Principal>,
-    /// Its connection.
+    /// The caller's connection.
     pub(super) peer: Option<Arc<Peer>>,
-    /// What limits its queries.
+    /// Rate limits for the caller's queries.
     quota: Option<Quota>,
 }
 
 impl Caller {
-    /// Of a request, as the port has left it.
+    /// Reads the caller from a request's extensions, set by the port.
     pub(super) fn of<T>(request: &Request<T>) -> Result<Self, Status> {
         let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
         Ok(Self { principal: principal(request)?, peer, quota: quota(request) })
     }
 
-    /// Checks that the caller may ask about a partition, and takes one query from its rates.
+    /// Checks that the caller may query a partition, and counts one query against its rate limits.
     ///
     /// # Errors
-    /// If it may not, or not now.
+    /// If the caller has no permission, or exceeds its rate limits.
     pub(super) fn ask(&self, partition: &PartitionKey) -> Result<(), Status> {
         check_partition(&self.principal, partition)?;
         take_query(self.quota.as_ref(), partition.tenant())
     }
 }
 
-/// The error as the caller may know it: it names only models that the caller may use.
+/// Restricts an error to the caller's rights: it names only models that the caller may use.
 pub(super) fn for_principal(error: QueryError, principal: &Principal) -> QueryError {
     match error {
         QueryError::UnknownPartition { key, mut models } => {

@@ -29,7 +29,7 @@ pub(super) fn list(
     parts.ingest.visit(query, sees, |registration| {
         let worker = worker(parts, registration);
         let after = bytes + worker.encoded_len();
-        // A page has at least one worker: none is larger than a page.
+        // A page has at least one worker: each worker fits into a page.
         let is_full = page.workers.len() >= query.page_size || after > LIST_PAGE_BYTES_MAX;
         if is_full && let Some(last) = last.take() {
             page.next_page_token = last;
@@ -47,7 +47,7 @@ fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
 }
 
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
-    // Read before the index: sources that are not awaited any more are in it.
+    // Read before the index: a source that is no longer awaited is already in the index.
     let awaited = parts.ingest.awaited_sources(&registration.address());
     let partition = parts.partitions.get(&registration.partition);
     let describe = |at: &Partition| describe(at, &registration.worker, parts.origin);
@@ -74,7 +74,7 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
     }
 }
 
-/// A source of a worker whose blocks are on their way to the index.
+/// A source whose blocks are still on their way to the index.
 fn on_its_way(name: String) -> SourceView {
     let status = SourceStatus { state: SourceState::CatchingUp, ..SourceStatus::default() };
     let reasons = status.all_reasons().into_iter().map(|seen| (seen, None)).collect();
@@ -98,7 +98,7 @@ fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
     }
 }
 
-/// Answers `GetStats`: what is counted over all partitions is for callers that see all of them.
+/// Answers `GetStats`. Only callers that may see all partitions get the counts over all partitions.
 pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsResponse {
     let mut buffered_batches = 0;
     let mut partitions = Vec::new();

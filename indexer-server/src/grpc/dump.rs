@@ -23,7 +23,7 @@ use tonic::Status;
 pub(super) type DumpStream =
     Pin<Box<dyn Stream<Item = Result<pb::DumpWorkerResponse, Status>> + Send>>;
 
-/// Begins a dump in a task of its own, which gives it up properly whatever the client does.
+/// Starts a dump in its own task, which closes the dump properly, even if the client disconnects.
 pub(super) async fn start(
     parts: &Parts,
     dumpers: &Dumpers,
@@ -60,7 +60,7 @@ pub(super) async fn start(
     Ok(Box::pin(stream))
 }
 
-/// A registered worker that nothing has fed yet has an empty dump.
+/// Returns an empty dump for a registered worker that no source has fed yet.
 fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), Status> {
     let unknown = matches!(error, DumpError::Index(IndexError::UnknownWorker { .. }));
     let address = WorkerAddress { partition: query.partition, worker: query.worker };
@@ -79,7 +79,7 @@ async fn run(
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
-        // A part may have no record that is sent.
+        // A part may have no record to send.
         if parcels.queue.is_closed() {
             dump.cancel().await;
             return Err(Status::cancelled("the client is gone"));
@@ -129,7 +129,7 @@ async fn deliver(
     }
 }
 
-/// Numbers of the sources of one dump, in the order in which they appear.
+/// Numbers of a dump's sources, in order of appearance.
 #[derive(Default)]
 struct Sources {
     seen: Vec<(SourceId, u64)>,
@@ -144,7 +144,7 @@ impl Sources {
         })
     }
 
-    /// Records of several ranks go in several chunks.
+    /// Builds chunks. Records of different ranks go into different chunks.
     fn chunks(&mut self, records: &[DumpRecord]) -> Vec<pb::DumpWorkerResponse> {
         let ranks = records.chunk_by(|a, b| a.rank == b.rank);
         let chunks = ranks.map(|records| pb::DumpChunk {
@@ -172,7 +172,7 @@ impl Sources {
         }
     }
 
-    /// What a source's names mean, in messages of one rank each.
+    /// Meanings of a source's block names, in messages of one rank each.
     fn meanings<'a>(
         &mut self,
         end: &'a DumpSourceEnd,
@@ -212,7 +212,7 @@ impl Sources {
     }
 }
 
-/// As many past incarnations as a dump may name.
+/// The latest past incarnations, at most as many as a dump may list.
 fn latest(past: &[Incarnation]) -> &[Incarnation] {
     past.get(past.len().saturating_sub(TOLD_PAST_INCARNATIONS_MAX)..).unwrap_or(past)
 }

@@ -1,58 +1,59 @@
-//! Turns to dump one worker: who dumps, who waits, and who has to make way. A pure state machine.
+//! Scheduler of the dumps of one worker: limits concurrent dumps, queues others, cancels slow ones. A pure state
+//! machine.
 
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// Most dumps of one worker at a time. The index allows some more, for the server's own.
+/// Maximum concurrent dumps of one worker. The index allows some more, for the server's own dumps.
 pub(super) const DUMPS_MAX: usize = 4;
-/// Of these, so many of one connection.
+/// Maximum concurrent dumps of one worker for one connection.
 const CONNECTION_DUMPS_MAX: usize = 2;
-/// Most dumps of one worker that one connection waits for.
+/// Maximum queued dumps of one worker for one connection.
 const CONNECTION_WAITING_MAX: usize = 4;
-/// While others wait, a dump has to make way that was not taken for this long,
+/// While others wait, a dump is cancelled if its client reads nothing for this long.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
-/// or, beyond this time, more slowly than so many records in a second.
+/// While others wait, a dump is also cancelled if, after `SLOW_AFTER`, its client reads fewer records per second.
 const RECORDS_PER_SECOND_MIN: u32 = 4_096;
 
-/// One dump, under way or waiting.
+/// A running or waiting dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dumper {
-    /// Its number.
+    /// Number of the dump.
     pub(super) id: u64,
-    /// Its connection.
+    /// Id of the dump's connection.
     pub(super) peer: usize,
 }
 
 #[derive(Debug)]
 struct Running {
     dumper: Dumper,
-    /// From then on it has to make way.
+    /// From this time on, the dump is slow and must make way.
     slow_at: Instant,
-    /// Whether it was told to.
+    /// Whether the dump was already selected to end.
     makes_way: bool,
 }
 
-/// What becomes of a request to dump.
+/// Result of a request to dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It may begin.
+    /// The dump may begin.
     Begun,
-    /// It waits for [`DumpTurns::grant`].
+    /// The dump waits for [`DumpTurns::grant`].
     Waits,
-    /// The connection waits for too many already.
+    /// The connection has too many waiting dumps.
     Refused,
 }
 
-/// Dumps of one worker.
+/// Running and waiting dumps of one worker.
 #[derive(Debug, Default)]
 pub(super) struct DumpTurns {
     running: Vec<Running>,
-    /// In order of arrival.
+    /// Waiting dumps, in order of arrival.
     waiting: VecDeque<Dumper>,
 }
 
 impl DumpTurns {
-    /// Whether there is none.
+    /// Whether no dump runs or waits.
     pub(super) fn is_empty(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
     }
@@ -66,7 +67,7 @@ impl DumpTurns {
         if self.grant(now) == Some(dumper) { Asked::Begun } else { Asked::Waits }
     }
 
-    /// The next one that may begin, if there is room: of the connection with the fewest dumps under way, the first.
+    /// Starts the next dump, if a slot is free: the first one of the connection with the fewest running dumps.
     pub(super) fn grant(&mut self, now: Instant) -> Option<Dumper> {
         if self.running.len() >= DUMPS_MAX {
             return None;
@@ -83,7 +84,7 @@ impl DumpTurns {
         self.running.iter().filter(|at| at.dumper.peer == peer).count()
     }
 
-    /// So many records of a dump were taken.
+    /// Counts records that a dump's client has read.
     pub(super) fn take(&mut self, id: u64, records: usize, now: Instant) {
         let records = u32::try_from(records).unwrap_or(u32::MAX);
         if let Some(at) = self.running.iter_mut().find(|at| at.dumper.id == id) {
@@ -92,7 +93,7 @@ impl DumpTurns {
         }
     }
 
-    /// A dump that has to make way, if that lets one begin that waits.
+    /// Selects the slowest dump to cancel, if this lets a waiting dump begin.
     pub(super) fn evict(&mut self, now: Instant) -> Option<u64> {
         let leaving = self.running.iter().filter(|at| at.makes_way).count();
         let can_begin = |at: &Dumper| self.running_of(at.peer) < CONNECTION_DUMPS_MAX;
@@ -105,13 +106,13 @@ impl DumpTurns {
         Some(slowest.dumper.id)
     }
 
-    /// When to look for [`evict`](Self::evict) again.
+    /// When to call [`evict`](Self::evict) again.
     pub(super) fn next_look(&self, now: Instant) -> Instant {
         let slow_at = self.running.iter().filter(|at| !at.makes_way).map(|at| at.slow_at).min();
         slow_at.map_or(now + SLOW_AFTER, |at| at.max(now + SLOW_AFTER / 8))
     }
 
-    /// A dump is over, or nobody waits for it any more.
+    /// Removes a dump that ended, or whose caller stopped waiting.
     pub(super) fn end(&mut self, id: u64) {
         self.running.retain(|at| at.dumper.id != id);
         self.waiting.retain(|at| at.id != id);
@@ -154,7 +155,7 @@ mod tests {
         let mut now = begun;
         while now < begun + 4 * SLOW_AFTER {
             assert_eq!(turns.evict(now), None, "nobody waits");
-            // All but one are read.
+            // All dumps but one are read.
             now += SLOW_AFTER / 2;
             for id in [1, 2, 4] {
                 turns.take(id, RECORDS_PER_SECOND_MIN as usize / 2, now);
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(turns.ask(dumper(10, 10), now), Asked::Waits);
         assert_eq!(turns.evict(now), None, "all are read");
         assert!(turns.next_look(now) <= now + SLOW_AFTER);
-        // A record now and then is not enough.
+        // Reading one record now and then is too slow.
         now += SLOW_AFTER;
         turns.take(1, 1, now);
         now += SLOW_AFTER / 8;

@@ -1,4 +1,4 @@
-//! Turns of clients to dump workers.
+//! Permits of clients to dump workers.
 
 use super::{
     dump_turns::{Asked, DUMPS_MAX, DumpTurns, Dumper},
@@ -19,10 +19,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Longest wait for a turn.
+/// Longest wait for a permit.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The clients that dump or wait to. Clones share the turns.
+/// Clients that dump or wait. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Dumpers(Arc<Mutex<State>>);
 
@@ -30,18 +30,18 @@ pub(super) struct Dumpers(Arc<Mutex<State>>);
 struct State {
     next_id: u64,
     workers: HashMap<WorkerAddress, DumpTurns>,
-    /// By number: how each dump that waits is told to begin, and each that is under way to end.
+    /// By dump number: signals a waiting dump to begin, and a running dump to end.
     begin: HashMap<u64, oneshot::Sender<()>>,
     end: HashMap<u64, CancellationToken>,
 }
 
-/// A place among those who dump a worker or wait to; given back when it is dropped.
+/// A running or waiting dump of a worker. Dropping it releases the slot.
 #[derive(Debug)]
 pub(super) struct Place {
     dumpers: Dumpers,
     worker: WorkerAddress,
     id: u64,
-    /// Cancelled when the dump has to make way for others.
+    /// Cancelled when the dump must make way for others.
     pub(super) makes_way: CancellationToken,
 }
 
@@ -50,10 +50,10 @@ impl Dumpers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn to dump a worker.
+    /// Waits for a permit to dump a worker.
     ///
     /// # Errors
-    /// If too many wait, or for too long.
+    /// If too many dumps wait, or the wait takes too long.
     pub(super) async fn turn(
         &self,
         worker: WorkerAddress,
@@ -95,7 +95,7 @@ impl Dumpers {
         Ok((Place { dumpers: self.clone(), worker, id, makes_way }, begun))
     }
 
-    /// Tells the slowest dump to end if that lets another one begin; when to look again.
+    /// Cancels the slowest dump if that lets another one begin. Returns when to check again.
     fn make_way(&self, worker: &WorkerAddress) -> Instant {
         let (mut state, now) = (self.lock(), Instant::now());
         let State { workers, end, .. } = &mut *state;
@@ -108,7 +108,7 @@ impl Dumpers {
 }
 
 impl Place {
-    /// So many records were taken by the client.
+    /// Counts records that the client has read.
     pub(super) fn take(&self, records: usize) {
         if let Some(turns) = self.dumpers.lock().workers.get_mut(&self.worker) {
             turns.take(self.id, records, Instant::now());
@@ -125,7 +125,7 @@ impl Drop for Place {
         let Some(turns) = workers.get_mut(&self.worker) else { return };
         turns.end(self.id);
         while let Some(next) = turns.grant(Instant::now()) {
-            // Who has gone away gives the place back.
+            // A client that has gone releases its slot.
             let _gone = begin.remove(&next.id).map(|begin| begin.send(()));
         }
         if turns.is_empty() {

@@ -1,4 +1,4 @@
-//! Which endpoints registrations may name: the server connects to them, so a caller must not choose any host.
+//! Allowlist of endpoints in registrations: the server connects to them, so a caller must not choose any host (SSRF).
 
 use ipnet::IpNet;
 use kvasir_engine::zmtp::Endpoint;
@@ -6,30 +6,30 @@ use kvasir_proto::convert::Registration;
 use std::{fmt, net::IpAddr, str::FromStr};
 use tonic::codegen::http::Uri;
 
-/// Label by which gateways find a worker's engine.
+/// Label with the URL of a worker's engine, read by gateways.
 const ENGINE_LABEL: &str = "http";
-/// Most entries of the operator's list.
+/// Maximum number of entries in the operator's list.
 pub const ENDPOINT_PLACES_MAX: usize = 256;
 
-/// Where endpoints may lie that callers register. Those of the operator's configuration may lie anywhere.
+/// Allowed locations of endpoints that callers register. The operator's own configuration may use any endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointRules {
-    /// The operator's list.
+    /// Locations that the operator allows.
     pub places: Vec<Place>,
-    /// Whether only processes of this machine reach the server: then its loopback and link-local addresses are no secret.
+    /// Whether only local processes reach the server. Then its loopback and link-local addresses need no protection.
     pub is_local: bool,
-    /// Whether callers are identified.
+    /// Whether callers authenticate.
     pub has_identities: bool,
 }
 
-/// Where endpoints may lie: a network, a host, or all hosts below a domain.
+/// An allowed location: a network, a host, or all hosts below a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Addresses of a network, such as 10.0.0.0/8.
     Network(IpNet),
-    /// A host by its name.
+    /// A host by name.
     Host(String),
-    /// Hosts whose names end with this, written with a `*` before it.
+    /// Hosts whose names end with this suffix, written with a `*` before it.
     Domain(String),
 }
 
@@ -84,7 +84,7 @@ impl<'a> Host<'a> {
             .map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
     }
 
-    /// Whether it is this machine, or the one link that it is on.
+    /// Whether the host is this machine, or on its local link.
     fn is_near(&self) -> bool {
         match self {
             Self::Address(IpAddr::V4(at)) => {
@@ -95,7 +95,7 @@ impl<'a> Host<'a> {
             }
             Self::Name(name) => {
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
-                // Resolvers read numbers as addresses, such as 127.1 and 0x7f000001.
+                // Resolvers read numbers as addresses, for example 127.1 and 0x7f000001.
                 let last = name.rsplit('.').next().unwrap_or_default();
                 let is_number = last.starts_with("0x")
                     || (!last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()));
@@ -108,7 +108,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// A registration's endpoint that the caller may not name.
+/// An endpoint in a registration that the caller may not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointRefused {
     field: &'static str,
@@ -131,7 +131,7 @@ impl EndpointRules {
     /// Checks the endpoints of a registration that `caller` sends.
     ///
     /// # Errors
-    /// The first one that it may not name.
+    /// Returns the first endpoint that the caller may not use.
     pub fn check(
         &self,
         registration: &Registration,
@@ -148,7 +148,7 @@ impl EndpointRules {
                 ("endpoints.endpoint", Some(&spec.endpoint).filter(|_| !spec.bind)),
                 ("endpoints.replay_endpoint", spec.replay.as_ref()),
             ] {
-                // What is no endpoint is refused when it is registered.
+                // Registration itself refuses text that is not an endpoint.
                 let Some(Ok(endpoint)) = endpoint.map(|text| text.parse::<Endpoint>()) else {
                     continue;
                 };

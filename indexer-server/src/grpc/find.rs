@@ -1,5 +1,5 @@
-//! The two calls with prompts. They are what a server does all day, so they are served without the
-//! generated code: requests are read and answers written without messages in between.
+//! The two calls with prompts: most of a server's work. They bypass the generated code: requests are decoded and
+//! answers encoded without intermediate messages.
 
 use super::{
     access::{Caller, for_principal},
@@ -39,7 +39,7 @@ use tower::Service;
 const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
 const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
 
-/// Serves the calls with prompts, and leaves the others of service `kvasir.v1.Indexer` to `rest`.
+/// Serves the calls with prompts. Forwards the other calls of service `kvasir.v1.Indexer` to `rest`.
 #[derive(Clone)]
 pub(super) struct FindService<S> {
     prompts: Prompts,
@@ -108,7 +108,7 @@ where
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX)
 }
 
-/// An answer to be written, or one that is.
+/// An answer, encoded or still to be encoded.
 pub(super) enum Made<A> {
     Answer(A),
     Written(Vec<u8>),
@@ -123,11 +123,11 @@ impl<A: WriteAnswer> WriteAnswer for Made<A> {
     }
 }
 
-/// An answer that is there, or one that takes long.
+/// An answer that is ready, or a future for a slow one.
 type Soon<T> = Either<Result<FindAnswer, Status>, BoxFuture<'static, T>>;
 
 impl Prompts {
-    /// Answers a small query; a large one is answered and written, as `reply` puts it, once it is its turn.
+    /// Answers a small query immediately. A large query waits for a permit, then is answered and encoded with `reply`.
     fn find<A: WriteAnswer + Send + 'static>(
         &self,
         query: Result<FindQuery, ConvertError>,
@@ -151,7 +151,7 @@ impl Prompts {
                 let work = move |caller: &Waiting| {
                     let found = finder.find(&query, || caller.waits());
                     let found = found.map_err(|error| status(for_principal(error, &principal)))?;
-                    // Nobody sees this.
+                    // The caller has gone, so this error is never seen.
                     let answer = found.ok_or_else(|| Status::cancelled("the caller is gone"))?;
                     let mut written = Vec::new();
                     reply(answer).write(&mut written);
@@ -179,7 +179,7 @@ impl Prompts {
 type StreamReply = Made<FindStreamReply>;
 type InStream = Either<StreamReply, BoxFuture<'static, StreamReply>>;
 
-/// What became of one request of a stream.
+/// The outcome of one request of a stream.
 fn in_stream(request_id: u64, found: Result<FindAnswer, Status>) -> StreamReply {
     let outcome = found.map_err(|error| pb::StreamError {
         code: error.code().into(),
@@ -214,29 +214,29 @@ impl UnaryService<FindRequest> for Prompts {
     }
 }
 
-/// Answers of a busy stream between two looks at whether the server stops.
+/// Number of answers of a busy stream between two checks whether the server stops.
 const UNSTOPPED_MAX: u32 = 64;
-/// Time that a busy stream takes for answers before it lets others in.
+/// Time for the answers of a busy stream before it yields to other tasks.
 const BUSY_MAX: Duration = Duration::from_millis(1);
 
-/// The answers of one stream. They are made as the client takes them, one request at a time: nothing
-/// is queued here, and HTTP/2 flow control holds a client back that sends faster than it reads.
+/// Answers of one stream, created as the client reads them, one request at a time. Without a queue here, HTTP/2 flow
+/// control slows a client that sends faster than it reads (backpressure).
 pub(super) struct Replies {
     requests: Streaming<FindRequest>,
     caller: Caller,
     prompts: Prompts,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The answer to a large query, which is on its way.
+    /// The pending answer to a large query.
     large: Option<BoxFuture<'static, StreamReply>>,
-    /// Answers since `stopped` was looked at.
+    /// Number of answers since `stopped` was last checked.
     unstopped: u32,
-    /// Time spent since others were let in.
+    /// Time spent since the stream last yielded.
     busy: Duration,
     ended: bool,
 }
 
 impl Replies {
-    /// The answer to the next request that has come.
+    /// Polls for the answer to the next received request.
     fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -284,7 +284,7 @@ impl Stream for Replies {
             self.unstopped += 1;
             return Poll::Ready(answer);
         }
-        // Nothing is asked at the moment, or it was for long.
+        // No request is waiting, or the stream has been busy for long.
         if self.stopped.as_mut().poll(context).is_ready() {
             self.ended = true;
             return Poll::Ready(Some(Err(stopping())));

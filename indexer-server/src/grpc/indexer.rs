@@ -19,15 +19,15 @@ use std::sync::Arc;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tonic::{Request, Response, Status};
 
-/// The service `kvasir.v1.Indexer`, but for the calls with prompts.
+/// The service `kvasir.v1.Indexer`, except the calls with prompts.
 pub(super) struct IndexerService {
     parts: Parts,
     gathering: Arc<Semaphore>,
     dumpers: Dumpers,
 }
 
-/// Most answers about all workers or partitions that are gathered at a time. Each takes time for all
-/// of them, on a thread of its own.
+/// Maximum concurrent answers about all workers or partitions. Each answer visits all workers or partitions, on its own
+/// thread.
 const GATHERED_MAX: usize = 2;
 
 type Reply<T> = Result<Response<T>, Status>;
@@ -38,8 +38,7 @@ impl IndexerService {
         Self { parts, gathering, dumpers: Dumpers::default() }
     }
 
-    /// Gathers an answer beside the runtime. Nothing is done for a caller that goes away while it waits
-    /// for its turn.
+    /// Builds an answer on a blocking thread. Does no work for a caller that leaves while it waits for a permit.
     async fn gather<T: Send + 'static>(
         &self,
         gather: impl FnOnce(&Parts) -> T + Send + 'static,
@@ -57,8 +56,8 @@ impl IndexerService {
         })
     }
 
-    /// Has a change of the registered workers on disk before it is acknowledged. Where that fails
-    /// it holds nevertheless, and the next checkpoint writes it.
+    /// Writes a changed registry to disk before the change is acknowledged. If this fails, the change stays valid in
+    /// memory, and the next checkpoint writes it.
     async fn persist(&self) -> Result<(), Status> {
         match &self.parts.checkpoints {
             Some(checkpoints) => {

@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 /// The service `kvasir.v1.EventIngest`.
 pub(super) struct EventIngestService(Parts);
 
-/// Where the events of a stream go, and whose they are.
+/// Target of a stream's events, and its owner.
 struct EventSources {
     parts: Parts,
     principal: Arc<Principal>,

@@ -1,4 +1,4 @@
-//! Work that takes long, beside the runtime: a few at a time, and one of each connection.
+//! Bounded concurrency for slow work on blocking threads: a few at a time, at most one per connection.
 
 use super::status::stopping;
 use kvasir_process::net::Peer;
@@ -13,12 +13,12 @@ use std::{
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tonic::Status;
 
-/// Most large queries at a time, however many cores there are.
+/// Maximum concurrent large queries, on any number of cores.
 const AT_ONCE_MAX: usize = 8;
-/// One core in so many works on large queries.
+/// One core in this many works on large queries.
 const CORES_FRACTION: usize = 2;
 
-/// Turns of the connections for large work. Clones share them.
+/// Permits for large work. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Large(Arc<Semaphore>);
 
@@ -28,9 +28,9 @@ impl Large {
         Self(Arc::new(Semaphore::new((cores / CORES_FRACTION).clamp(1, AT_ONCE_MAX))))
     }
 
-    /// Does some work once it is its turn. Turns come in the order in which connections asked for them, and each
-    /// connection waits for one at a time, however much it has asked for. Nothing is done for a caller that goes away
-    /// while it waits, and work that is under way sees when that happens.
+    /// Runs work once it has a permit. Connections get permits in the order of their requests, and each connection
+    /// waits for one permit at a time. Skips the work if the caller leaves while it waits. Running work sees when the
+    /// caller leaves.
     pub(super) async fn run<T: Send + 'static>(
         self,
         peer: Option<Arc<Peer>>,
@@ -57,7 +57,7 @@ impl Large {
     }
 }
 
-/// Whether the caller of some work still waits for it: not once its call was cancelled or its time is over.
+/// Whether the caller still waits for the work: false once its call was cancelled or timed out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting {
     is_over: Arc<AtomicBool>,
@@ -69,7 +69,7 @@ impl Waiting {
     }
 }
 
-/// The caller; it is gone when this is dropped.
+/// Represents the caller. Dropping it means that the caller has gone.
 struct Caller(Waiting);
 
 impl Drop for Caller {
@@ -117,7 +117,7 @@ mod tests {
         assert!(poll!(&mut left).is_pending());
         begun.recv().expect("it begins");
         drop(left);
-        // There is one turn, which the work has until it ends.
+        // There is one permit, which the work holds until it ends.
         assert_eq!(large.run(None, |_| 2).await.expect("a turn"), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to local indexers over gRPC, each over its own connection.
+//! Requests to local indexers (agents) over gRPC, each over its own connection.
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
@@ -10,7 +10,7 @@ use kvasir_proto::{
 use kvasir_tls::{Channel, Dialer};
 use tonic::Status;
 
-/// Clients of the service `kvasir.v1.LocalIndexer`, wherever it is.
+/// Clients of the service `kvasir.v1.LocalIndexer`, at any address.
 #[derive(Debug, Clone)]
 pub struct LocalClients(pub Dialer);
 

@@ -1,5 +1,4 @@
-//! The gRPC port: thin handlers that convert, call, and convert back. No other module names generated
-//! messages.
+//! The gRPC port: thin handlers that convert, call, and convert back. Only this module uses generated messages.
 
 mod access;
 mod admin;

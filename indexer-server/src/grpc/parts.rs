@@ -8,31 +8,31 @@ use crate::{
 use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The parts that the handlers use.
+/// Shared components that the handlers use.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// All partitions.
     pub partitions: Arc<Partitions>,
     /// Answers queries.
     pub finder: Finder,
-    /// Counters of the queries.
+    /// Counters of queries.
     pub query_metrics: QueryMetrics,
     /// The registry of workers.
     pub ingest: Arc<Ingest>,
-    /// Changes of what is speculative.
+    /// Changes speculative blocks.
     pub speculation: Arc<Speculation>,
-    /// Changes of the index.
+    /// Changes the index.
     pub writer: Writer,
-    /// Requests checkpoints; none if the server writes none.
+    /// Requests checkpoints. `None` if the server writes no checkpoints.
     pub checkpoints: Option<Checkpoints>,
-    /// Where the endpoints of registrations may lie.
+    /// Allowed endpoints in registrations.
     pub endpoints: EndpointRules,
-    /// Where time begins.
+    /// Start of the server's clock.
     pub origin: Origin,
     /// Id of this process, new with each start, never 0.
     pub server_id: u64,
     /// Tasks of streams; they end soon after `stop`.
     pub tasks: TaskTracker,
-    /// Cancelled when the server is to stop: streams end, no request is taken any more.
+    /// Cancelled when the server stops: streams end, and new requests are refused.
     pub stop: CancellationToken,
 }

@@ -11,7 +11,7 @@ use kvasir_proto::{
 };
 use tokio::net::TcpListener;
 
-/// Calls with more than one message in a direction.
+/// Calls with several messages in one direction.
 const STREAMS: Streams = &[
     ("/kvasir.v1.Indexer/FindMatchesStream", StreamKind::Query),
     ("/kvasir.v1.Indexer/DumpWorker", StreamKind::Read),
@@ -19,7 +19,7 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.Indexer/CreateCheckpoint", StreamKind::Work),
 ];
 
-/// Which role each call needs.
+/// The role that each call requires.
 const ROLES: Roles = &[
     ("/kvasir.v1.Indexer/FindMatches", Role::Query),
     ("/kvasir.v1.Indexer/FindMatchesStream", Role::Query),
@@ -33,7 +33,7 @@ const ROLES: Roles = &[
     ("/kvasir.v1.EventIngest/PublishEvents", Role::Publish),
 ];
 
-/// Serves the port until `parts.stop` is cancelled and the requests under way are answered.
+/// Serves the port until `parts.stop` is cancelled and the running requests are answered.
 ///
 /// # Errors
 /// If the services cannot be built or the transport fails.

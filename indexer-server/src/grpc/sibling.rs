@@ -11,7 +11,7 @@ use kvasir_tasks::causes::causes;
 use kvasir_tls::{Channel, DialError, Dialer};
 use tonic::{Code, Status};
 
-/// A client of the service `kvasir.v1.Indexer` of another replica. It connects when it asks.
+/// A client of the service `kvasir.v1.Indexer` of another replica. Connects at the first request.
 #[derive(Debug, Clone)]
 pub struct SiblingClient {
     url: String,
@@ -19,21 +19,21 @@ pub struct SiblingClient {
 }
 
 impl SiblingClient {
-    /// A client of the server at a URL.
+    /// Creates a client for the server at a URL.
     ///
     /// # Errors
-    /// If the URL cannot be used.
+    /// If the URL is invalid.
     pub fn new(url: String, dialer: &Dialer) -> Result<Self, DialError> {
         let indexer = IndexerClient::new(dialer.lazy(&url)?);
         Ok(Self { url, indexer: indexer.max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX) })
     }
 }
 
-/// Whom to ask for the next page, and by which token; none after the last page.
+/// The client and the token for the next page. `None` after the last page.
 type NextPage = Option<(SiblingClient, String)>;
 
 impl SiblingClient {
-    /// A page of its workers, and the next one.
+    /// Fetches a page of the sibling's workers. Also returns the next page's token.
     async fn page(next: NextPage) -> Result<Option<(Vec<ListedWorker>, NextPage)>, CopyError> {
         let Some((mut sibling, page_token)) = next else { return Ok(None) };
         let request = pb::ListWorkersRequest { page_token, ..Default::default() };
@@ -44,7 +44,7 @@ impl SiblingClient {
         Ok(Some((workers, next.map(|token| (sibling, token)))))
     }
 
-    /// A worker that it lists; none if it cannot be read.
+    /// Converts a listed worker. `None` if it is invalid.
     fn read(&self, worker: pb::WorkerInfo) -> Option<ListedWorker> {
         let worker_id = worker.worker_id.clone();
         let read = ListedWorker::try_from(worker);

@@ -6,7 +6,7 @@ use kvasir_proto::{
 };
 use tonic::Status;
 
-/// An error as a status: its code by the one table, its text as the message.
+/// Converts an error to a gRPC status: the code from the common table, the text as the message.
 pub(super) fn status(error: impl Into<Failure>) -> Status {
     let Failure { code, message, wrong_shard } = error.into();
     let mut status = Status::new(code.into(), message);

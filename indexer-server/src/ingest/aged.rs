@@ -1,5 +1,5 @@
-//! Blocks on media with a time to live, after a restart. Neither a checkpoint nor a sibling has the time of
-//! their announcement, so their age is unknown and they are dropped.
+//! Drops blocks on media with a time to live after a restart. Checkpoints and siblings do not store when blocks were
+//! announced, so the blocks' age is unknown.
 
 use super::{Ingest, IngestError, worker::Worker};
 use crate::partitions::{Dump, DumpError, DumpPart, IndexBatch, ResumedSource};
@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 type Aged = BTreeMap<(usize, DpRank, Tier), Vec<BlockName>>;
 
 impl Ingest {
-    /// Drops the blocks of these sources of a worker that lie in a tier where blocks have a time to
-    /// live. Nothing feeds them yet.
+    /// Drops blocks of `sources` in tiers with a time to live. The sources do not receive events yet.
     ///
     /// # Errors
     /// If the worker cannot be dumped, or the server is stopping.
@@ -50,7 +49,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Reads all of it before anything is dropped: a dump notes what changes meanwhile, with a limit.
+    /// Reads all names before any block is dropped: a dump records concurrent changes, with a limit.
     async fn find_aged(
         &self,
         worker: &Worker,

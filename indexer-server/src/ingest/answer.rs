@@ -1,4 +1,4 @@
-//! Answers to submitted batches.
+//! Replies to submitted batches.
 
 use super::IngestError;
 use kvasir_proto::types::BlockCounts;
@@ -27,7 +27,7 @@ pub enum Refusal {
     Fenced,
     /// Batches before this one are missing.
     Gap {
-        /// The one wanted.
+        /// The next expected sequence number.
         expected: u64,
     },
 }
@@ -35,32 +35,32 @@ pub enum Refusal {
 /// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchAnswer {
-    /// It is in the index.
+    /// The batch is in the index.
     Acked {
-        /// It was there before, or came another way.
+        /// The batch was already in the index, or arrived another way.
         duplicate: bool,
-        /// Outcome of its operations.
+        /// Outcomes of the batch's operations.
         counts: BlockCounts,
     },
-    /// It is not.
+    /// The batch is not in the index.
     Refused(Refusal),
 }
 
-/// The answer to a batch, when it is there.
+/// The pending reply to a batch.
 #[derive(Debug)]
 pub struct PendingAnswer(pub(super) oneshot::Receiver<Result<BatchAnswer, IngestError>>);
 
 impl PendingAnswer {
-    /// Waits for it: until the batch is in the index, or refused. Cancel-safe.
+    /// Waits until the batch is in the index, or refused. Cancel-safe.
     ///
     /// # Errors
     /// If the index refuses the source, or the server is stopping.
     pub async fn wait(&mut self) -> Result<BatchAnswer, IngestError> {
-        // Without an answer the stream is over.
+        // No reply means that the stream is over.
         (&mut self.0).await.unwrap_or(Ok(BatchAnswer::Refused(Refusal::Fenced)))
     }
 
-    /// Whether it is there, or none will come. Takes it.
+    /// Whether the reply has arrived, or will never come. Consumes the reply.
     pub fn is_there(&mut self) -> bool {
         !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
     }

@@ -1,4 +1,4 @@
-//! Claims of workers on sockets: who keeps a socket, and who goes.
+//! Conflicts between workers on one socket: decides which worker keeps the socket, and removes the others.
 
 use super::{
     Ingest, IngestError,
@@ -13,7 +13,7 @@ impl Ingest {
     /// The workers that a registration displaces from its sockets. The caller holds `control`.
     ///
     /// # Errors
-    /// If one of them does not yield. With `take_over`, all workers of the same tenant yield.
+    /// If one of these workers does not yield. With `take_over`, all workers of the same tenant yield.
     pub(super) fn displaced(
         &self,
         registration: &Registration,
@@ -28,14 +28,14 @@ impl Ingest {
         Ok(rivals)
     }
 
-    /// Removes workers from the sockets of another one. The caller holds `control`.
+    /// Removes workers whose sockets another worker takes. The caller holds `control`.
     pub(super) async fn displace(
         &self,
         rivals: Vec<Rival>,
         by: &WorkerAddress,
     ) -> Result<(), IngestError> {
         for Rival { worker, endpoint, yields, .. } in rivals {
-            // A worker may be there once for each of its sockets.
+            // A worker may be listed once for each of its sockets.
             if !self.contains(&worker) {
                 continue;
             }
@@ -51,10 +51,10 @@ impl Ingest {
     }
 }
 
-/// Checks that no two of these workers follow one socket with overlapping topics.
+/// Checks that every socket has at most one of these workers per topic.
 ///
 /// # Errors
-/// If two workers do, or an endpoint cannot be used.
+/// If two workers follow one socket with overlapping topics, or an endpoint is invalid.
 pub fn check_sockets(registrations: &[Registration]) -> Result<(), IngestError> {
     let mut by_key = HashMap::<SocketKey, Vec<(WorkerAddress, Subscription)>>::new();
     for registration in registrations {
@@ -75,7 +75,7 @@ pub fn check_sockets(registrations: &[Registration]) -> Result<(), IngestError> 
     Ok(())
 }
 
-/// The subscriptions that a registration asks for.
+/// Subscriptions in a registration.
 fn subscriptions(registration: &Registration) -> Result<Vec<Subscription>, IngestError> {
     let sockets = check_endpoints(registration)?;
     let attached = sockets.iter().zip(&registration.endpoints);

@@ -2,7 +2,7 @@ use super::*;
 use crate::ingest::{Registered, presence::Presence, testing};
 use kvasir_proto::pb;
 
-/// Nothing listens there.
+/// An address without a listener.
 const NOWHERE: &str = "tcp://127.0.0.1:1";
 
 fn registration(worker: &str, tenant: &str, (endpoint, topic): (&str, &str)) -> Registration {
@@ -26,13 +26,13 @@ fn on(worker: &str, socket: (&str, &str)) -> Registration {
     registration(worker, "", socket)
 }
 
-/// What a link of the worker has shown, whatever its socket does.
+/// Sets the presence that a link of the worker has observed, independent of its socket.
 fn show(ingest: &Ingest, of: &Registration, presence: Presence) {
     let worker = ingest.workers.get(&of.address()).expect("a worker");
     worker.subscriptions.iter().for_each(|at| at.presence.store(presence));
 }
 
-/// Registers a worker whose link never gets to its first attempt.
+/// Registers a worker whose link never reaches its first attempt.
 async fn pending(ingest: &Arc<Ingest>, registration: &Registration) {
     ingest.register(registration.clone()).await.expect("a free socket");
     let worker = Arc::clone(&ingest.workers.get(&registration.address()).expect("a worker"));
@@ -58,7 +58,7 @@ async fn a_socket_with_one_topic_is_of_one_worker() {
                         \"kv@10.0.0.1\"";
         assert!(text.starts_with(expected), "{text}");
     }
-    // However the host is spelled, in whichever partition, and for an agent that replaces a registration, too.
+    // The spelling of the host and the partition do not matter. An agent that replaces a registration is refused, too.
     let spelled = on("b", ("tcp://LOCALHOST:1", "kv@10.0.0.1"));
     refusal(ingest.register(spelled.clone()).await);
     refusal(ingest.configure(spelled.clone()).await);
@@ -89,7 +89,7 @@ async fn a_worker_without_its_engine_yields() {
         assert!(!ingest.contains(&first.address()), "{presence:?}");
         ingest.remove(second.address()).await.expect("a worker");
     }
-    // Whoever registers it again knows its engine.
+    // A caller that registers the worker again knows its engine.
     pending(&ingest, &first).await;
     show(&ingest, &first, Presence::Renewed);
     ingest.register(first.clone()).await.expect("the same registration");

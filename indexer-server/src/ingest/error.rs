@@ -17,7 +17,7 @@ use kvasir_proto::{
 /// Why a registration, a removal, a publisher or a placement was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
-    /// No such worker.
+    /// The worker is not registered.
     #[error(
         "worker_id {:?} is not registered for model {:?}, tenant {:?}: call RegisterWorker first",
         address.worker.as_str(), address.partition.model(), address.partition.tenant()
@@ -29,7 +29,7 @@ pub enum IngestError {
     /// The worker belongs to another shard.
     #[error(transparent)]
     WrongShard(#[from] WrongShard),
-    /// The worker is registered otherwise.
+    /// The worker is registered with other properties.
     #[error(
         "worker {address} is registered with {field} {present}, not {requested}: remove it first, or \
          register it as it is"
@@ -39,9 +39,9 @@ pub enum IngestError {
         address: WorkerAddress,
         /// First field that differs.
         field: &'static str,
-        /// As registered.
+        /// Registered value.
         present: String,
-        /// As requested.
+        /// Requested value.
         requested: String,
     },
     /// Another agent serves the worker.
@@ -52,14 +52,14 @@ pub enum IngestError {
     Disputed {
         /// The worker.
         address: WorkerAddress,
-        /// First field in which their registrations differ.
+        /// First field that differs between both registrations.
         field: &'static str,
-        /// The other's.
+        /// Value of the other agent.
         present: String,
-        /// As requested.
+        /// Requested value.
         requested: String,
     },
-    /// Another worker follows the socket.
+    /// Another worker follows the same socket.
     #[error(
         "worker {address} cannot follow {endpoint}: {other} follows it with topic {topic:?}, and both would be credited \
          with the blocks of one engine. Remove the other worker, register this one with take_over, or give each a topic \
@@ -72,7 +72,7 @@ pub enum IngestError {
         endpoint: String,
         /// Topic of the other worker.
         topic: String,
-        /// The other worker, as far as the caller may know.
+        /// The other worker, as far as the caller may see it.
         other: String,
     },
     /// A source of the pool is connected, so its registration can't change.
@@ -85,9 +85,9 @@ pub enum IngestError {
         address: WorkerAddress,
         /// First field that differs.
         field: &'static str,
-        /// As registered.
+        /// Registered value.
         present: String,
-        /// As requested.
+        /// Requested value.
         requested: String,
     },
     /// The source's first stream of this incarnation had another copy mode.
@@ -99,7 +99,7 @@ pub enum IngestError {
         /// The source.
         source_name: String,
     },
-    /// A newer incarnation took its place.
+    /// A newer incarnation has replaced this one.
     #[error(
         "incarnation of source {source_name:?} has ended: begin a new one, or try again if it is the \
          current one"
@@ -108,7 +108,7 @@ pub enum IngestError {
         /// The source.
         source_name: String,
     },
-    /// The memory of ended ones is full.
+    /// The source has too many recent incarnations.
     #[error(
         "source {source_name:?} has begun more than {PAST_INCARNATIONS_MAX} incarnations within {} s, the limit: \
          continue the present one, or try again later", PAST_INCARNATIONS_KEPT.as_secs()
@@ -117,15 +117,15 @@ pub enum IngestError {
         /// The source.
         source_name: String,
     },
-    /// The partition refuses.
+    /// The partition refuses the worker.
     #[error(transparent)]
     Partition(#[from] PartitionError),
-    /// An endpoint cannot be used.
+    /// An endpoint is invalid.
     #[error("{field}: {error}")]
     Endpoint {
         /// Path of the field.
         field: String,
-        /// Why, and what to write instead.
+        /// The reason, and a valid alternative.
         error: EndpointError,
     },
     /// A time to live for a medium that is not the worker's own memory.
@@ -137,10 +137,10 @@ pub enum IngestError {
         /// The medium.
         medium: String,
     },
-    /// The sizes of connectors' chunks cannot be used.
+    /// The chunk sizes of connectors are invalid.
     #[error("connector_chunks: {0}")]
     Chunks(#[from] ChunkError),
-    /// A prompt cannot be sent to a pool.
+    /// A placement names a pool, but pools do not serve prompts.
     #[error("worker_id {:?} is a pool, which serves no requests: record the worker that does", address.worker.as_str())]
     PlacedInPool {
         /// The pool.
@@ -161,13 +161,13 @@ pub enum IngestError {
     /// The registration exceeds a limit.
     #[error(transparent)]
     Exhausted(#[from] RegistrationsExhausted),
-    /// The index refuses.
+    /// The index refuses the change.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The server is stopping.
     #[error(transparent)]
     Stopping(#[from] WriterGone),
-    /// A fault of the server; the log has the cause.
+    /// A fault of the server. The log has the cause.
     #[error("the change failed within the server")]
     Failed,
 }
@@ -179,7 +179,7 @@ impl IngestError {
         Self::Partition(PartitionError::BlockSize { key, present, requested })
     }
 
-    /// Whether the hello alone caused it.
+    /// Whether only the hello caused the error.
     pub(super) const fn is_of_hello(&self) -> bool {
         matches!(
             self,
@@ -187,7 +187,7 @@ impl IngestError {
         )
     }
 
-    /// Code to report it with.
+    /// Error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -1,7 +1,7 @@
 use kvasir_process::shares::Exhausted;
 use std::fmt;
 
-/// What registrations take of the server's limits.
+/// Limited resources of the server that registrations use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scarce {
     /// Workers.
@@ -15,13 +15,13 @@ pub enum Scarce {
 /// A registration exceeds a limit. The message does not reveal how much other tenants use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistrationsExhausted {
-    /// What there is too little of.
+    /// The exhausted resource.
     pub what: Scarce,
-    /// How much the registration takes.
+    /// Amount that the registration needs.
     pub requested: usize,
-    /// Its tenant.
+    /// Tenant of the registration.
     pub tenant: Box<str>,
-    /// The limit.
+    /// The exceeded limit.
     pub limit: Exhausted,
 }
 

@@ -1,30 +1,30 @@
-//! Workers as their agents and publishers describe them.
+//! Registers workers as their agents and publishers describe them.
 
 use super::{Ingest, IngestError, Registered, worker::Worker};
 use crate::partitions::RegisteredBy;
 use kvasir_proto::{convert::Registration, types::HolderKind};
 use std::sync::Arc;
 
-/// The field in which two registrations differ, and its two values.
+/// The first field that differs between two registrations, and its two values.
 type Difference = (&'static str, String, String);
 
 impl Ingest {
-    /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
-    /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
-    /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
-    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool is replaced only while no
-    /// source of it is connected.
+    /// Registers a worker as its agent describes it. A worker with another registration is replaced and loses its
+    /// blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent that never had
+    /// a stream counts as connected if it has replaced another agent and its lease has not expired. The second
+    /// exception does not apply to messages of an ordered log (`in_order`). A pool is replaced only while all its
+    /// sources are disconnected.
     ///
     /// # Errors
-    /// As [`register`](Self::register) and [`remove`](Self::remove). Where a limit leaves no room for the new registration, the
-    /// worker is gone nevertheless.
+    /// See [`register`](Self::register) and [`remove`](Self::remove). If a limit leaves no room for the new
+    /// registration, the worker is removed nevertheless.
     pub async fn introduce(
         self: &Arc<Self>,
         registration: &Registration,
         in_order: bool,
     ) -> Result<Registered, IngestError> {
         let address = registration.address();
-        // The usual case and refusals wait for nobody.
+        // The usual case and refusals do not wait for other changes.
         let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
         if let Some(present) = present
             && self.difference(&present, registration, in_order)?.is_none()
@@ -37,11 +37,11 @@ impl Ingest {
             .await
     }
 
-    /// In what the present registration differs from a new one that may replace it; none if it does not. Then the
-    /// registration is a sign of life.
+    /// The difference between the present registration and a new one that may replace it. `None` if both are equal:
+    /// then the new registration only renews the lease.
     ///
     /// # Errors
-    /// If it must not be replaced.
+    /// If the present registration must not be replaced.
     fn difference(
         &self,
         present: &Worker,
@@ -67,7 +67,7 @@ impl Ingest {
         Ok(Some((field, before, now)))
     }
 
-    /// Nothing else is registered or removed meanwhile: the room that a removal makes is the registration's.
+    /// Holds `control` throughout, so that the resources freed by the removal remain available to the registration.
     #[expect(clippy::fn_params_excessive_bools, reason = "two facts about one registration")]
     pub(super) async fn introduce_now(
         self: &Arc<Self>,
@@ -82,7 +82,7 @@ impl Ingest {
         };
         let difference = self.difference(&present, &registration, in_order)?;
         let Some((field, before, now)) = difference else { return Ok(Registered::Present) };
-        // What would be refused afterwards removes nothing.
+        // Refuse invalid registrations before the worker is removed.
         self.displaced(&registration, take_over)?;
         let is_pool = present.kind() == HolderKind::Pool;
         if is_pool && !present.close_if_unconnected().await {

@@ -28,22 +28,22 @@ use std::{
 use tokio::{join, select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Commands between an endpoint's link and the writer's mailbox.
+/// Maximum queued commands between an endpoint's link and the writer's mailbox.
 const COMMANDS_MAX: usize = 64;
-/// Block operations of batches that are submitted to the writer together: a part of what it does
-/// under one hold of its lock, so that sources take turns.
+/// Maximum block operations of batches that are submitted to the writer together. Smaller than one critical section of
+/// the writer, so that sources alternate.
 const TOGETHER_MAX: usize = 256;
-/// Pause after a fault of our own in a link, before it starts empty.
+/// Delay after an internal fault in a link, before the link restarts empty.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
-/// What an endpoint of a registration asks for, checked.
+/// An endpoint of a registration, validated.
 #[derive(Debug)]
 pub(super) struct LinkPlan {
     /// Name of the source.
     pub(super) name: String,
-    /// Rank of batches that name none.
+    /// Rank of batches without a rank.
     pub(super) rank: DpRank,
-    /// Socket and topic of the link, and whether the engine behind them was seen.
+    /// Socket and topic of the link, and the observed presence of its engine.
     pub(super) subscription: Subscription,
     config: LinkConfig,
 }
@@ -83,7 +83,7 @@ impl LinkPlan {
             default_rank: spec.rank,
             lora_names: Arc::new(registration.lora_names.clone().into_iter().collect()),
             medium_ttls: registration.medium_ttls.clone().into_iter().collect(),
-            // A pool's stream goes to every shard, and its numbers are its own: an agent publishes it.
+            // A pool's stream goes to every shard and has its own numbers, so an agent must publish it.
             has_pool: false,
             copy_mode: registration.copy_mode,
             connector_chunks: registration.connector_chunks.clone().into_iter().collect(),
@@ -102,7 +102,7 @@ impl LinkPlan {
     }
 }
 
-/// Where an endpoint's sockets are.
+/// Addresses of an endpoint's sockets.
 #[derive(Debug)]
 pub struct Sockets {
     attach: Attach,
@@ -115,11 +115,10 @@ impl Sockets {
     }
 }
 
-/// Checks that all endpoints of a registration can be used, and its media are known, without
-/// attaching to them. Returns their sockets in order.
+/// Validates all endpoints and media of a registration, without connecting. Returns the sockets in order.
 ///
 /// # Errors
-/// If one of them cannot be used, or is not known; the error names the field.
+/// If an endpoint is invalid, or a medium is unknown. The error names the field.
 pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, IngestError> {
     let is_unknown = |medium: &&String| tier_of_medium(medium).is_none();
     if let Some(medium) = registration.medium_ttls.keys().find(is_unknown) {
@@ -142,37 +141,37 @@ fn parse_sockets(spec: &EndpointSpec) -> Result<Sockets, (&'static str, Endpoint
     Ok(Sockets { attach, replay: replay.map_err(|error| ("replay_endpoint", error))? })
 }
 
-/// One endpoint, with all that its task needs.
+/// One endpoint, with the state of its task.
 pub(super) struct Link {
     name: String,
     config: LinkConfig,
-    /// Where to resume after a checkpoint.
+    /// Cursor to resume from after a checkpoint.
     resume: Option<Resume>,
     sink: IndexSink,
 }
 
-/// Where a link's commands go.
+/// Target of a link's commands.
 struct IndexSink {
     source: IndexedSource,
     writer: Writer,
     origin: Origin,
     metrics: IngestMetrics,
     unmatchable: Counter,
-    /// As last reported to the index.
+    /// Status as last reported to the index.
     status: SourceStatus,
     presence: PresenceTracker,
-    /// State and connection in the last line of the log.
+    /// State and connection in the last log line.
     logged: Option<(SourceState, bool)>,
     together: Option<Together>,
     block_size: u32,
     warned_of_block_size: bool,
     /// Why the source is not exact, since its last clear.
     reasons: Vec<StateReason>,
-    /// Ranks of its batches since then.
+    /// Ranks of the source's batches since its last clear.
     ranks: BTreeSet<DpRank>,
 }
 
-/// Small batches that are submitted as one, with the status after the last.
+/// Small batches that are submitted as one, with the status after the last batch.
 struct Together {
     batch: IndexBatch,
     operations: usize,
@@ -205,8 +204,8 @@ impl Link {
         Self { name: plan.name, config: plan.config, resume, sink }
     }
 
-    /// Names the endpoint in every line of its log. The span has the highest level, so that no filter drops
-    /// it from a line that passes.
+    /// Adds the endpoint to every log line of its task. The span has the highest level, so that filters never drop it
+    /// from a line that passes.
     pub(super) fn span(&self, of: &Registration) -> tracing::Span {
         tracing::error_span!(
             "engine",
@@ -217,8 +216,8 @@ impl Link {
         )
     }
 
-    /// Follows the endpoint until cancelled. A panic in it, which one engine's bytes may cause,
-    /// costs that engine's blocks and no one else's.
+    /// Follows the endpoint until cancelled. A panic, which bytes of one engine may cause, costs only this engine's
+    /// blocks.
     pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
@@ -244,7 +243,7 @@ impl Link {
     }
 }
 
-/// Why a source is not exact that resumes from this status.
+/// Reasons of a source that resumes from this status and is not exact.
 fn resumed_reasons(resume: &SourceStatus) -> Vec<StateReason> {
     let mut reasons = resume.reasons.to_vec();
     if resume.learned.forgot_names {
@@ -278,7 +277,7 @@ impl IndexSink {
         self.writer.submit(&self.source, batch, self.status.clone()).await
     }
 
-    /// Adds a batch to those collected so far, and submits these when they are many.
+    /// Adds a batch to the collected batches. Submits them once they are many.
     async fn add(&mut self, mut batch: IndexBatch) -> Result<(), WriterGone> {
         let added = batch.events.iter().map(KvEvent::operations).sum::<usize>();
         let fits =
@@ -310,7 +309,7 @@ impl IndexSink {
                 let batch = IndexBatch { rank, events: vec![event], names: Vec::new() };
                 self.writer.submit(source, batch, self.status.clone()).await
             }
-            // Never asked for: see `has_pool`.
+            // Unreachable: see `has_pool`.
             SourceCommand::ExpireInPool(_) => Ok(()),
             ref command @ (SourceCommand::Clear | SourceCommand::Expired) => {
                 self.presence.note_cleared(*command == SourceCommand::Expired);
@@ -393,7 +392,7 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Whether the source feeds no other rank. Ranks of batches before a restart are known to the index only.
+    /// Whether the source feeds no other rank. Only the index knows ranks from before a restart.
     async fn is_only_rank(&self, rank: DpRank) -> Result<bool, WriterGone> {
         if self.ranks.len() > 1 {
             return Ok(false);
@@ -414,8 +413,8 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Logs the state that answers report. It may be worse than the link's: the index alone knows which
-    /// blocks it did not store.
+    /// Logs the state that answers report. It may be worse than the link's state: only the index records which blocks
+    /// it did not store.
     async fn log_state(&mut self) -> Result<(), WriterGone> {
         let SourceStatus { state, connected, .. } = self.status;
         let id = self.source.id();
@@ -427,7 +426,7 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Notes why the source is not exact, and logs each reason once.
+    /// Records why the source is not exact, and logs each reason once.
     fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
         if reasons.is_empty() {
             return;
@@ -479,14 +478,14 @@ impl IndexSink {
         }
     }
 
-    /// Batches were lost: images from now on must show it, though the link reports its state only later.
+    /// Records lost batches. Images from now on must show the loss, though the link reports its state only later.
     fn note_lost(&mut self) {
         let lost = self.status.state.max(SourceState::Degraded);
         self.metrics.count_state(self.status.state, lost);
         self.status.state = lost;
     }
 
-    /// Drops all that is known of the source.
+    /// Drops all data of the source.
     async fn reset(&mut self) -> Result<(), WriterGone> {
         self.together = None;
         self.reasons.clear();

@@ -1,5 +1,5 @@
-//! Requests to a worker's local indexer for batches and blocks that its streams lack. [`LocalIndexers`]
-//! hides the transport.
+//! Requests to a worker's local indexer (agent) for batches and blocks that its streams lack. [`LocalIndexers`] hides
+//! the transport.
 
 use super::turns::{Turn, Turns};
 use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
@@ -15,7 +15,7 @@ use kvasir_proto::{
 };
 use std::{fmt, sync::Arc};
 
-/// Why an answer broke off.
+/// Why an answer ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The agent cannot be reached.
@@ -24,10 +24,10 @@ pub enum AskError {
     /// The request was refused.
     #[error("{0}")]
     Refused(String),
-    /// A part breaks the contract.
+    /// A part violates the protocol.
     #[error("malformed answer: {0}")]
     Malformed(#[from] ConvertError),
-    /// It does not arrive, or too slowly.
+    /// The answer is missing or too slow.
     #[error(transparent)]
     Late(#[from] Late),
     /// The answer ended without its last part.
@@ -36,33 +36,33 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether the agent does not answer, or too slowly.
+    /// Whether the agent does not answer, or answers too slowly.
     pub(super) const fn is_silence(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Late(_))
     }
 }
 
-/// Parts of an answer as they come; an error is the last.
+/// Parts of an answer, in order of arrival. An error is the last item.
 pub type Parts<P> = BoxStream<'static, Result<P, AskError>>;
 
-/// The local indexers of all workers, by their URLs.
+/// The local indexers of all workers, by URL.
 pub trait LocalIndexers: fmt::Debug + Send + Sync {
-    /// Asks for a range of batches of a worker with `block_size` tokens a block.
+    /// Requests a range of batches of a worker with `block_size` tokens per block.
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart>;
 
-    /// Asks for all that a source holds, or for some buckets of it.
+    /// Requests all blocks of a source, or the blocks in some buckets.
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart>;
 
-    /// Asks for the digests of what a source holds.
+    /// Requests the digests of a source's blocks.
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart>;
 }
 
-/// Where the requests of a source go.
+/// Target of a source's requests.
 #[derive(Debug, Clone)]
 pub(super) struct AskTarget {
     pub(super) indexers: Arc<dyn LocalIndexers>,
     pub(super) url: String,
-    /// The agent behind the URL. Requests to one agent are limited.
+    /// Key of the agent behind the URL. The number of requests to one agent is limited.
     pub(super) agent: Arc<str>,
     pub(super) source: LocalSource,
     pub(super) block_size: u32,
@@ -81,13 +81,13 @@ pub(super) enum Part {
 pub(super) enum Question {
     /// All batches from a number on.
     Range { from: u64 },
-    /// All held blocks, or those of some buckets.
+    /// All cached blocks, or the blocks in some buckets.
     Dump { buckets: Option<RankBuckets> },
-    /// Digests of the held blocks.
+    /// Digests of the cached blocks.
     Digests,
 }
 
-/// One request of the recovery under way.
+/// One request of the current recovery.
 pub(super) struct Round {
     pub(super) number: u64,
     pub(super) ask: Ask,
@@ -95,7 +95,7 @@ pub(super) struct Round {
 }
 
 impl Part {
-    /// Its size in blocks, at least 1: empty batches count too.
+    /// Size of the part in blocks, at least 1: empty batches count, too.
     fn blocks(&self) -> usize {
         let blocks = match self {
             Self::Events(EventsPart::Batch(batch)) => {
@@ -108,11 +108,11 @@ impl Part {
     }
 }
 
-/// An answer on its way.
+/// A partially received answer.
 struct Answer {
     parts: Parts<Part>,
     answer_timer: AnswerTimer,
-    /// Held until the answer ends.
+    /// Permit, held until the answer ends.
     turn: Turn,
 }
 
@@ -132,14 +132,14 @@ impl Answer {
         next
     }
 
-    /// The parts that are left.
+    /// The remaining parts.
     fn parts(self) -> Parts<Part> {
         stream::unfold(self, async |mut answer| Some((answer.next().await?, answer))).boxed()
     }
 }
 
 impl AskTarget {
-    /// The target behind a URL.
+    /// Creates the target for a URL.
     pub(super) fn new(
         indexers: Arc<dyn LocalIndexers>,
         url: String,
@@ -154,12 +154,12 @@ impl AskTarget {
         Self { indexers, url, agent: agent.into(), source, block_size }
     }
 
-    /// Sends a request and reads the answer, which holds its turn until it ends.
+    /// Sends a request and reads the answer, which holds its permit until its end.
     pub(super) fn ask(&self, question: (Incarnation, Question), turn: Turn) -> Parts<Part> {
         self.answer(question, turn).parts()
     }
 
-    /// Sends the request in a turn for opening, and reads the answer in a turn for reading.
+    /// Sends the request with a permit for opening, and reads the answer with a permit for reading.
     async fn ask_in_turn(
         self,
         question: (Incarnation, Question),
@@ -175,7 +175,7 @@ impl AskTarget {
                 return first.chain(answer.parts()).boxed();
             }
             let Answer { parts, turn: opened, .. } = answer;
-            // The opened answer is not read: the request is sent again in a turn for reading.
+            // The opened answer is not read: the request is sent again with a permit for reading.
             drop(parts);
             turn = opened.granted().await;
         }
@@ -207,7 +207,7 @@ impl AskTarget {
 }
 
 impl Round {
-    /// Sends the request in a turn, which lasts until the answer ends.
+    /// Sends the request once it has a permit, which lasts until the answer ends.
     pub(super) fn start(number: u64, ask: Ask, target: &AskTarget, turns: Arc<Turns>) -> Self {
         let question = match ask {
             Ask::Range { incarnation, from } => (incarnation, Question::Range { from }),
@@ -217,7 +217,7 @@ impl Round {
         Self { number, ask, parts: opening.flatten_stream().boxed() }
     }
 
-    /// The next part. Cancel-safe. Not to be called again after an end or an error.
+    /// Returns the next part. Cancel-safe. Do not call it again after an end or an error.
     pub(super) async fn next(&mut self) -> Result<Part, AskError> {
         self.parts.next().await.unwrap_or(Err(AskError::Cut))
     }
@@ -240,7 +240,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::sleep;
 
-    /// Sends chunks of so many records, each after a second.
+    /// Sends chunks of this many records, each after a second.
     #[derive(Debug)]
     struct Trickle(usize);
 

@@ -15,7 +15,7 @@ use prometheus_client::{
 /// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BatchLabels {
-    /// applied, duplicate, stale, undecodable or lost; received for all of them.
+    /// applied, duplicate, stale, undecodable or lost; received for every batch.
     pub outcome: &'static str,
 }
 
@@ -42,7 +42,7 @@ pub struct AskLabels {
     pub outcome: &'static str,
 }
 
-/// Outcome of a comparison.
+/// Outcome of an audit: the comparison of a source's blocks with its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AuditLabels {
     /// same, differs, repaired, dumped or abandoned.
@@ -52,23 +52,22 @@ pub struct AuditLabels {
 /// Why a connection to an engine was closed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ExcessLabels {
-    /// The limit that the engine went beyond: `frame_bytes`, `command_bytes`, `message_bytes`,
-    /// `message_frames` or `unread_bytes`.
+    /// The exceeded limit: `frame_bytes`, `command_bytes`, `message_bytes`, `message_frames` or `unread_bytes`.
     pub reason: &'static str,
 }
 
 /// Why a block on a medium with a time to live was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ExpiryLabels {
-    /// `ttl`; `limit` for one that had to make room before its time; `restart` for one that a
-    /// checkpoint or a sibling brought, of which no one knows how old it is.
+    /// `ttl`: the time to live is over. `limit`: the block made room before its time. `restart`: the block came from a
+    /// checkpoint or a sibling, and its age is unknown.
     pub reason: &'static str,
 }
 
 /// Why a source is worse than exact.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabels {
-    /// As in `SourceInfo.reasons`, in small letters.
+    /// Reason as in `SourceInfo.reasons`, in lowercase.
     pub reason: &'static str,
 }
 
@@ -79,16 +78,16 @@ pub struct RefusalLabels {
     pub reason: &'static str,
 }
 
-/// One counter, as `GetStats` shows it.
+/// One counter, as `GetStats` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Count {
     /// block or batch.
     pub unit: &'static str,
-    /// Outcome of them.
+    /// Outcome of the blocks or batches.
     pub outcome: &'static str,
     /// Why they were ignored or rejected; else "".
     pub reason: &'static str,
-    /// How many since the server started.
+    /// Number since the server started.
     pub count: u64,
 }
 
@@ -98,38 +97,38 @@ const BATCH_OUTCOMES: [&str; 7] =
 /// Metrics of all sources together.
 #[derive(Debug, Clone)]
 pub struct IngestMetrics {
-    /// Counts block operations, those that never reach the index included.
+    /// Counts block operations, including operations that never reach the index.
     pub operations: IndexMetrics,
     /// Outcomes of every batch.
     pub batches: Family<BatchLabels, Counter>,
-    /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
+    /// Cached counters that every batch increments: a lookup in the family costs more than the increment.
     batches_received: Counter,
     batches_applied: Counter,
     /// Gaps in engines' streams.
     pub gaps: Family<GapLabels, Counter>,
-    /// What makes sources worse than exact: operations, events or blocks.
+    /// Operations, events or blocks that make sources worse than exact, by reason.
     pub reasons: Family<ReasonLabels, Counter>,
     /// Rounds of replay.
     pub replays: Family<ReplayLabels, Counter>,
-    /// Connections to engines that were closed because these went beyond a limit.
+    /// Connections to engines that were closed because the engine exceeded a limit.
     pub excesses: Family<ExcessLabels, Counter>,
-    /// Batches of publishers that were refused; they will be sent again.
+    /// Refused batches of publishers. The publishers send them again.
     pub refusals: Family<RefusalLabels, Counter>,
     /// Requests to workers' local indexers.
     pub asks: Family<AskLabels, Counter>,
-    /// Records of dumps that were taken from them.
+    /// Records received in dumps from local indexers.
     pub dump_records: Counter,
-    /// Comparisons of what the index holds of a source with what its agent does.
+    /// Audits: comparisons of a source's blocks in the index and at its agent.
     pub audits: Family<AuditLabels, Counter>,
-    /// Blocks that these put right.
+    /// Blocks that audits repaired.
     pub repaired_blocks: Counter,
-    /// Blocks that no query can match: adapter without a name, or content not understood.
+    /// Blocks that queries never match: an adapter without a name, or unsupported content.
     pub unmatchable_blocks: Counter,
     /// Blocks on media with a time to live that were dropped.
     pub expired_blocks: Family<ExpiryLabels, Counter>,
-    /// Workers registered.
+    /// Registered workers.
     pub workers: Gauge,
-    /// `PublishEvents` streams that are open.
+    /// Open `PublishEvents` streams.
     pub publishers: Gauge,
 }
 
@@ -163,38 +162,38 @@ impl IngestMetrics {
         };
         registry.register(
             "batches",
-            "Batches of events by outcome; outcome received counts all of them",
+            "Batches of events by outcome; outcome received counts every batch",
             metrics.batches.clone(),
         );
         registry.register(
             "gaps",
-            "Gaps in engines' streams: opened, then healed by a replay or lost for good",
+            "Gaps in engines' event streams: opened, then healed by a replay or lost permanently",
             metrics.gaps.clone(),
         );
         registry.register(
             "source_reasons",
-            "What makes sources worse than exact (operations, events or blocks), by reason, as ListWorkers has it",
+            "Operations, events or blocks that make a source worse than exact, by reason as in ListWorkers",
             metrics.reasons.clone(),
         );
         registry.register(
             "replays",
-            "Replay rounds requested from engines, probes included, by outcome",
+            "Replay rounds requested from engines, including probes, by outcome",
             metrics.replays.clone(),
         );
         registry.register(
             "engine_connections_cut",
-            "Connections to engines that were closed because a frame or a message exceeded a limit, by limit",
+            "Connections to engines closed because a frame or message exceeded a limit, by limit",
             metrics.excesses.clone(),
         );
         registry.register(
             "publish_refusals",
-            "Batches of publishers that were refused, by reason",
+            "Batches refused from publishers, by reason",
             metrics.refusals.clone(),
         );
         registry.register(
             "asks",
-            "Questions to workers' local indexers (range: batches by number, dump: all that is held) \
-             by outcome: gone is not kept any more, other_life from another incarnation",
+            "Requests to workers' local indexers (range: batches by number, dump: all cached blocks) \
+             by outcome; gone: no longer retained, other_life: from another incarnation",
             metrics.asks.clone(),
         );
         registry.register(
@@ -204,22 +203,26 @@ impl IngestMetrics {
         );
         metrics.register_audits(registry);
         metrics.register_blocks(registry);
-        registry.register("workers", "Workers registered", metrics.workers.clone());
-        registry.register("publishers", "Open PublishEvents streams", metrics.publishers.clone());
+        registry.register("workers", "Registered workers", metrics.workers.clone());
+        registry.register(
+            "publishers",
+            "Open PublishEvents streams of publishers",
+            metrics.publishers.clone(),
+        );
         metrics
     }
 
     fn register_blocks(&self, registry: &mut Registry) {
         registry.register(
             "unmatchable_blocks",
-            "Blocks stored that no query can match: their adapter has no name here, or something \
-             besides their tokens is not understood",
+            "Stored blocks that no query can match: adapter without a known name, or unsupported \
+             content besides tokens",
             self.unmatchable_blocks.clone(),
         );
         registry.register(
             "expired_blocks",
-            "Blocks on media with a time to live that were dropped, by reason: ttl is over, limit of blocks \
-             that wait for it, or restart of this server",
+            "Blocks on media with a time to live that were dropped, by reason: ttl (expired), limit \
+             (too many blocks waiting to expire) or restart (age unknown)",
             self.expired_blocks.clone(),
         );
     }
@@ -230,13 +233,13 @@ impl IngestMetrics {
         }
         registry.register(
             "audits",
-            "Audits of a source against its agent, by outcome: same, or differs, and then repaired, dumped (too \
-             much differs) or abandoned (retried)",
+            "Comparisons of a source's blocks with the agent, by outcome: same or differs, then \
+             repaired, dumped (too many differences) or abandoned (retried)",
             self.audits.clone(),
         );
         registry.register(
             "repaired_blocks",
-            "Blocks repaired by audits",
+            "Blocks repaired in the index by audits",
             self.repaired_blocks.clone(),
         );
     }
@@ -255,7 +258,7 @@ impl IngestMetrics {
         operations.chain(batches).collect()
     }
 
-    /// Counts batches that have met their outcome.
+    /// Counts batches with a final outcome.
     pub(super) fn count_batches(&self, outcome: BatchOutcome, batches: u64) {
         self.batches_received.inc_by(batches);
         let outcome = match outcome {
@@ -272,7 +275,7 @@ impl IngestMetrics {
         self.batches.get_or_create(&BatchLabels { outcome }).inc_by(batches);
     }
 
-    /// Counts operations that were received, and those among them that go no further.
+    /// Counts received operations, and those among them that are dropped early.
     pub(super) fn count_received(&self, operations: usize, drops: &Drops) {
         let received = (operations as u64).saturating_add(drops.total());
         self.operations.count_received(received);
@@ -281,12 +284,12 @@ impl IngestMetrics {
         }
     }
 
-    /// Counts what makes a source worse than exact.
+    /// Counts reasons that make a source worse than exact.
     pub(super) fn count_reason(&self, reason: Reason, count: u64) {
         self.reasons.get_or_create(&ReasonLabels { reason: reason.as_str() }).inc_by(count);
     }
 
-    /// Counts what a change of state says about gaps.
+    /// Counts gaps that a change of state opens, heals or loses.
     pub(super) fn count_state(&self, before: SourceState, after: SourceState) {
         let outcome = match (before, after) {
             (SourceState::Gap, SourceState::Gap) => return,
@@ -298,7 +301,7 @@ impl IngestMetrics {
         self.gaps.get_or_create(&GapLabels { outcome }).inc();
     }
 
-    /// Counts rounds of replay that have ended.
+    /// Counts finished rounds of replay.
     pub(super) fn count_replays(&self, outcome: ReplayOutcome, rounds: u64) {
         let outcome = match outcome {
             ReplayOutcome::Completed => "completed",
@@ -308,26 +311,26 @@ impl IngestMetrics {
         self.replays.get_or_create(&ReplayLabels { outcome }).inc_by(rounds);
     }
 
-    /// Counts connections to engines that were closed for going beyond a limit.
+    /// Counts connections to engines that were closed for exceeding a limit.
     pub(super) fn count_excess(&self, excess: Excess, connections: u64) {
         let reason = excess.as_str();
         self.excesses.get_or_create(&ExcessLabels { reason }).inc_by(connections);
     }
 
-    /// Counts blocks whose time to live is over, with those of them that had to make room.
+    /// Counts expired blocks. `early`: blocks that made room before their time.
     pub(super) fn count_expired(&self, blocks: u64, early: u64) {
         let count = |reason| self.expired_blocks.get_or_create_owned(&ExpiryLabels { reason });
         count("ttl").inc_by(blocks - early);
         count("limit").inc_by(early);
     }
 
-    /// Counts blocks of which no one knows how old they are.
+    /// Counts dropped blocks of unknown age.
     pub(super) fn count_aged(&self, blocks: u64) {
         let reason = "restart";
         self.expired_blocks.get_or_create(&ExpiryLabels { reason }).inc_by(blocks);
     }
 
-    /// Counts a request that is over.
+    /// Counts a finished request.
     pub(super) fn count_ask(&self, ask: Ask, outcome: &'static str) {
         let what = match ask {
             Ask::Range { .. } => "range",

@@ -1,6 +1,6 @@
-//! Ingest: the registry of workers, a task for each engine endpoint, a session for each `PublishEvents`
-//! stream, and the placements of routers. `kvasir-engine` decodes, normalises and sequences events; this
-//! module applies its output to the index.
+//! Ingest: the registry of workers, a task for each engine endpoint, a session for each `PublishEvents` stream, and the
+//! placements of routers. `kvasir-engine` decodes, normalises and sequences events. This module applies the results to
+//! the index.
 
 mod aged;
 mod answer;

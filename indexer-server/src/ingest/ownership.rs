@@ -8,16 +8,16 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-/// Which shard this server is, and the map of all.
+/// Shard of this server, and the map of all shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardConfig {
     /// The shard.
     pub place: ShardPlace,
-    /// Who owns which buckets.
+    /// Owner of each bucket.
     pub map: ShardMap,
 }
 
-/// The workers that this server has: all of them, or those that the map leaves to its shard.
+/// Decides which workers belong to this server: all workers, or the workers that the map assigns to its shard.
 #[derive(Debug)]
 pub(super) struct Ownership(Option<(ShardPlace, RwLock<ShardMap>)>);
 
@@ -28,7 +28,7 @@ impl Ownership {
 
     pub(super) fn check(&self, worker: &WorkerId) -> Result<(), IngestError> {
         let Some((place, map)) = &self.0 else { return Ok(()) };
-        // Nothing panics while it holds this lock.
+        // Critical sections of this lock never panic.
         Ok(map.read().unwrap_or_else(PoisonError::into_inner).check(*place, worker)?)
     }
 
@@ -38,7 +38,7 @@ impl Ownership {
         Some(ShardConfig { place: *place, map })
     }
 
-    /// Replaces the map by a newer one. Returns the map before; none without shards.
+    /// Replaces the map by a newer one. Returns the previous map; `None` if the server is not sharded.
     pub(super) fn replace(&self, map: ShardMap) -> Result<Option<ShardMap>, MapError> {
         let Some((_, held)) = &self.0 else { return Ok(None) };
         let mut held = held.write().unwrap_or_else(PoisonError::into_inner);

@@ -8,8 +8,8 @@ use kvasir_proto::{
 use std::sync::Arc;
 
 impl Ingest {
-    /// Records that a prompt was just sent to a worker. The worker needs no source: where an engine
-    /// publishes nothing, this is all that is known.
+    /// Records that a prompt was just sent to a worker. The worker needs no source: placements are the only data about
+    /// an engine that does not publish.
     ///
     /// # Errors
     /// If the worker belongs to another shard, is not registered, its partition has another block size,

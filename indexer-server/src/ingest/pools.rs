@@ -1,4 +1,5 @@
-//! Pools among the registered workers: what the index has to know of them and of connectors' chunks, and when a source of a pool is given up.
+//! Pools among the registered workers: sets pool roles and connectors' chunks in the index, and removes lost pool
+//! sources.
 
 use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
 use kvasir_engine::normalise::chunk_sizes;
@@ -8,18 +9,18 @@ use kvasir_proto::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// For a source that does not expire: longer than a server runs.
+/// Timeout of a source that does not expire: longer than any server runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-/// Whether the index needs to know nothing of a worker but its blocks.
+/// Whether the index needs no data of a worker except its blocks.
 fn has_no_role(registration: &Registration) -> bool {
     let Registration { kind, pools, connector_chunks, .. } = registration;
     *kind == HolderKind::Worker && pools.is_empty() && connector_chunks.is_empty()
 }
 
 impl Ingest {
-    /// Sets in the index whether a worker is a pool, which pools it reads, and the sizes of its connector's chunks, before
-    /// anything feeds the worker.
+    /// Stores a worker's roles in the index: whether it is a pool, which pools it reads, and its connector's chunk
+    /// sizes. Called before any source feeds the worker.
     pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
         let Registration { kind, pools, worker: id, connector_chunks, .. } = &worker.registration;
         if has_no_role(&worker.registration) {
@@ -40,7 +41,7 @@ impl Ingest {
         Ok(self.writer.change(shard, set).await?)
     }
 
-    /// The worker is gone.
+    /// Removes the roles of a removed worker from the index.
     pub(super) async fn forget_roles(&self, worker: &Worker) -> Result<(), IngestError> {
         if has_no_role(&worker.registration) {
             return Ok(());
@@ -50,10 +51,10 @@ impl Ingest {
         Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
     }
 
-    /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
+    /// Checks that the registered worker belongs to this server. A pool belongs to every shard.
     ///
     /// # Errors
-    /// If it describes a worker of another shard. The error names that shard.
+    /// If the worker belongs to another shard. The error names that shard.
     pub fn check_owned(&self, registration: &Registration) -> Result<(), IngestError> {
         match registration.kind {
             HolderKind::Worker => self.check_shard(&registration.worker),
@@ -61,10 +62,10 @@ impl Ingest {
         }
     }
 
-    /// The same of a worker that may be registered.
+    /// Like [`check_owned`](Self::check_owned), for a worker that may be registered.
     ///
     /// # Errors
-    /// As [`check_owned`](Self::check_owned).
+    /// See [`check_owned`](Self::check_owned).
     pub fn check_address(&self, address: &WorkerAddress) -> Result<(), IngestError> {
         if self.workers.get(address).is_some_and(|worker| worker.kind() == HolderKind::Pool) {
             return Ok(());
@@ -72,17 +73,18 @@ impl Ingest {
         self.check_shard(&address.worker)
     }
 
-    /// How long a source may be away before it expires.
+    /// How long a source may be disconnected before it expires.
     pub(super) fn source_timeout(&self, of: &Registration) -> Duration {
         match of.kind {
             HolderKind::Worker => of.lease.unwrap_or(self.config.worker_timeout),
-            // Its blocks outlive it: it is given up instead.
+            // The blocks of a pool outlive a source, so the source is removed instead.
             HolderKind::Pool => NEVER,
         }
     }
 
-    /// Gives up the sources of a pool that have been away for `--pool-source-timeout`, once another one has been connected for
-    /// as long: that one has seen all that is in the store. Without such a one they stay: a pool outlives its sources.
+    /// Removes the sources of a pool that have been disconnected for `--pool-source-timeout`, once another source has
+    /// been connected for as long. That source has seen all blocks in the store. Otherwise the sources stay: a pool
+    /// outlives its sources.
     pub(super) fn give_up_sources(&self, worker: &Worker, publishers: &Publishers) {
         if worker.kind() == HolderKind::Worker {
             return;
@@ -120,9 +122,9 @@ mod tests {
         time::{sleep, timeout},
     };
 
-    /// So long a source may be away.
+    /// Timeout of a disconnected source.
     const AWAY: Duration = Duration::from_millis(50);
-    /// Nothing here takes nearly as long.
+    /// Test timeout, far longer than each step takes.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn ingest() -> Arc<Ingest> {
@@ -170,14 +172,15 @@ mod tests {
         partition.pool_pairs()
     }
 
-    /// Introduces a pool as soon as its sources are known to be gone.
+    /// Introduces a pool as soon as its sources are disconnected.
     async fn until_introduced(ingest: &Arc<Ingest>, registration: &Registration) {
         while ingest.introduce(registration, false).await.is_err() {
             yield_now().await;
         }
     }
 
-    /// Each source registers the pool before each stream. A source with another registration must not drop the others' blocks.
+    /// Each source registers the pool before each stream. A source with another registration must not drop the blocks
+    /// of the other sources.
     #[tokio::test]
     async fn a_pool_that_is_fed_stays_as_it_is_registered() {
         let ingest = ingest();
@@ -202,12 +205,13 @@ mod tests {
         let replaced = until_introduced(&ingest, &clearing);
         timeout(PATIENCE, replaced).await.expect("no source is connected");
         assert_eq!((ingest.contains(&address), held(&partition)), (true, 0));
-        // It had no stream since, so it can be replaced again.
+        // The pool had no stream since, so it can be replaced again.
         ingest.introduce(&pool, false).await.expect("no source is connected");
         ingest.stop().await;
     }
 
-    /// Another worker has the same block size: a pool with a different one could not be registered after its removal.
+    /// A pool with another block size must be refused before its removal, because another worker has the present block
+    /// size.
     #[tokio::test]
     async fn a_pool_is_not_removed_for_a_registration_that_would_be_refused() {
         let ingest = ingest();
@@ -225,7 +229,7 @@ mod tests {
         ingest.stop().await;
     }
 
-    /// The same, where that worker comes while the pool is being replaced.
+    /// A worker that arrives while a pool is being replaced is not registered in between.
     #[tokio::test]
     async fn nothing_is_registered_between_the_removal_of_a_pool_and_its_registration() {
         let ingest = ingest();
@@ -242,7 +246,7 @@ mod tests {
         ingest.stop().await;
     }
 
-    /// One that is away is given up once another has been there for long enough. The last one never is.
+    /// A disconnected source is removed once another source has been connected for long enough. The last source stays.
     #[tokio::test]
     async fn a_pool_outlives_its_sources_and_forgets_those_that_others_replace() {
         let ingest = ingest();
@@ -267,7 +271,7 @@ mod tests {
         second.close().await;
         sleep(AWAY * 2).await;
         ingest.expire().await.expect("it runs");
-        // Whatever was sent to the task has been done before it opens a stream again.
+        // All earlier commands to the task are complete before it opens a stream again.
         let again = open(&ingest, "b").await;
         assert_eq!((held(&partition), again.expected().await), (1, 1), "it continues");
         again.close().await;

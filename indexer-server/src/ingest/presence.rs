@@ -1,22 +1,22 @@
-//! What a link has shown of the engine at its socket.
+//! Presence of the engine at a link's socket: decides whether another worker may take over the socket.
 
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::types::{Cursor, Incarnation, SourceStatus};
 use std::{mem, sync::Arc, time::Duration};
 
-/// What a link has shown of the engine at its socket.
+/// Presence of the engine at a socket, as its link has observed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Presence {
-    /// The first attempt to connect is under way.
+    /// The first connection attempt is running.
     #[default]
     Pending,
     /// The engine is connected.
     There,
-    /// A process is connected after the connection had ended. Nothing shows yet that it is the same one.
+    /// A process is connected after an interruption. It is not yet proven to be the same engine.
     Unproven,
     /// The engine is not connected.
     Away,
-    /// A new incarnation was there since the worker was registered.
+    /// The engine has begun a new incarnation since the worker was registered.
     Renewed,
 }
 
@@ -30,13 +30,13 @@ impl Presence {
     }
 }
 
-/// Follows the presence of an engine by the commands of its link.
+/// Tracks the presence of an engine by the commands of its link.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of a link, each by itself")]
 pub(super) struct PresenceTracker {
     shared: Arc<AtomicCell<Presence>>,
     incarnation: Option<Incarnation>,
-    /// Whether the link has dropped its blocks, and with them the incarnation, because the engine was away for long.
+    /// Whether the link has dropped its blocks and incarnation because the engine was disconnected for long.
     is_expired: bool,
     was_connected: bool,
     is_connected: bool,
@@ -44,7 +44,7 @@ pub(super) struct PresenceTracker {
 }
 
 impl PresenceTracker {
-    /// Of a link that begins, or resumes from a cursor.
+    /// Tracker for a link that starts, or resumes from a cursor.
     pub(super) fn new(shared: Arc<AtomicCell<Presence>>, resumed: Option<&SourceStatus>) -> Self {
         let applied = resumed.and_then(|status| status.applied);
         Self {
@@ -63,7 +63,7 @@ impl PresenceTracker {
         }
     }
 
-    /// A batch is applied.
+    /// Records that a batch was applied.
     pub(super) fn note_applied(&mut self, cursor: &Cursor) {
         let known = self.incarnation.replace(cursor.incarnation);
         if known.is_some_and(|known| known != cursor.incarnation) {
@@ -74,7 +74,8 @@ impl PresenceTracker {
         self.is_expired = false;
     }
 
-    /// The link has dropped all blocks: its engine was away for long (`is_expired`), or began a new incarnation.
+    /// Records that the link has dropped all blocks. The engine was disconnected for long (`is_expired`), or began a
+    /// new incarnation.
     pub(super) fn note_cleared(&mut self, is_expired: bool) {
         if self.incarnation.is_some() && !is_expired && !self.is_expired {
             self.set(Presence::Renewed);
@@ -82,12 +83,12 @@ impl PresenceTracker {
         self.is_expired |= is_expired;
     }
 
-    /// The first attempt to connect has failed.
+    /// Records that the first connection attempt has failed.
     pub(super) fn note_unreachable(&self) {
         self.set(Presence::Away);
     }
 
-    /// The link reports its status.
+    /// Records a status from the link.
     pub(super) fn note_status(&mut self, status: &SourceStatus) {
         let was_connected = mem::replace(&mut self.is_connected, status.connected);
         match (was_connected, status.connected) {
@@ -149,7 +150,7 @@ mod tests {
             }
             assert_eq!(shared.load(), Presence::There);
         }
-        // Away for long: its blocks are dropped, and the same process comes back.
+        // Disconnected for long: the blocks are dropped, and the same process comes back.
         link.note_cleared(true);
         link.note_cleared(false);
         link.note_applied(&cursor(1));

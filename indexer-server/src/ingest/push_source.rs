@@ -1,4 +1,4 @@
-//! A source that pushes, as its streams see it: a queue of commands to its task, and the task's state.
+//! A source that pushes, from the view of its streams: a queue of commands to its task, and the task's state.
 
 use super::{IngestError, answer::Reply};
 use crate::partitions::IndexedSource;
@@ -16,10 +16,10 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Commands that wait for the task of a source; a batch is up to one message.
+/// Maximum queued commands for the task of a source. A batch is at most one message.
 const COMMANDS_MAX: usize = 4;
 
-/// One source that pushes, across its streams.
+/// One source that pushes. It outlives its streams.
 #[derive(Debug)]
 pub(super) struct PushSource {
     commands: mpsc::Sender<Command>,
@@ -27,18 +27,18 @@ pub(super) struct PushSource {
 }
 
 impl PushSource {
-    /// A publisher, and the queue that its task reads.
+    /// Creates a publisher, and the queue that its task reads.
     pub(super) fn new(shared: Arc<TaskState>) -> (Self, mpsc::Receiver<Command>) {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         (Self { commands, shared }, queue)
     }
 
-    /// Sends a command; false if the task has ended.
+    /// Sends a command. Returns false if the task has ended.
     pub(super) async fn send(&self, command: Command) -> bool {
         self.commands.send(command).await.is_ok()
     }
 
-    /// Sends a command unless the queue is full.
+    /// Sends a command, or drops it if the queue is full.
     pub(super) fn try_send(&self, command: Command) {
         let _full = self.commands.try_send(command);
     }
@@ -51,18 +51,18 @@ impl PushSource {
 /// The state of a source's task. It outlives the task.
 #[derive(Debug, Default)]
 pub(super) struct TaskState {
-    /// The source in the index; none before its first rank is known.
+    /// The source in the index. `None` before its first rank is known.
     source: Mutex<Option<IndexedSource>>,
     /// Whether the source has expired.
     idle: AtomicBool,
-    /// Whether it is catching up.
+    /// Whether the source is catching up.
     catching_up: AtomicBool,
-    /// Whether its task knows that the server's input is paused.
+    /// Whether the task was notified that the server's input is paused.
     input_paused: AtomicBool,
     link: Mutex<LinkState>,
 }
 
-/// Whether a source has an open stream, and since when it has or has not, since the origin.
+/// Whether a source has an open stream, and the time of the last change, since the origin.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LinkState {
     pub(super) is_connected: bool,
@@ -86,7 +86,7 @@ impl TaskState {
         *self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has no stream yet.
+    /// Starts without a stream.
     pub(super) fn begin_link(&self, since: Duration) {
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) =
             LinkState { is_connected: false, since };
@@ -94,7 +94,7 @@ impl TaskState {
 
     pub(super) fn set_link(&self, is_connected: bool, since: Duration) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        // A stream that replaces another one is no new beginning.
+        // A stream that replaces another one does not restart the time.
         if link.is_connected != is_connected {
             *link = LinkState { is_connected, since };
         }
@@ -125,22 +125,22 @@ impl TaskState {
     }
 }
 
-/// How the messages of a stream arrive.
+/// Transport of a stream's messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Arrival {
-    /// By a connection of the source's own.
+    /// Over the source's own connection.
     #[default]
     Direct,
-    /// By a broker. Batches may come before the first heartbeat, which states how far the source can be trusted.
+    /// Over a broker. Batches may arrive before the first heartbeat, which reports how far the source can be trusted.
     Broker {
-        /// They come from a log that preserves the order of incarnations.
+        /// The messages come from a log that preserves the order of incarnations.
         in_order: bool,
-        /// They are not the newest ones until the stream has caught up.
+        /// The messages are old until the stream has caught up.
         is_behind: bool,
     },
 }
 
-/// What streams and the registry send to the task of a source.
+/// Commands of streams and the registry to the task of a source.
 #[derive(Debug)]
 pub(super) enum Command {
     Open {
@@ -151,25 +151,25 @@ pub(super) enum Command {
     Batch {
         stream: u64,
         batch: PublishedBatch,
-        /// None if no one waits for the answer.
+        /// `None` if the caller does not wait for the answer.
         reply: Option<Reply>,
     },
     Heartbeat {
         stream: u64,
         heartbeat: Heartbeat,
     },
-    /// The stream brings old messages until it has caught up.
+    /// The stream delivers old messages until it has caught up.
     Behind {
         stream: u64,
     },
     CaughtUp {
         stream: u64,
     },
-    /// Whether the server's input is paused: then the silence of a source without a stream means nothing.
+    /// Whether the server's input is paused. Then a source without a stream does not expire.
     InputPaused(bool),
-    /// Forgets the source, unless it has a stream.
+    /// Removes the source, unless it has a stream.
     GiveUp,
-    /// Blocks of the source were shed, and there is room for them again.
+    /// Requests evicted blocks of the source, because they fit again.
     Heal,
     Expected {
         reply: oneshot::Sender<u64>,
@@ -179,7 +179,7 @@ pub(super) enum Command {
     },
 }
 
-/// A stream that the task has accepted.
+/// A stream, accepted by the task.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) stream: u64,

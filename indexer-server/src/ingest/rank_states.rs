@@ -10,11 +10,11 @@ use prometheus_client::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Limit of ranks with series of their own: a scrape stays below ten thousand of these. The first by model,
-/// tenant, worker and rank are shown, so that they are the same at each scrape; the others are counted.
+/// Maximum number of ranks with their own series, which keeps a scrape below ten thousand series. Shows the first ranks
+/// by model, tenant, worker and rank, the same at each scrape. The other ranks are counted.
 pub const RANKS_SHOWN_MAX: usize = 1_024;
 
-/// Reads the states of ranks at each scrape. The writer waits for one worker's ranks at a time.
+/// Reads the states of ranks at each scrape. The writer waits for at most one worker's ranks at a time.
 #[derive(Debug)]
 pub struct RankStates {
     ingest: Arc<Ingest>,
@@ -23,7 +23,7 @@ pub struct RankStates {
 /// The state of one rank.
 struct RankState {
     worker: Arc<Worker>,
-    /// Empty for a worker of which no rank is known.
+    /// Empty for a worker without a known rank.
     rank: String,
     status: SourceStatus,
 }
@@ -43,13 +43,13 @@ impl RankState {
 }
 
 impl RankStates {
-    /// Of all workers of `ingest`.
+    /// The rank states of all workers of `ingest`.
     #[must_use]
     pub const fn new(ingest: Arc<Ingest>) -> Self {
         Self { ingest }
     }
 
-    /// Ranks that are shown, and how many are not.
+    /// Returns the shown ranks, and the number of ranks that are not shown.
     fn read(&self) -> (Vec<RankState>, usize) {
         let entries = self.ingest.workers.iter();
         let mut workers: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
@@ -67,8 +67,8 @@ impl RankStates {
     }
 }
 
-/// The states of the first ranks of a worker, at most `room`, and how many ranks it has. A worker without a
-/// known rank counts as one: it has published nothing yet, or is being restored.
+/// States of a worker's first ranks, at most `room`, and its number of ranks. A worker without a known rank counts as
+/// one rank: it has published no events yet, or is being restored.
 fn rank_states(worker: &Arc<Worker>, room: usize) -> (Vec<RankState>, usize) {
     let rank_state = |rank, status| RankState { worker: Arc::clone(worker), rank, status };
     let index = worker.partition.shard_of(worker.id()).read();
@@ -89,7 +89,7 @@ impl Collector for RankStates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (shown, left_out) = self.read();
         let now = self.ingest.origin.elapsed();
-        let help = "State of a rank: 1 for the current one";
+        let help = "State of a rank's sources: 1 for the current state, 0 for the others";
         let mut family =
             encoder.encode_descriptor("worker_state", help, None, MetricType::Gauge)?;
         for at in &shown {
@@ -105,10 +105,10 @@ impl Collector for RankStates {
         let help = "1 while all sources that feed a rank are connected";
         let connected = |at: &RankState| Some(u64::from(at.status.connected));
         gauges(&mut encoder, (name, help, None), &shown, connected)?;
-        let help = "Batches announced but not applied, of a rank's slowest source";
+        let help = "Batches announced but not yet applied, for the slowest source of a rank";
         let lag = |at: &RankState| Some(at.status.lag_batches());
         gauges(&mut encoder, ("worker_lag_batches", help, None), &shown, lag)?;
-        let help = "Time since a rank was last verified to be up to date; absent if it never was";
+        let help = "Time since a rank was last verified as up to date; absent if never verified";
         let age = |at: &RankState| {
             at.status
                 .verified_at
@@ -116,19 +116,20 @@ impl Collector for RankStates {
                 .map(|age: Duration| age.as_secs_f64())
         };
         gauges(&mut encoder, ("worker_verified_age", help, Some(&Unit::Seconds)), &shown, age)?;
-        let help = "Ranks beyond the limit of the metrics by worker";
+        let help =
+            "Ranks left out of the metrics by worker because of a limit on the number of ranks";
         let name = "worker_ranks_left_out";
         let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(left_out as u64).encode(gauge)?;
         let held = [
             (
                 "ingest_held_back",
-                "Memory of live batches that wait for missing ones",
+                "Memory used by live batches that wait for missing batches",
                 &self.ingest.links.held,
             ),
             (
                 "ingest_deadlines",
-                "Memory of the deadlines of blocks on media with a time to live",
+                "Memory used by expiry deadlines of blocks on media with a time to live",
                 &self.ingest.links.deadlines,
             ),
         ];
@@ -141,7 +142,7 @@ impl Collector for RankStates {
     }
 }
 
-/// One family: a value for each rank that has one.
+/// Encodes one family: a value for each rank that has one.
 fn gauges<V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),

@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-/// All workers, and what feeds them.
+/// All registered workers, and their sources.
 #[derive(Debug)]
 pub struct Ingest {
     pub(super) config: IngestConfig,
@@ -40,7 +40,7 @@ pub struct Ingest {
     pub(super) workers: DashMap<WorkerAddress, Arc<Worker>>,
     pub(super) ownership: Ownership,
     pub(super) map_changes: watch::Sender<()>,
-    /// Whether workers cannot reach the server for reasons that are not theirs.
+    /// Whether workers cannot reach the server for reasons outside of the workers.
     input_paused: AtomicBool,
     /// Held while the set of workers changes: registrations and removals are rare and atomic.
     pub(super) control: Mutex<()>,
@@ -48,28 +48,28 @@ pub struct Ingest {
     /// Workers by their sockets; changes under `control`.
     pub(super) sockets: SocketIndex,
     workers_limit: SharedLimit,
-    /// Sockets of endpoints.
+    /// Limit on sockets of endpoints.
     sockets_limit: SharedLimit,
     registration_bytes: SharedLimit,
-    /// Agents to ask for what streams lack.
+    /// Agents that provide missing batches and blocks.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) turns: Arc<Turns>,
     pub(super) cancel: CancellationToken,
-    /// Registrations and removals run to their end, whether or not anybody waits for them.
+    /// Running registrations and removals. They complete even if the caller leaves.
     changes: TaskTracker,
 }
 
-/// What a registration did.
+/// Outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registered {
     /// The worker was added.
     Created,
-    /// The same registration was there.
+    /// An equal registration already existed.
     Present,
 }
 
 impl Ingest {
-    /// No workers yet.
+    /// Creates a registry without workers.
     #[must_use]
     pub fn new(
         config: IngestConfig,
@@ -110,13 +110,13 @@ impl Ingest {
         }
     }
 
-    /// The same, with local indexers to be asked where registrations name them.
+    /// Adds local indexers, queried for workers whose registrations name one.
     #[must_use]
     pub fn asking(self, local_indexers: Arc<dyn LocalIndexers>) -> Self {
         Self { local_indexers: Some(local_indexers), ..self }
     }
 
-    /// The same, with so many sockets for workers' endpoints at most, and never more than [`ENDPOINT_SOCKETS_MAX`].
+    /// Limits the sockets for workers' endpoints, to at most [`ENDPOINT_SOCKETS_MAX`].
     #[must_use]
     pub fn limited(self, sockets_max: usize) -> Self {
         let sockets_max = sockets_max.min(ENDPOINT_SOCKETS_MAX);
@@ -124,8 +124,8 @@ impl Ingest {
         Self { sockets_limit, ..self }
     }
 
-    /// Pauses the input while workers cannot reach the server for reasons that are not theirs: the broker is
-    /// down, or its backlog is still being read. Meanwhile no lease runs out.
+    /// Pauses the input while workers cannot reach the server for outside reasons: the broker is down, or its backlog
+    /// is still being read. Leases do not expire during a pause.
     pub fn set_input_paused(&self, paused: bool) {
         self.input_paused.store(paused, Ordering::Release);
     }
@@ -134,8 +134,9 @@ impl Ingest {
         self.input_paused.load(Ordering::Acquire)
     }
 
-    /// Shows `visit` the registrations of a page of the partitions that the caller `sees`, by partition and worker, and the first behind it, until
-    /// it breaks. Looks at every worker of the server: not for a thread of the runtime.
+    /// Calls `visit` with the registrations of one page and the first one after it, by partition and worker, until it
+    /// breaks. Includes only partitions that the caller `sees`. Visits every worker of the server: do not call it on a
+    /// runtime thread.
     pub fn visit(
         &self,
         query: &ListQuery,
@@ -150,7 +151,7 @@ impl Ingest {
         let entries = self.workers.iter().filter(|entry| is_requested(entry.key()));
         let mut requested: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
         let by_address = |a: &Arc<Worker>, b: &Arc<Worker>| a.place().cmp(&b.place());
-        // The page, and whether there is another.
+        // The page, and one more entry if there is another page.
         if requested.len() > query.page_size + 1 {
             requested.select_nth_unstable_by(query.page_size, by_address);
             requested.truncate(query.page_size + 1);
@@ -168,7 +169,7 @@ impl Ingest {
         workers
     }
 
-    /// Whether no worker is registered.
+    /// Whether the registry is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.workers.is_empty()
@@ -186,11 +187,11 @@ impl Ingest {
         self.workers.contains_key(address)
     }
 
-    /// Adds a worker on request, and attaches to its endpoints.
+    /// Adds a worker on request, and connects to its endpoints.
     ///
     /// # Errors
-    /// If it belongs to another shard, is registered otherwise, contradicts its partition, names an
-    /// unusable endpoint, or a limit is reached.
+    /// If the worker belongs to another shard, is registered with other properties, contradicts its partition, has an
+    /// invalid endpoint, or exceeds a limit.
     pub async fn register(
         self: &Arc<Self>,
         registration: Registration,
@@ -198,11 +199,11 @@ impl Ingest {
         self.add(registration, RegisteredBy::Request).await
     }
 
-    /// [Registers](Self::register) a worker, or [introduces](Self::introduce) it (`replace`), and removes other workers of
-    /// its tenant from its sockets.
+    /// [Registers](Self::register) a worker, or with `replace` [introduces](Self::introduce) it. Removes other workers
+    /// of the same tenant from the worker's sockets.
     ///
     /// # Errors
-    /// As these.
+    /// See [`register`](Self::register) and [`introduce`](Self::introduce).
     pub async fn take_over(
         self: &Arc<Self>,
         registration: Registration,
@@ -219,10 +220,10 @@ impl Ingest {
         self.run_to_end(change).await
     }
 
-    /// [`register`](Self::register) for a worker of the configuration.
+    /// Like [`register`](Self::register), for a worker of the configuration.
     ///
     /// # Errors
-    /// As [`register`](Self::register).
+    /// See [`register`](Self::register).
     pub async fn configure(
         self: &Arc<Self>,
         registration: Registration,
@@ -239,16 +240,16 @@ impl Ingest {
         self.run_to_end(async move { ingest.register_now(registration, by).await }).await
     }
 
-    /// Detaches a worker and frees all it holds. Returns how many blocks it held.
+    /// Disconnects a worker and frees its resources. Returns the number of its blocks.
     ///
     /// # Errors
-    /// If there is no such worker, or it belongs to another shard.
+    /// If the worker is not registered, or belongs to another shard.
     pub async fn remove(self: &Arc<Self>, address: WorkerAddress) -> Result<u64, IngestError> {
         let ingest = Arc::clone(self);
         self.run_to_end(async move { ingest.remove_now(&address).await }).await
     }
 
-    /// Runs a change to its end, even if the caller goes away meanwhile.
+    /// Runs a change to its end, even if the caller leaves meanwhile.
     pub(super) async fn run_to_end<R: Send + 'static>(
         &self,
         change: impl Future<Output = Result<R, IngestError>> + Send + 'static,
@@ -303,7 +304,7 @@ impl Ingest {
         Ok(Registered::Created)
     }
 
-    /// A worker that may be registered, with the plans of its endpoints.
+    /// Validates a registration. Returns the worker, with the plans of its endpoints.
     pub(super) fn admit(
         &self,
         registration: Registration,
@@ -339,8 +340,8 @@ impl Ingest {
         ])
     }
 
-    /// Adds the sources of a worker's endpoints that are not resumed, then starts the tasks of all. Returns
-    /// the resumed sources that belong to no endpoint.
+    /// Adds the sources of a worker's endpoints that are not resumed, then starts the tasks of all sources. Returns the
+    /// resumed sources without an endpoint.
     pub(super) async fn attach(
         &self,
         worker: &Arc<Worker>,
@@ -379,7 +380,7 @@ impl Ingest {
         Ok(resumed)
     }
 
-    /// Removes a worker whose lease has expired, unless it has shown a sign of life meanwhile.
+    /// Removes a worker whose lease has expired, unless it has renewed the lease meanwhile.
     pub(super) async fn remove_expired(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -417,12 +418,12 @@ impl Ingest {
         Ok(removed)
     }
 
-    /// Stops the sources of a worker and frees its blocks. The partition is removed with its last worker.
-    /// The worker is not in the map any more.
+    /// Stops the sources of a worker and frees its blocks. The partition is removed with its last worker. The caller
+    /// has already removed the worker from the map.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
         worker.partition.restoring(worker.kind()).end(worker.id());
-        // Its sockets are closed.
+        // All sockets of the worker are closed here.
         let Links { mut sources, .. } = std::mem::take(&mut *worker.links.lock().await);
         sources.extend(worker.close_publishers().await);
         let held = held_blocks(worker);
@@ -437,7 +438,7 @@ impl Ingest {
         Ok(held)
     }
 
-    /// Makes a worker known. The caller holds `control`.
+    /// Adds a worker to the registry. The caller holds `control`.
     pub(super) fn enter(&self, address: WorkerAddress, worker: Arc<Worker>) {
         worker.partition.note_registered(worker.kind());
         self.sockets.add(&worker);

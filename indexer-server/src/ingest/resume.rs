@@ -1,5 +1,4 @@
-//! Workers from a checkpoint or a sibling. They are registered at once, and fed once their blocks are in the
-//! index.
+//! Workers from a checkpoint or a sibling: registered immediately, fed with events once their blocks are in the index.
 
 use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
 use crate::partitions::{Partition, RegisteredBy, ResumedSource};
@@ -7,30 +6,30 @@ use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A registered worker whose blocks are being restored: nothing feeds it yet. Give it to [`Ingest::resume`],
-/// also if its blocks could not be restored.
+/// A registered worker whose blocks are being restored. It receives no events yet. Pass it to [`Ingest::resume`], even
+/// if the restore failed.
 #[derive(Debug)]
 pub struct Expected {
     worker: Arc<Worker>,
     plans: Vec<LinkPlan>,
 }
 
-/// A worker of a checkpoint or a sibling.
+/// A worker from a checkpoint or a sibling.
 #[derive(Debug, Clone)]
 pub struct Remembered {
-    /// How it was registered.
+    /// Registration of the worker.
     pub registration: Registration,
-    /// Who registered it.
+    /// Who registered the worker.
     pub registered_by: RegisteredBy,
-    /// Names of its sources, as far as they are known.
+    /// Names of the worker's sources, as far as they are known.
     pub sources: Vec<String>,
 }
 
 impl Ingest {
-    /// Registers a worker that nothing feeds before [`Ingest::resume`]. None if it is registered already.
+    /// Registers a worker that receives no events before [`Ingest::resume`]. `None` if it is already registered.
     ///
     /// # Errors
-    /// If it contradicts its partition, names an unusable endpoint, or a limit is reached.
+    /// If the worker contradicts its partition, has an invalid endpoint, or exceeds a limit.
     pub async fn expect(&self, remembered: Remembered) -> Result<Option<Expected>, IngestError> {
         let Remembered { registration, registered_by, mut sources } = remembered;
         let _control = self.control.lock().await;
@@ -38,7 +37,7 @@ impl Ingest {
         if self.workers.contains_key(&address) {
             return Ok(None);
         }
-        // An older server may have had both, or the other worker is newer.
+        // An older server may have allowed both workers, or the other worker is newer.
         let rival = self.displaced(&registration, false)?.pop();
         if let Some(rival) = rival {
             return Err(rival.refusal(&registration));
@@ -55,9 +54,9 @@ impl Ingest {
         Ok(Some(Expected { worker, plans }))
     }
 
-    /// Restores a worker, then lets its events in. `bring` puts its blocks into the index and returns its
-    /// sources. It is not called if the worker was removed meanwhile; its token is cancelled when a removal
-    /// waits. A source with neither an endpoint nor an incarnation is dropped.
+    /// Restores a worker, then admits its events. `bring` writes the worker's blocks into the index and returns its
+    /// sources. It is skipped if the worker was removed meanwhile. Its token is cancelled when a removal waits. A
+    /// source with neither an endpoint nor an incarnation is dropped.
     ///
     /// # Errors
     /// If the index refuses a source, or the server is stopping.
@@ -87,7 +86,8 @@ impl Ingest {
         Ok(())
     }
 
-    /// Registrations of the restored workers, with who registered them, and of those that are still expected.
+    /// Registrations of the restored workers, with who registered them, and registrations of the workers still being
+    /// restored.
     #[must_use]
     pub fn restored(&self) -> (Vec<(Registration, RegisteredBy)>, Vec<Registration>) {
         let entries = self.workers.iter().map(|entry| Arc::clone(&entry));
@@ -97,8 +97,8 @@ impl Ingest {
         (restored.iter().map(wanted).collect(), expected.iter().map(registration).collect())
     }
 
-    /// Sources that a worker is known to have while its blocks are on their way, by name. They may not be
-    /// in the index yet; once all is back, the index knows, and there are none.
+    /// Names of a worker's known sources while its blocks are being restored. The sources may not be in the index yet.
+    /// Empty once the restore is complete.
     #[must_use]
     pub fn awaited_sources(&self, address: &WorkerAddress) -> Vec<String> {
         let worker = self.workers.get(address);
@@ -216,7 +216,7 @@ mod tests {
         Introduce,
     }
 
-    /// A worker of so many tokens a block whose agent is at `url`.
+    /// A worker with this block size whose agent is at `url`.
     fn registration_of(block_size: u32, url: &str) -> Registration {
         let local_indexer = Some(url.to_owned());
         Registration {
@@ -248,13 +248,13 @@ mod tests {
         }
         sleep(Duration::from_secs(60)).await;
         ingest.introduce(&another, false).await.expect("who had it is gone");
-        // A log tells who came after whom.
+        // An ordered log shows which registration is newer.
         ingest.introduce(&registration_of(16, "http://d:1"), true).await.expect("it came later");
         assert_eq!(agents(&ingest), [at("http://d:1")]);
         ingest.stop().await;
     }
 
-    /// Whatever its lease: who is at the other end of a stream is there.
+    /// A connected agent keeps its worker, even after its lease expires.
     #[tokio::test]
     async fn who_speaks_keeps_its_place() {
         let ingest = ingest();
@@ -288,7 +288,7 @@ mod tests {
         drop(speaking);
         ingest.introduce(&another, false).await.expect("it takes the place");
         session.close().await;
-        // Once more within its lease, as when a pod moves twice.
+        // A second move within the lease, as when a pod moves twice.
         let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
         let Accepted { session, .. } =
             ingest.open(&of_other, Arrival::default()).await.expect("a stream");
@@ -301,8 +301,8 @@ mod tests {
         ingest.stop().await;
     }
 
-    /// A stream that reads a log from further back says nothing of the newest, not even for a moment: whoever asked then
-    /// would believe what an earlier incarnation held.
+    /// A stream that reads a log from an earlier position is never exact, not even for a moment: a query at that moment
+    /// would believe the blocks of an earlier incarnation.
     #[tokio::test]
     async fn a_source_is_not_exact_while_its_log_is_read() {
         let ingest = ingest();
@@ -337,7 +337,7 @@ mod tests {
             session.expected().await;
             assert_eq!(state(), SourceState::Exact, "round {round}");
             if round == 1 {
-                // Another stream takes over while this one is open.
+                // Another stream replaces this open one.
                 continue;
             }
             session.close().await;

@@ -1,4 +1,4 @@
-//! The streams of sources that push. Each sends commands to the task of its source.
+//! Streams of sources that push. Each stream sends commands to the task of its source.
 
 use super::{
     Ingest, IngestError,
@@ -38,9 +38,9 @@ pub struct Accepted {
 }
 
 impl Ingest {
-    /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears the blocks of the one before. One from an ordered log begins where its hello says, without a
-    /// request to the agent. The source of a stream that is behind is never exact before the stream has caught up.
+    /// Opens a stream for a source. Fences an earlier stream of the same source. A new incarnation clears the blocks of
+    /// the previous one. A stream from an ordered log begins at the number in its hello, without a request to the
+    /// agent. The source of a stream that is behind is never exact before the stream has caught up.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
@@ -82,7 +82,7 @@ impl Ingest {
         };
         let (reply, answer) = oneshot::channel();
         let command = Command::Open { hello: hello.clone(), arrival, reply };
-        // Without the task there is no answer.
+        // Without the task, the answer never comes.
         let _ended = publisher.send(command).await;
         let failed =
             |_ended| if worker.is_removed() { worker.unknown() } else { IngestError::Failed };
@@ -94,13 +94,13 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Resumes a publisher of a checkpoint or a sibling from its cursor. False if it has none.
+    /// Resumes a publisher from a checkpoint or a sibling at its cursor. Returns false if it has no cursor.
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
         resumed: &ResumedSource,
     ) -> bool {
-        // Nothing could follow a number beyond the highest: an older server took any.
+        // No batch can follow a number above the maximum, which an older server accepted.
         if resumed.status.applied.is_none_or(|at| at.sequence > SEQUENCE_MAX) {
             return false;
         }
@@ -111,7 +111,7 @@ impl Ingest {
         true
     }
 
-    /// A publisher and its task.
+    /// Creates a publisher and its task.
     fn publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -125,8 +125,8 @@ impl Ingest {
         (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
     }
 
-    /// Requests dumps from the publishers of a worker whose shed blocks fit again. One whose queue is full
-    /// gets the command the next time.
+    /// Requests dumps from the publishers of a worker whose evicted blocks fit again. A publisher with a full queue
+    /// receives the command the next time.
     fn heal(&self, worker: &Worker, publishers: &Publishers) {
         if worker.registration.local_indexer.is_none() {
             return;
@@ -143,7 +143,7 @@ impl Ingest {
         }
     }
 
-    /// Forgets expired publishers, removes workers whose lease has expired, and heals those whose shed blocks
+    /// Removes expired publishers and workers with an expired lease. Requests evicted blocks of other workers if they
     /// fit again.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Ingest {
     }
 }
 
-/// Tells the tasks of publishers whether the input is paused. One with a full queue gets it the next time.
+/// Notifies the tasks of publishers of paused input. A task with a full queue is notified the next time.
 fn pause_input(publishers: &Publishers, paused: bool) {
     for publisher in publishers.by_name.values() {
         if publisher.shared().is_input_paused() != paused {
@@ -184,14 +184,14 @@ fn pause_input(publishers: &Publishers, paused: bool) {
 }
 
 impl SourceSession {
-    /// Cancelled once another stream took over or the worker was removed.
+    /// Cancelled once another stream replaces this one, or the worker is removed.
     #[must_use]
     pub const fn fenced(&self) -> &CancellationToken {
         &self.fence
     }
 
-    /// Marks the worker's agent as connected until the result is dropped: no other agent takes its place
-    /// meanwhile. None if `hello` is not from the worker's agent.
+    /// Marks the worker's agent as connected until the result is dropped: until then, no other agent can replace it.
+    /// `None` if `hello` is not from the worker's agent.
     #[must_use]
     pub fn agent_stream(&self, hello: &Hello) -> Option<AgentStream> {
         let agent = hello.local_indexer.as_ref();
@@ -205,8 +205,7 @@ impl SourceSession {
         self.worker.partition.block_size()
     }
 
-    /// The sequence number wanted next, once all that was submitted is taken; any (0) before the
-    /// first batch.
+    /// The next expected sequence number, once all submitted batches are processed. 0 (any) before the first batch.
     pub async fn expected(&self) -> u64 {
         let (reply, answer) = oneshot::channel();
         // Fails, like the answer, if the stream is over.
@@ -214,34 +213,34 @@ impl SourceSession {
         answer.await.unwrap_or(0)
     }
 
-    /// Counts an unreadable batch, which will be sent again.
+    /// Counts an unreadable batch. The publisher sends it again.
     pub fn count_invalid(&self) {
         self.ingest.metrics.count_refusal("invalid");
     }
 
-    /// Submits a batch. Answers come in the order in which batches can be applied.
+    /// Submits a batch. Replies arrive in the order in which batches can be applied.
     pub async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
         let (reply, answer) = oneshot::channel();
         let command = Command::Batch { stream: self.number, batch, reply: Some(reply) };
-        // Fails, and with it the answer, if the stream is over.
+        // Fails, like the answer, if the stream is over.
         let _over = self.publisher.send(command).await;
         PendingAnswer(answer)
     }
 
-    /// Submits a batch whose answer no one waits for.
+    /// Submits a batch without waiting for its reply.
     pub async fn feed(&self, batch: PublishedBatch) {
         let command = Command::Batch { stream: self.number, batch, reply: None };
         let _over = self.publisher.send(command).await;
     }
 
-    /// The publisher sent a heartbeat.
+    /// Processes a heartbeat of the publisher.
     pub async fn heartbeat(&self, heartbeat: Heartbeat) {
         let command = Command::Heartbeat { stream: self.number, heartbeat };
         let _over = self.publisher.send(command).await;
     }
 
-    /// The log of the source is read from further back, or is unreachable: until it has
-    /// [caught up](Self::caught_up), the source's silence means nothing.
+    /// The log of the source is read from an earlier position, or is unreachable. Until
+    /// [`caught_up`](Self::caught_up), the source is catching up and does not expire.
     pub async fn behind(&self) {
         let _over = self.publisher.send(Command::Behind { stream: self.number }).await;
     }
@@ -251,13 +250,13 @@ impl SourceSession {
         let _over = self.publisher.send(Command::CaughtUp { stream: self.number }).await;
     }
 
-    /// Whether the source is not catching up.
+    /// Whether the source has caught up.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         !self.publisher.shared().is_catching_up()
     }
 
-    /// The stream has ended.
+    /// Closes the ended stream.
     pub async fn close(self) {
         self.ingest.metrics.publishers.dec();
         let _over = self.publisher.send(Command::Close { stream: self.number }).await;

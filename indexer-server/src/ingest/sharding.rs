@@ -1,4 +1,4 @@
-//! What the shard of this server means for its workers.
+//! Sharding: which workers belong to this server, and the adoption of new maps of shards.
 
 use super::{Ingest, IngestError, ShardConfig};
 use kvasir_proto::{
@@ -9,21 +9,21 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 impl Ingest {
-    /// Whether a worker belongs to this server.
+    /// Checks that a worker belongs to this server.
     ///
     /// # Errors
-    /// If its bucket belongs to another shard; the error says to which.
+    /// If the worker's bucket belongs to another shard. The error names that shard.
     pub fn check_shard(&self, worker: &WorkerId) -> Result<(), IngestError> {
         self.ownership.check(worker)
     }
 
-    /// Which shard this server is, and the map that holds; none if it is not sharded.
+    /// Shard of this server, and the current map. `None` if the server is not sharded.
     #[must_use]
     pub fn shard(&self) -> Option<ShardConfig> {
         self.ownership.current()
     }
 
-    /// The buckets whose workers belong to this server; none if all do.
+    /// Buckets whose workers belong to this server. `None` for all buckets.
     #[must_use]
     pub fn buckets(&self) -> Option<Vec<u8>> {
         let shard = self.shard()?;
@@ -31,19 +31,19 @@ impl Ingest {
         Some((0..=u8::MAX).filter(|bucket| shard.map.accepts(place, *bucket)).collect())
     }
 
-    /// Signals each map that is adopted from now on.
+    /// Notifies of each map that is adopted from now on.
     #[must_use]
     pub fn map_changes(&self) -> watch::Receiver<()> {
         self.map_changes.subscribe()
     }
 
-    /// From now on a newer map holds: workers that it leaves to other shards are removed. Returns
-    /// the map before; none if this server is not sharded.
+    /// Replaces the map by a newer one, and removes workers that now belong to other shards. Returns the previous map;
+    /// `None` if the server is not sharded.
     ///
     /// # Errors
-    /// If the map is for another number of shards, or not newer; then nothing changes.
+    /// If the map is for another number of shards, or not newer. Then the present map stays.
     pub async fn adopt(self: &Arc<Self>, map: ShardMap) -> Result<Option<ShardMap>, MapError> {
-        // A worker that registers after this is checked with the new map; one that did before is in the list.
+        // A worker that registers after this is checked with the new map. Workers registered before are in the list.
         let control = self.control.lock().await;
         let replaced = self.ownership.replace(map)?;
         drop(control);
@@ -53,7 +53,7 @@ impl Ingest {
         for address in strangers {
             tracing::info!(worker = %address, "worker belongs to another shard now");
             if let Err(error) = self.remove(address).await {
-                // It was removed already, or the server is stopping.
+                // The worker was already removed, or the server is stopping.
                 tracing::info!(%error, "worker is not removed");
             }
         }

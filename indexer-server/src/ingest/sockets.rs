@@ -1,4 +1,4 @@
-//! Which workers follow which sockets: two workers on one socket would both be credited with the blocks of one engine.
+//! Workers by socket: detects two workers on one socket, which would both be credited with the blocks of one engine.
 
 use super::{
     IngestError,
@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A worker that follows a socket which another worker asks for.
+/// A worker that follows a socket in another worker's registration.
 #[derive(Debug)]
 pub(super) struct Rival {
     pub(super) worker: WorkerAddress,
@@ -29,7 +29,7 @@ impl Rival {
         self.worker.partition.tenant() == partition.tenant()
     }
 
-    /// The error for a worker that asks for the socket. A tenant does not learn the names of another tenant.
+    /// The error for a worker that requests the socket. Does not reveal names of other tenants.
     pub(super) fn refusal(&self, registration: &Registration) -> IngestError {
         let address = registration.address();
         let other = &self.worker;
@@ -45,7 +45,7 @@ impl Rival {
     }
 }
 
-/// The workers on each socket.
+/// Workers by socket.
 #[derive(Debug, Default)]
 pub(super) struct SocketIndex(Mutex<HashMap<SocketKey, Vec<Arc<Worker>>>>);
 
@@ -72,7 +72,7 @@ impl SocketIndex {
         }
     }
 
-    /// Other workers that have an overlapping subscription, one entry for each socket.
+    /// Other workers with an overlapping subscription, one entry per socket.
     pub(super) fn rivals(
         &self,
         worker: &WorkerAddress,

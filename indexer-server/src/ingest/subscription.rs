@@ -9,7 +9,7 @@ use kvasir_engine::{
 use kvasir_proto::convert::EndpointSpec;
 use std::{net::IpAddr, sync::Arc};
 
-/// A socket, however its host is spelled.
+/// A normalised socket address, independent of the spelling of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SocketKey {
     is_bound: bool,
@@ -18,7 +18,7 @@ pub(super) struct SocketKey {
 }
 
 impl SocketKey {
-    /// None for a port that the system chooses.
+    /// `None` for a port that the system chooses.
     fn of(attach: &Attach) -> Option<Self> {
         let (is_bound, endpoint) = match attach {
             Attach::Connect(endpoint) => (false, endpoint),
@@ -45,7 +45,7 @@ fn canonical_host(endpoint: &Endpoint) -> String {
 /// A worker's subscription to a socket.
 #[derive(Debug, Clone)]
 pub(super) struct Subscription {
-    /// None where the system chooses the port.
+    /// `None` if the system chooses the port.
     pub(super) key: Option<SocketKey>,
     pub(super) endpoint: String,
     pub(super) topic: String,
@@ -63,14 +63,14 @@ impl Subscription {
         Self { key: SocketKey::of(attach), endpoint, topic, presence }
     }
 
-    /// Whether both can receive the same batch.
+    /// Whether both subscriptions can receive the same batch.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.key.is_some()
             && self.key == other.key
             && topics_overlap(self.topic.as_bytes(), other.topic.as_bytes())
     }
 
-    /// The worker was registered again: the process at the socket is its engine.
+    /// Marks the process at the socket as the worker's engine, because the worker was registered again.
     pub(super) fn renew(&self) {
         let _other_state = self.presence.compare_exchange(Presence::Renewed, Presence::There);
     }

@@ -1,4 +1,4 @@
-//! What tests of this module begin with.
+//! Common setup of this module's tests.
 
 use super::{Ingest, IngestConfig, IngestMetrics};
 use crate::partitions::{
@@ -9,7 +9,7 @@ use kvasir_proto::types::LossPolicy;
 use prometheus_client::registry::Registry;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-/// One shard, no workers.
+/// A registry with one shard and no workers.
 pub(super) fn ingest() -> Ingest {
     let config = IndexConfig::new(NonZeroUsize::MIN);
     let partitions = Arc::new(Partitions::new(config, kvasir_index::Limits::default()));

@@ -27,28 +27,28 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Worker {
     pub(super) registration: Registration,
     pub(super) partition: Arc<Partition>,
-    /// Ends the tasks of its endpoints.
+    /// Ends the tasks of the worker's endpoints.
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
-    /// The sockets of its endpoints.
+    /// Subscriptions of the worker's endpoints.
     pub(super) subscriptions: Vec<Subscription>,
     registered_by: AtomicCell<RegisteredBy>,
-    /// Names of its sources while its blocks are being restored.
+    /// Names of the worker's sources while its blocks are being restored.
     awaited_sources: Vec<String>,
-    /// Its last sign of life, in milliseconds since the origin.
+    /// Last renewal of the lease, in milliseconds since the origin.
     alive_at_ms: AtomicU64,
-    /// Whether it replaced a worker of the same name.
+    /// Whether the worker replaced a worker of the same name.
     is_replacement: AtomicBool,
-    /// Open streams of its agent,
+    /// Number of open streams of the worker's agent.
     streams: AtomicUsize,
-    /// and whether there ever was one.
+    /// Whether the agent ever had a stream.
     had_stream: AtomicBool,
-    /// Set once its blocks are restored: nothing feeds it before.
+    /// Set once the worker's blocks are restored. The worker receives no events before.
     pub(super) restored: SetOnce<()>,
 }
 
-/// What a worker takes of the limits: a worker, sockets, bytes.
+/// A worker's share of the limits on workers, sockets and bytes.
 pub(super) type Room = [TakenShare; 3];
 
 /// Tasks and sources of a worker's endpoints.
@@ -56,14 +56,14 @@ pub(super) type Room = [TakenShare; 3];
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
     pub(super) sources: Vec<IndexedSource>,
-    /// Counts the worker, their sockets and the bytes of the registration among those that there may be.
+    /// Share of the limits on workers, sockets and registration bytes, released on drop.
     _room: Option<Room>,
 }
 
-/// Publishers of a worker, by the name of their source.
+/// Publishers of a worker, by source name.
 #[derive(Debug, Default)]
 pub(super) struct Publishers {
-    /// The worker was removed: no one may open a stream any more.
+    /// The worker was removed: new streams are refused.
     pub(super) closed: bool,
     pub(super) by_name: BTreeMap<String, Arc<PushSource>>,
     pub(super) tasks: JoinSet<()>,
@@ -94,28 +94,28 @@ impl Worker {
         }
     }
 
-    /// The same, for a worker whose blocks are being restored and whose sources are known.
+    /// Sets the known sources of a worker whose blocks are being restored.
     pub(super) fn awaiting(self, sources: Vec<String>) -> Self {
         Self { awaited_sources: sources, ..self }
     }
 
-    /// The same, with the sockets of its endpoints.
+    /// Sets the subscriptions of the worker's endpoints.
     pub(super) fn subscribed(self, subscriptions: Vec<Subscription>) -> Self {
         Self { subscriptions, ..self }
     }
 
-    /// Its known sources while they may not be in the index yet; none once it is open.
+    /// The known sources while they may not be in the index yet. Empty once the worker is open.
     pub(super) fn awaited_sources(&self) -> &[String] {
         if self.is_open() { &[] } else { &self.awaited_sources }
     }
 
-    /// Who registered it.
+    /// Who registered the worker.
     pub(super) fn registered_by(&self) -> RegisteredBy {
         self.registered_by.load()
     }
 
-    /// It was registered again, in the same way. A request takes precedence over the configuration, and states that the
-    /// engine is still at its sockets.
+    /// Records a repeated registration with the same properties. A request takes precedence over the configuration, and
+    /// confirms that the engine is still at its sockets.
     pub(super) fn merge_registered_by(&self, by: RegisteredBy) {
         match by {
             RegisteredBy::Request => {
@@ -123,7 +123,7 @@ impl Worker {
                 self.registered_by.store(by);
             }
             RegisteredBy::Configuration => {
-                // It fails for a requested one, which stays so.
+                // Fails for a requested worker, which stays requested.
                 let unknown = RegisteredBy::Unknown;
                 let _before = self.registered_by.compare_exchange(unknown, by);
             }
@@ -131,25 +131,25 @@ impl Worker {
         }
     }
 
-    /// It has shown a sign of life.
+    /// Renews the lease.
     pub(super) fn mark_alive(&self, origin: Origin) {
         self.alive_at_ms.store(milliseconds(origin), Ordering::Release);
     }
 
-    /// Whether its lease, if it has one, has expired.
+    /// Whether the worker has a lease, and it has expired.
     pub(super) fn lease_is_over(&self, origin: Origin) -> bool {
         let alive_at = Duration::from_millis(self.alive_at_ms.load(Ordering::Acquire));
         let silent = origin.elapsed().saturating_sub(alive_at);
         self.registration.lease.is_some_and(|lease| silent >= lease)
     }
 
-    /// It replaces a worker of the same name with another registration.
+    /// Marks that the worker replaces a worker of the same name with another registration.
     pub(super) fn mark_replacement(&self) {
         self.is_replacement.store(true, Ordering::Release);
     }
 
-    /// Whether its agent counts as connected: it has an open stream, or it never had one (it publishes over a
-    /// broker) and has replaced another.
+    /// Whether the worker's agent counts as connected. It has an open stream, or it never had one (it publishes over a
+    /// broker) and has replaced another agent.
     pub(super) fn has_agent(&self) -> bool {
         let had_stream = self.had_stream.load(Ordering::Acquire);
         let is_replacement = self.is_replacement.load(Ordering::Acquire);
@@ -160,12 +160,12 @@ impl Worker {
         &self.registration.worker
     }
 
-    /// Whether it is a worker or a pool.
+    /// Whether this is a worker or a pool.
     pub(super) const fn kind(&self) -> HolderKind {
         self.registration.kind
     }
 
-    /// Its place among all workers.
+    /// Sort key among all workers.
     pub(super) const fn place(&self) -> (&PartitionKey, &WorkerId) {
         (&self.registration.partition, &self.registration.worker)
     }
@@ -177,24 +177,24 @@ impl Worker {
         }
     }
 
-    /// Whether it was removed, or the server stops.
+    /// Whether the worker was removed, or the server stops.
     pub(super) fn is_removed(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Lets events in: its blocks are restored, or there are none.
+    /// Admits events, because the worker's blocks are restored or there are none.
     pub(super) fn open(&self) {
-        // It may be open already.
+        // The worker may be open already.
         let _open = self.restored.set(());
         self.partition.restoring(self.kind()).end(self.id());
     }
 
-    /// Whether events may come in.
+    /// Whether events are admitted.
     pub(super) fn is_open(&self) -> bool {
         self.restored.get().is_some()
     }
 
-    /// Waits until events may come in; false if it was removed before.
+    /// Waits until events are admitted. Returns false if the worker was removed before.
     pub(super) async fn opened(&self) -> bool {
         select! {
             () = self.cancel.cancelled() => false,
@@ -202,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// Refuses new streams from now on, unless one is open. Returns whether it refuses them.
+    /// Refuses new streams from now on, unless a stream is open. Returns whether it refuses them.
     pub(super) async fn close_if_unconnected(&self) -> bool {
         let mut publishers = self.publishers.lock().await;
         let is_connected = |at: &Arc<PushSource>| at.shared().link().is_connected;
@@ -210,7 +210,7 @@ impl Worker {
         publishers.closed
     }
 
-    /// Ends the tasks of all publishers and lets no new one in. Returns their sources.
+    /// Ends the tasks of all publishers and refuses new ones. Returns the publishers' sources.
     pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
         let mut publishers = self.publishers.lock().await;
         publishers.closed = true;
@@ -227,7 +227,7 @@ impl Worker {
         IngestError::UnknownWorker { address: self.address() }
     }
 
-    /// Ends the tasks of its endpoints and waits for them.
+    /// Ends the tasks of the worker's endpoints. Waits for their end.
     pub(super) async fn stop_links(&self) {
         self.cancel.cancel();
         let mut links = self.links.lock().await;

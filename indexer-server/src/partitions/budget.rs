@@ -1,4 +1,4 @@
-//! The byte budget: memory of all shards of the process, and when to shed.
+//! Byte budget: counts the memory of all shards of the process and decides when to evict (shed) blocks.
 
 use crossbeam_utils::CachePadded;
 use kvasir_index::{Index, Shed};
@@ -7,22 +7,22 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Share of the limit that is left to free places, and share of a shard that must be free before it
-/// grows no more: an index uses any free place, however small, once this share of its slots is free.
+/// Inverse of a fraction (1/8) that is used twice. The budget reserves this fraction of its limit for free space. A
+/// shard with less than this fraction free is about to grow: above it, an index reuses free space of any size.
 const FREE_FRACTION: usize = 8;
 
-/// Bytes of a shard that holds nothing, with its part of the partition: 2 KiB as measured.
+/// Bytes of an empty shard, with its part of the partition: 2 KiB as measured.
 pub(super) const SHARD_BYTES: usize = 2 << 10;
 
-/// Bytes that a block takes, with room to spare: 25 to 40 as measured (D26 in `benches/MEASUREMENTS.md`).
+/// Estimated bytes per block, with a margin: 25 to 40 as measured (D26 in `benches/MEASUREMENTS.md`).
 const BLOCK_BYTES: usize = 48;
 
-/// Bytes of one index or of several.
+/// Allocated and free bytes of one index or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
-    /// All that is allocated.
+    /// All allocated bytes.
     pub allocated: usize,
-    /// Of those, the bytes of places that new positions can use before more is allocated.
+    /// Allocated bytes that new positions can reuse before the index allocates more.
     pub free: usize,
 }
 
@@ -31,45 +31,45 @@ impl Bytes {
         Self { allocated: index.bytes(), free: index.free_bytes() }
     }
 
-    /// Bytes that are allocated and used.
+    /// Bytes that are allocated and not free.
     #[must_use]
     pub const fn in_use(self) -> usize {
-        // The two are read one after the other, and may be of two moments.
+        // Both values are read one after the other, so they can differ in time.
         self.allocated.saturating_sub(self.free)
     }
 
-    /// Whether an index of this size may have to allocate for what comes next.
+    /// Whether an index of this size may have to allocate for the next blocks.
     const fn is_about_to_grow(self) -> bool {
         self.free < self.allocated / FREE_FRACTION
     }
 }
 
-/// Why something must be shed.
+/// Why blocks must be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// More is in use than the limit leaves to it.
+    /// More bytes are in use than the limit allows.
     Use,
-    /// More is allocated than the limit, though not all is in use: places that became free in one
-    /// index are of no use to another.
+    /// More bytes are allocated than the limit, though not all are in use. Free space in one index is useless to
+    /// another index.
     Allocation {
         /// Whether the shard that was written may allocate more.
         growing: bool,
     },
 }
 
-/// Most bytes of all indexes of the process together. A pure rule.
+/// Maximum bytes of all indexes of the process together. A pure rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limit(usize);
 
 impl Limit {
-    /// Whether this many blocks fit with a fifth of the limit still free, so that nothing is shed for a while.
+    /// Whether this many blocks fit with a fifth of the limit still free, which delays the next eviction.
     fn has_room_for(self, in_use: usize, blocks: u64) -> bool {
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         let wanted = in_use.saturating_add(blocks.saturating_mul(BLOCK_BYTES));
         wanted <= self.0 / 5 * 4
     }
 
-    /// The excess of all shards together, after a write to one of them.
+    /// Excess of all shards together, after a write to one shard.
     const fn excess(self, all: Bytes, written: Bytes) -> Option<Excess> {
         if all.in_use() > self.0 - self.0 / FREE_FRACTION {
             Some(Excess::Use)
@@ -81,53 +81,53 @@ impl Limit {
     }
 }
 
-/// Bytes of all shards of the process, and their limit. Without a limit it only counts.
+/// Bytes of all shards of the process, and their limit. Without a limit, the budget only counts.
 #[derive(Debug, Default)]
 pub struct Budget {
     limit: Option<Limit>,
-    /// Most bytes of what cannot be shed.
+    /// Maximum bytes that eviction cannot free: workers, sources, ranks and partitions.
     fixed_max: Option<usize>,
     allocated: CachePadded<AtomicUsize>,
     free: CachePadded<AtomicUsize>,
-    /// Bytes that cannot be shed.
+    /// Bytes that eviction cannot free.
     fixed: AtomicUsize,
     shed_pairs: AtomicU64,
     shed_parked: AtomicU64,
 }
 
 impl Budget {
-    /// A budget with a limit in bytes, if any, and one on the part that cannot be shed.
+    /// A budget with an optional limit in bytes, and an optional limit on the bytes that eviction cannot free.
     #[must_use]
     pub fn new(limit: Option<usize>, fixed_max: Option<usize>) -> Self {
         Self { limit: limit.map(Limit), fixed_max, ..Self::default() }
     }
 
-    /// Most bytes that may be allocated, over all shards.
+    /// Maximum allocated bytes of all shards.
     #[must_use]
     pub fn limit(&self) -> Option<usize> {
         self.limit.map(|Limit(bytes)| bytes)
     }
 
-    /// Bytes of all shards, as of the last change of each.
+    /// Bytes of all shards, as of the last change of each shard.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
     }
 
-    /// Whether this many shed blocks fit again, with a fifth of the limit still free.
+    /// Whether this many evicted blocks fit again, with a fifth of the limit still free.
     #[must_use]
     pub fn has_room_for(&self, blocks: u64) -> bool {
         self.limit.is_none_or(|limit| limit.has_room_for(self.bytes().in_use(), blocks))
     }
 
-    /// Bytes that partitions, workers, sources and ranks to come may take, whatever they hold; none if any.
+    /// Bytes left for new partitions, workers, sources and ranks, which eviction cannot free. `None`: unlimited.
     #[must_use]
     pub fn room(&self) -> Option<usize> {
         let fixed = self.fixed.load(Relaxed);
         self.fixed_max.map(|max| max.saturating_sub(fixed))
     }
 
-    /// Blocks shed so far.
+    /// Blocks evicted so far.
     #[must_use]
     pub fn shed(&self) -> Shed {
         Shed { pairs: self.shed_pairs.load(Relaxed), parked: self.shed_parked.load(Relaxed) }
@@ -143,7 +143,7 @@ impl Budget {
     }
 }
 
-/// Size of one shard, as its budget knows it: forgotten there with the shard.
+/// Size of one shard, counted in the budget until the shard is dropped.
 #[derive(Debug)]
 pub(super) struct ShardSize {
     budget: Arc<Budget>,
@@ -151,7 +151,7 @@ pub(super) struct ShardSize {
     free: AtomicUsize,
     fixed: AtomicUsize,
     ranks: AtomicUsize,
-    /// Whether there is anything that can be shed.
+    /// Whether the shard has anything to evict.
     sheddable: AtomicBool,
 }
 
@@ -169,7 +169,7 @@ impl ShardSize {
         size
     }
 
-    /// Notes the shard's current size. The caller holds its lock.
+    /// Publishes the shard's current size. The caller holds the shard's lock.
     pub(super) fn publish(&self, index: &Index) {
         self.set(Bytes::of(index));
         self.set_fixed(SHARD_BYTES + index.fixed_bytes());
@@ -191,7 +191,7 @@ impl ShardSize {
         replace(&self.fixed, &self.budget.fixed, now);
     }
 
-    /// Bytes that may be added to what cannot be shed, of all shards; none if any.
+    /// Bytes left in all shards for data that eviction cannot free. `None`: unlimited.
     pub(super) fn room(&self) -> Option<usize> {
         self.budget.room()
     }
@@ -216,11 +216,11 @@ impl Drop for ShardSize {
     }
 }
 
-/// Sets a part of a sum.
+/// Replaces one summand and corrects the sum.
 fn replace(own: &AtomicUsize, all: &AtomicUsize, now: usize) {
     let before = own.swap(now, Relaxed);
     if before != now {
-        // Adding a difference that is negative wraps around to the right sum.
+        // A negative difference wraps around to the correct sum.
         all.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 }

@@ -10,14 +10,14 @@ use kvasir_proto::types::{
 use std::{borrow::Cow, mem, sync::Arc, vec};
 use tokio::{sync::oneshot, time::Instant};
 
-/// Something to write into one shard.
+/// One piece of work for the writer of one shard.
 pub(super) struct Command {
     pub(super) shard: Arc<Shard>,
     pub(super) work: Work,
     pub(super) queued_at: Instant,
 }
 
-/// A short change, all of it under one hold.
+/// A short change, made within one critical section.
 pub(super) type Brief = Box<dyn FnOnce(&mut Index) + Send>;
 
 pub(super) enum Work {
@@ -29,8 +29,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Does as much as the budget of block operations allows, which is one at least; true once all
-    /// is done.
+    /// Runs up to `budget` block operations, at least one. Returns true once the work is complete.
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         match self {
             Self::Brief(change) => {
@@ -47,17 +46,18 @@ impl Work {
         }
     }
 
-    /// Readers get in between two steps, and see neither the old state nor the new one.
+    /// Flags the source of unfinished work. Readers that enter between two slices see neither the old nor the new
+    /// state.
     pub(super) fn pause(&self, index: &mut Index) {
         match self {
             Self::Apply(apply) if apply.begun => index.begin_change(apply.source),
             Self::Sweep(sweep) if sweep.begun => index.begin_change(sweep.source),
-            // A cut changes nothing, and sources that are being restored are catching up.
+            // A cut changes nothing, and sources that are being restored already count as catching up.
             Self::Brief(_) | Self::Apply(_) | Self::Sweep(_) | Self::Cut(_) | Self::Restore(_) => {}
         }
     }
 
-    /// Counts and answers, outside the lock. The requester may be gone.
+    /// Counts the outcome and replies, outside the lock. The requester may have gone.
     pub(super) fn finish(self, metrics: &IndexMetrics) {
         match self {
             Self::Brief(_) => {}
@@ -99,34 +99,34 @@ const fn refusal_reason(error: &IndexError) -> &'static str {
 /// Outcome of one batch in the index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// Outcomes of its operations.
+    /// Outcomes of the batch's operations.
     pub counts: BlockCounts,
-    /// Operations that the index refused as a whole, and why.
+    /// Number of operations that the index refused as a whole, and the reason.
     pub refused: Option<(IndexError, u64)>,
 }
 
-/// One batch of a source, or several.
+/// Events of one batch of a source, or of several batches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexBatch {
-    /// The rank that holds the blocks.
+    /// The rank that caches the blocks.
     pub rank: DpRank,
-    /// What is announced of them, in order.
+    /// Announced events of this rank, in order.
     pub events: Vec<KvEvent>,
-    /// New meanings of names, in order.
+    /// New meanings of block names, in order.
     pub names: Vec<NameChange>,
 }
 
-/// The events of one batch, then the status of their source.
+/// Applies the events of one batch, then sets the status of their source.
 pub(super) struct Apply {
     source: SourceId,
     rank: DpRank,
     events: vec::IntoIter<KvEvent>,
     names: vec::IntoIter<NameChange>,
-    /// Operations of the first of them that are done.
+    /// Completed operations of the first remaining event.
     taken: usize,
-    /// Blocks that the clear under way has dropped so far.
+    /// Blocks that the current clear has dropped so far.
     cleared: u64,
-    /// Whether anything is done.
+    /// Whether any operation was applied.
     begun: bool,
     status: SourceStatus,
     done: Applied,
@@ -155,7 +155,7 @@ impl Apply {
     }
 
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
-        // Also a batch without events names its rank. If the rank is refused, so is each event.
+        // A batch without events names its rank, too. If the index refuses the rank, it refuses each event.
         let _refused = index.name_rank(self.source, self.rank);
         while let Some(event) = self.events.as_slice().first() {
             if *budget == 0 {
@@ -212,7 +212,7 @@ impl Apply {
         true
     }
 
-    /// A step of a clear; its counts once it is done.
+    /// Runs one slice of a clear. Returns the counts once the clear is complete.
     fn clear(
         &mut self,
         index: &mut Index,
@@ -229,8 +229,8 @@ impl Apply {
     }
 }
 
-/// Operations `from` to `from + count` of an event as an event: blocks continue at the last one of
-/// the piece before.
+/// Operations `from` to `from + count` of an event, as an event. Its blocks continue after the last block of the
+/// previous piece.
 fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     debug_assert!(from + count <= event.operations(), "a piece lies within its event");
     if from == 0 && count == event.operations() {
@@ -257,30 +257,30 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     })
 }
 
-/// A clear is one operation, however many steps it takes.
+/// Counts of a clear: one operation, in any number of slices.
 fn clear_counts(removed: u64) -> BlockCounts {
     let mut counts = BlockCounts::default();
     counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
     counts
 }
 
-/// What a sweep drops.
+/// Which blocks a sweep drops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SweepKind {
-    /// All that the source stored; then its status is this.
+    /// All blocks that the source stored. Then sets this status.
     All(SourceStatus),
-    /// What is still suspect.
+    /// Blocks that are still suspect.
     Suspects,
-    /// All that the source stored, then the source itself.
+    /// All blocks that the source stored, then the source itself.
     Source,
 }
 
-/// Drops much at once, in steps.
+/// Drops many blocks, in slices.
 pub(super) struct Sweep {
     pub(super) source: SourceId,
     pub(super) kind: SweepKind,
     pub(super) removed: u64,
-    /// Whether anything was dropped yet.
+    /// Whether any block was dropped.
     pub(super) begun: bool,
     pub(super) error: Option<IndexError>,
     pub(super) reply: Option<oneshot::Sender<u64>>,

@@ -24,7 +24,7 @@ fn status() -> SourceStatus {
     SourceStatus { state: SourceState::Exact, applied: Some(applied), ..SourceStatus::default() }
 }
 
-/// Runs work to its end, as if a reader came in each step; how many steps that took.
+/// Runs work to its end, as if a reader came in each step. Returns the number of steps.
 fn run(index: &mut Index, work: &mut Work) -> usize {
     let steps = iter::repeat_with(|| {
         let done = work.step(index, &mut { STEP_OPERATIONS_MAX });
@@ -131,7 +131,7 @@ fn records(index: &mut Index) -> Records {
     held.map(|at| (at.name, (at.parent, at.local, at.placed, at.copies))).collect()
 }
 
-/// Events with names of a small pool, so that they meet and change meaning.
+/// Events with names from a small pool, so that names collide and change their meaning.
 fn some_events(seed: u64) -> Vec<KvEvent> {
     let mut state = seed;
     let mut below = |limit: u64| {
@@ -156,7 +156,7 @@ fn some_events(seed: u64) -> Vec<KvEvent> {
     (0..20).map(|_| event(&mut below)).collect()
 }
 
-/// Where an event is cut, by a reader who comes, changes nothing.
+/// The result does not depend on where readers split an event.
 #[test]
 fn events_in_pieces_are_the_events() {
     for seed in 0..2_000 {

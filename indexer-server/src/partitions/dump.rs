@@ -3,10 +3,10 @@ use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexEr
 use kvasir_proto::convert::DumpQuery;
 use std::{mem, sync::Arc};
 
-/// Why a dump ended before its end.
+/// Why a dump ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
-    /// The index refuses it, or a change cut it off.
+    /// The index refuses the dump, or a concurrent change aborted it.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The server is stopping.
@@ -14,13 +14,14 @@ pub enum DumpError {
     Stopping(#[from] WriterGone),
 }
 
-/// A dump under way, in chunks of bounded size: but for a bit a block and the parked names, memory
-/// does not grow with the worker. Drive it with [`next`](Self::next) to its end, or give it up with
-/// [`cancel`](Self::cancel): it must not be dropped, for the index notes what changes as long as it
-/// is open.
+/// A running dump, in chunks of bounded size. Memory does not grow with the worker, except for one bit per block and
+/// the parked names.
+///
+/// Call [`next`](Self::next) to the end, or call [`cancel`](Self::cancel). Never drop an open dump: the index records
+/// changes until the dump is closed.
 #[derive(Debug)]
 pub struct Dump {
-    /// The worker's.
+    /// The worker's shard.
     shard: Arc<Shard>,
     writer: Writer,
     chunk_records: usize,
@@ -30,7 +31,7 @@ pub struct Dump {
 #[derive(Debug)]
 enum Stage {
     Scanning(DumpScan),
-    /// What changed meanwhile, then the ends.
+    /// Changes made during the scan, then the end of each source.
     Tail(std::vec::IntoIter<DumpRecord>, Vec<DumpSourceEnd>),
     Done,
 }
@@ -38,13 +39,13 @@ enum Stage {
 /// A part of a dump.
 #[derive(Debug)]
 pub enum DumpPart {
-    /// Some records, at least one.
+    /// At least one record.
     Records(Vec<DumpRecord>),
     /// The last part: one end per source.
     Ends(Vec<DumpSourceEnd>),
 }
 
-/// Records read under one hold of the shard's lock. While the writer waits for it, so do lookups.
+/// Records read in one critical section of the shard's lock. While the writer waits for the lock, lookups wait, too.
 const STEP_RECORDS: usize = 128;
 
 fn read_chunk(
@@ -63,10 +64,10 @@ fn read_chunk(
 }
 
 impl Dump {
-    /// Begins a dump.
+    /// Starts a dump.
     ///
     /// # Errors
-    /// If the worker or rank is not known, or too many dumps of it are under way.
+    /// If the worker or rank is unknown, or too many dumps of it are running.
     pub async fn begin(
         partition: &Partition,
         writer: Writer,
@@ -81,10 +82,10 @@ impl Dump {
         Ok(Self { shard, writer, chunk_records, stage: Stage::Scanning(scan) })
     }
 
-    /// The next part; none after the ends.
+    /// Returns the next part, or `None` after the ends.
     ///
     /// # Errors
-    /// If a concurrent change cut the dump off, or the server is stopping; then it is over.
+    /// If a concurrent change aborted the dump, or the server is stopping. The dump is then closed.
     pub async fn next(&mut self) -> Result<Option<DumpPart>, DumpError> {
         if let Stage::Scanning(scan) = &mut self.stage {
             let mut records = Vec::with_capacity(self.chunk_records);
@@ -126,7 +127,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Ends the dump at any point.
+    /// Cancels the dump, at any point.
     pub async fn cancel(mut self) {
         if let Err(error) = self.give_up().await {
             tracing::debug!(%error, "a dump ends with the server");

@@ -1,14 +1,14 @@
-//! Images of workers, which the writer thread cuts and restores in steps. Readers get in between two of
-//! them, other writes do not, so an image is of one moment.
+//! Images of workers: the writer thread cuts and restores them in slices. Readers get in between two slices, other
+//! writes do not. Therefore an image is consistent (one point in time).
 
 use kvasir_index::{Cut, CutReceipt, Index, IndexError, Restore, Restored, WorkerImage};
 use kvasir_proto::types::WorkerId;
 use tokio::sync::oneshot;
 
-/// An image, and the receipt to give back if the image is not used.
+/// An image, and the receipt to return if the image is not used.
 pub type Taken = (WorkerImage, CutReceipt);
 
-/// Makes an image of a worker.
+/// Cuts the image of a worker.
 pub(super) struct Cutting {
     worker: WorkerId,
     whole: bool,
@@ -42,7 +42,8 @@ impl Cutting {
         step.done
     }
 
-    /// Answers. The requester waits for it to the end: the changes of a lost image are missing in the next.
+    /// Replies with the image. The requester must wait for it: the changes in a lost image are missing from the next
+    /// image.
     pub(super) fn finish(self) {
         let taken = match (self.cut, self.error) {
             (Some(cut), None) => Ok(cut.finish()),
@@ -53,7 +54,7 @@ impl Cutting {
     }
 }
 
-/// Takes a worker in.
+/// Restores a worker into the index.
 pub(super) struct Restoring {
     restore: Restore,
     error: Option<IndexError>,

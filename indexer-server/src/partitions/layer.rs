@@ -20,11 +20,11 @@ pub struct SpeculativeSize {
     pub bytes: usize,
 }
 
-/// The speculative blocks of one partition, beside its index and under a lock of their own.
+/// Speculative blocks of one partition, separate from its index and under their own lock.
 #[derive(Default)]
 pub(super) struct Layer {
     placements: ShardedLock<Placements>,
-    /// Blocks in there: while there are none, queries touch nothing else.
+    /// Number of speculative blocks. While it is zero, queries do not lock the placements.
     blocks: AtomicUsize,
 }
 
@@ -41,7 +41,7 @@ impl Layer {
         read(&self.placements.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes a change, which must be short.
+    /// Changes the placements. The change must be short.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Placements) -> R) -> R {
         let mut placements = self.placements.write().unwrap_or_else(PoisonError::into_inner);
         debug_assert_eq!(placements.blocks(), self.blocks(), "only a change moves the number");
@@ -49,7 +49,7 @@ impl Layer {
         change(change_of.placements)
     }
 
-    /// Ranks that are expected to hold leading blocks of a prompt, and how many.
+    /// Ranks that are expected to hold leading blocks of a prompt, with the number of blocks.
     pub(super) fn find<'a>(
         &self,
         locals: &[LocalHash],
@@ -64,8 +64,8 @@ impl Layer {
     }
 }
 
-/// Placements that someone changes. Half a change is not left behind: these are guesses, and none
-/// is better than a broken structure.
+/// Placements during a change. If the change panics, all placements are dropped: they are guesses, and an empty
+/// structure is better than a broken one.
 struct UnderChange<'a> {
     placements: &'a mut Placements,
     blocks: &'a AtomicUsize,

@@ -17,9 +17,9 @@ use std::{fmt, sync::Arc};
 /// Outcome of a block operation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct OperationLabels {
-    /// applied, noop, ignored, rejected, conflict or shed; received for all of them.
+    /// applied, noop, ignored, rejected, conflict or shed; received for every operation.
     pub outcome: &'static str,
-    /// Why it was ignored or rejected; else "".
+    /// Why the operation was ignored or rejected; else "".
     pub reason: &'static str,
 }
 
@@ -28,25 +28,25 @@ pub struct OperationLabels {
 pub struct IndexMetrics {
     /// Outcomes of every block operation.
     operations: Family<OperationLabels, Counter>,
-    /// Those that every batch counts, at hand: a look-up in the family costs more than the count.
+    /// Cached counters that every batch increments: a lookup in the family costs more than the increment.
     received: Counter,
     applied: Counter,
-    /// Time a command waits for the writer.
+    /// Time a command waits in the writer's mailbox.
     pub(super) mailbox_wait: Histogram,
-    /// Time the lock is held for writing.
+    /// Time that a writer holds the lock.
     pub(super) hold: Histogram,
 }
 
-/// Reason of what reached a limit of the index.
+/// Reason of operations that reached a limit of the index.
 const LIMIT: &str = "limit";
-/// Reason of events for ranks that the byte budget has no room for.
+/// Reason of events for ranks that do not fit into the byte budget.
 pub(super) const NO_ROOM_FOR_RANKS: &str = "no_room_for_ranks";
 /// Reason of events for more ranks than a worker may have.
 pub(super) const TOO_MANY_RANKS: &str = "too_many_ranks";
 /// Reason of events whose source was removed meanwhile.
 pub(super) const UNKNOWN_SOURCE: &str = "unknown_source";
 
-/// Outcomes and reasons that the index itself counts, and what was received.
+/// Outcomes and reasons that the index itself counts, and the received operations.
 pub const INDEX_OUTCOMES: [(&str, &str); 9] = [
     ("received", ""),
     ("applied", ""),
@@ -60,7 +60,7 @@ pub const INDEX_OUTCOMES: [(&str, &str); 9] = [
 ];
 
 impl IndexMetrics {
-    /// Registers the metrics, and the sizes of all partitions.
+    /// Registers these metrics and the sizes of all partitions.
     #[must_use]
     pub fn register(registry: &mut Registry, partitions: Arc<Partitions>) -> Self {
         // From below a free lock (1 us) to a writer that is hopelessly behind (4 s).
@@ -80,18 +80,18 @@ impl IndexMetrics {
         };
         registry.register(
             "block_operations",
-            "Block operations by outcome; outcome received counts all of them",
+            "Block operations by outcome; outcome received counts every operation",
             metrics.operations.clone(),
         );
         registry.register_with_unit(
             "index_mailbox_wait",
-            "Time a write waits for its writer thread",
+            "Time that a write waits for a writer thread of the index",
             Unit::Seconds,
             metrics.mailbox_wait.clone(),
         );
         registry.register_with_unit(
             "index_hold",
-            "Time a writer thread holds a shard's lock, which is what a lookup waits for",
+            "Time that a writer thread holds the lock of an index shard; lookups wait meanwhile",
             Unit::Seconds,
             metrics.hold.clone(),
         );
@@ -100,7 +100,7 @@ impl IndexMetrics {
         metrics
     }
 
-    /// Counts what the index did.
+    /// Counts outcomes of the index.
     pub(super) fn count(&self, counts: BlockCounts) {
         self.applied.inc_by(counts.applied);
         self.add("noop", "", counts.noop);
@@ -109,12 +109,12 @@ impl IndexMetrics {
         self.add("shed", "", counts.shed);
     }
 
-    /// Counts operations that came in, whatever becomes of them.
+    /// Counts received operations, before their outcome is known.
     pub fn count_received(&self, operations: u64) {
         self.received.inc_by(operations);
     }
 
-    /// Operations of one outcome so far.
+    /// Number of operations with one outcome so far.
     #[must_use]
     pub fn get(&self, outcome: &'static str, reason: &'static str) -> u64 {
         let counter = self.operations.get(&OperationLabels { outcome, reason });
@@ -130,8 +130,8 @@ impl IndexMetrics {
     }
 }
 
-/// Sizes of all partitions, read at each scrape: removed partitions leave the metrics, and their limit bounds
-/// the number of series.
+/// Sizes of all partitions, read at each scrape. Removed partitions disappear from the metrics. The limit on partitions
+/// bounds the number of series.
 #[derive(Debug)]
 struct Sizes {
     partitions: Arc<Partitions>,
@@ -147,20 +147,25 @@ impl Sizes {
         let mut families: [SizeFamily; 6] = [
             (
                 "index_blocks",
-                "Distinct blocks in the index; a block of several shards counts in each",
+                "Distinct blocks in the index; a block in several shards counts once per shard",
                 None,
                 vec![],
             ),
-            ("index_holdings", "Pairs of rank and placed block", None, vec![]),
+            ("index_holdings", "Pairs of rank and placed block in the index", None, vec![]),
             (
                 "index_parked_blocks",
-                "Parked blocks: held, but their parent is unknown",
+                "Parked blocks in the index: cached by a rank, but the parent block is unknown",
                 None,
                 vec![],
             ),
-            ("index_holders", "Ranks that may hold blocks", None, vec![]),
-            ("index_sources", "Event streams", None, vec![]),
-            ("index_memory", "Memory of the index", Some(Unit::Bytes), vec![]),
+            ("index_holders", "Ranks in the index that may have cached blocks", None, vec![]),
+            ("index_sources", "Event streams that feed the index", None, vec![]),
+            (
+                "index_memory",
+                "Memory used by the index, by model and tenant",
+                Some(Unit::Bytes),
+                vec![],
+            ),
         ];
         for partition in self.partitions.list() {
             let stats = partition.stats();
@@ -190,7 +195,7 @@ impl Collector for Sizes {
     }
 }
 
-/// The byte budget of all partitions together, and what was shed for it.
+/// The byte budget of all partitions together, and the blocks evicted for it.
 #[derive(Debug)]
 struct BudgetSizes {
     partitions: Arc<Partitions>,
@@ -203,12 +208,12 @@ impl Collector for BudgetSizes {
         let gauges = [
             (
                 "index_allocated",
-                "Memory of the index, all models and tenants",
+                "Memory allocated by the index, over all models and tenants",
                 Some(bytes.allocated),
             ),
             (
                 "index_in_use",
-                "The same, without free slots that new blocks can use",
+                "Memory in use by the index: allocated memory less the free slots for new blocks",
                 Some(bytes.in_use()),
             ),
             ("index_limit", "Memory limit of the index: --max-index-bytes", budget.limit()),
@@ -220,8 +225,8 @@ impl Collector for BudgetSizes {
             gauge.encode(encoder.encode_descriptor(name, help, Some(&Unit::Bytes), kind)?)?;
         }
         let shed = budget.shed();
-        let pairs = "Pairs of rank and placed block dropped for --max-index-bytes";
-        let parked = "Parked blocks dropped for --max-index-bytes";
+        let pairs = "Pairs of rank and placed block evicted from the index for --max-index-bytes";
+        let parked = "Parked blocks evicted from the index for --max-index-bytes";
         for (name, help, count) in
             [("index_shed_pairs", pairs, shed.pairs), ("index_shed_parked", parked, shed.parked)]
         {

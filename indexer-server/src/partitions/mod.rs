@@ -1,19 +1,17 @@
-//! Partitions: indexes behind locks that readers share, and the threads that write them.
+//! Partitions: indexes behind reader-writer locks, and the threads that write the indexes.
 //!
 //! # Ownership
-//! A partition has one or more [shards](Shard): a worker's bucket decides which of them has the worker. Shard n of every partition is written by writer thread n. Shards share nothing, so
-//! the union of their answers is exact.
+//! A partition has one or more [shards](Shard): a worker's bucket selects the shard of the worker. Writer thread n
+//! writes shard n of every partition. Shards have no common data, so the union of their answers is exact.
 //!
 //! # Locks
-//! Only writer threads take a shard's lock for writing: its own to carry out commands, and any of them
-//! to shed, before it writes more, when the [`Budget`] is used up ([`Relief`]). A writer works in steps of at most
-//! [`STEP_OPERATIONS_MAX`] block operations; with the step in which a reader came, or after
-//! [`HOLD_OPERATIONS_MAX`] operations, it releases the lock and lets all waiting readers in before it takes
-//! it again. So a lookup waits for one step at most in each shard, however much there is to
-//! write. No thread holds the locks of two shards.
+//! Only writer threads take a shard's write lock: the shard's own thread to carry out commands, and any writer thread
+//! to evict blocks before it writes when the [`Budget`] is used up ([`Relief`]). A writer works in slices of at most
+//! [`STEP_OPERATIONS_MAX`] block operations. It releases the lock after the slice in which a reader came, or after
+//! [`HOLD_OPERATIONS_MAX`] operations, and admits all waiting readers before it locks again. Therefore a lookup waits
+//! for at most one slice in each shard, regardless of the amount of writes. Each thread locks one shard at a time.
 //!
-//! Speculative blocks are beside the index, under a lock of their own, and change in short pieces: see
-//! [`Speculation`].
+//! Speculative blocks are beside the index, under their own lock, and change in short slices: see [`Speculation`].
 
 mod budget;
 mod command;

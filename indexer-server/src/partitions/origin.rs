@@ -1,12 +1,12 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where the server's time begins. The index gets times as durations since then.
+/// Start of the server's clock. The index receives times as durations since this moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin(Instant);
 
 impl Origin {
-    /// Time begins now.
+    /// Starts the clock now.
     #[must_use]
     pub fn now() -> Self {
         Self(Instant::now())
@@ -18,7 +18,7 @@ impl Origin {
         self.0.elapsed()
     }
 
-    /// A moment as a time since the origin.
+    /// Converts a moment to the time since the origin.
     #[must_use]
     pub fn since(self, moment: Instant) -> Duration {
         moment.saturating_duration_since(self.0)

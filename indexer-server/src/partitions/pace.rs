@@ -1,40 +1,40 @@
-/// Most block operations under one hold of a shard's lock, while no reader comes.
+/// Maximum block operations in one critical section of a shard's lock, while no reader waits.
 pub const HOLD_OPERATIONS_MAX: usize = 1_024;
 
-/// Most block operations of one step; a hold ends with the step in which a reader came.
+/// Maximum block operations of one slice. A critical section ends after the slice in which a reader came.
 pub const STEP_OPERATIONS_MAX: usize = 64;
 
-/// The first step of a hold where the hold before was cut short: another reader is to be expected.
+/// Size of the first slice if a reader ended the previous critical section early: another reader is likely.
 const CROWDED_STEP_OPERATIONS: usize = 2;
 
-/// How much a writer does at a time: long holds as long as no one reads, short ones while readers
-/// come. A pure rule; [`Shard`](super::Shard) is the lock.
+/// Size of a writer's critical sections: long without readers, short while readers wait. A pure rule;
+/// [`Shard`](super::Shard) is the lock.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Whether a reader cut the last hold short.
+    /// Whether a reader ended the last critical section early.
     crowded: bool,
-    /// Operations left in this hold.
+    /// Operations left in this critical section.
     left: usize,
-    /// Operations of the next step, if there is one.
+    /// Operations of the next slice, if there is one.
     step: usize,
 }
 
 impl Pace {
-    /// A hold begins.
+    /// Begins a critical section.
     pub const fn begin(&mut self) {
         self.left = HOLD_OPERATIONS_MAX;
         self.step = if self.crowded { CROWDED_STEP_OPERATIONS } else { STEP_OPERATIONS_MAX };
         self.crowded = false;
     }
 
-    /// Operations that the next step may do.
+    /// Number of operations that the next slice may do.
     #[must_use]
     pub fn step(&self) -> usize {
         self.step.min(self.left)
     }
 
-    /// Ends a step of `done` operations. Returns whether the hold may continue. A step counts as one
-    /// operation at least, so that every hold ends.
+    /// Ends a slice of `done` operations. Returns whether the critical section may continue. A slice counts as at least
+    /// one operation, so that every critical section ends.
     pub fn may_continue(&mut self, done: usize, reader_waits: bool) -> bool {
         debug_assert!(self.step > 0, "a hold has begun");
         debug_assert!(self.left > 0, "the hold has not ended");
@@ -49,7 +49,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The steps of one hold, if a reader comes in the given step.
+    /// The slices of one critical section, if a reader comes in the given slice.
     fn hold(pace: &mut Pace, reader_in: Option<usize>) -> Vec<usize> {
         let mut steps = Vec::new();
         pace.begin();

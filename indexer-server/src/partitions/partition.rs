@@ -21,22 +21,22 @@ use std::{
     time::Duration,
 };
 
-/// One (model, tenant) with its index, in shards: each has the workers of some buckets, all that
-/// concerns a worker is in one shard, and shards share nothing.
+/// The index of one (model, tenant), in shards. Each shard has the workers of some buckets, with all data of these
+/// workers. Shards have no common data.
 pub struct Partition {
     key: PartitionKey,
     block_size: u32,
-    /// At least one.
+    /// At least one shard.
     shards: Box<[Arc<Shard>]>,
     speculative: Layer,
     restoring: Restoring,
-    /// The same of pools.
+    /// Pools that are still being restored.
     restoring_pools: Restoring,
-    /// Workers and pools that are registered, whether or not anything feeds them.
+    /// Registered workers and pools, with or without sources.
     registered: AtomicU64,
-    /// Those of them that are pools.
+    /// Registered pools.
     pools: AtomicU64,
-    /// Counts among the partitions that there may be.
+    /// This partition's share of the limit on partitions, released on drop.
     _counted: TakenShare,
 }
 
@@ -57,7 +57,7 @@ impl Partition {
         }
     }
 
-    /// Its name.
+    /// Model and tenant of the partition.
     #[must_use]
     pub const fn key(&self) -> &PartitionKey {
         &self.key
@@ -69,7 +69,7 @@ impl Partition {
         self.block_size
     }
 
-    /// All shards, by number: their workers together are the partition's.
+    /// All shards, by number. Together their workers are the workers of the partition.
     #[must_use]
     pub fn shards(&self) -> &[Arc<Shard>] {
         &self.shards
@@ -87,7 +87,7 @@ impl Partition {
         self.pools.load(Ordering::Acquire)
     }
 
-    /// A worker or a pool is registered.
+    /// Counts a newly registered worker or pool.
     pub fn note_registered(&self, kind: HolderKind) {
         self.registered.fetch_add(1, Ordering::AcqRel);
         if kind == HolderKind::Pool {
@@ -95,7 +95,7 @@ impl Partition {
         }
     }
 
-    /// A worker or a pool is not registered any more.
+    /// Counts a removed worker or pool.
     ///
     /// # Panics
     /// If more were removed than registered.
@@ -108,7 +108,7 @@ impl Partition {
         }
     }
 
-    /// Batches that wait for an earlier one, over all sources.
+    /// Batches that wait for an earlier batch, over all sources.
     #[must_use]
     pub fn buffered_batches(&self) -> u64 {
         let of_shard = |shard: &Arc<Shard>| {
@@ -125,7 +125,7 @@ impl Partition {
         self.shards.iter().map(|shard| shard.ranks()).sum()
     }
 
-    /// The shard of a worker, whether or not the worker is registered.
+    /// The shard of a worker, even if the worker is not registered.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
     pub fn shard_of(&self, worker: &WorkerId) -> &Arc<Shard> {
@@ -145,8 +145,7 @@ impl Partition {
         &self.speculative
     }
 
-    /// Ranks that placements announced leading blocks of a prompt for, and how many, at `now` since
-    /// the origin.
+    /// Ranks with speculative blocks of a prompt, and the number of leading blocks, at `now` (since the origin).
     pub fn find_speculative<'a>(
         &self,
         locals: &[LocalHash],
@@ -156,19 +155,19 @@ impl Partition {
         self.speculative.find(locals, now, scratch)
     }
 
-    /// How much is speculative.
+    /// Number of speculative blocks and their bytes.
     #[must_use]
     pub fn speculative_size(&self) -> SpeculativeSize {
         self.speculative.size()
     }
 
-    /// (pool, block) pairs that are held and placed.
+    /// Number of (pool, block) pairs: blocks that pools hold and that have a known position.
     #[must_use]
     pub fn pool_pairs(&self) -> u64 {
         self.shards.iter().map(|shard| shard.read().pool_pairs()).sum()
     }
 
-    /// Sizes of all shards together. A block that workers of several shards hold counts in each.
+    /// Sizes of all shards together. A block counts once in each shard that has a holder of it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let all = self.shards.iter().map(|shard| shard.read().stats());
@@ -197,10 +196,10 @@ impl fmt::Debug for Partition {
     }
 }
 
-/// Why a partition cannot be had.
+/// Why a partition cannot be created or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
-    /// Its workers have blocks of another size.
+    /// The partition's workers have another block size.
     #[error(
         "block_size is {requested}, but the workers of model {:?}, tenant {:?} have {present}: \
          all workers of a partition must agree",
@@ -209,21 +208,21 @@ pub enum PartitionError {
     BlockSize {
         /// The partition.
         key: PartitionKey,
-        /// Its block size, in tokens.
+        /// Block size of the partition, in tokens.
         present: u32,
-        /// The one requested.
+        /// The requested block size, in tokens.
         requested: u32,
     },
-    /// The byte budget has no room for another one.
+    /// The byte budget has no room for another partition.
     #[error(
         "no room for another partition: what cannot be shed takes half of --max-index-bytes. Raise that, or remove \
          workers"
     )]
     NoRoom,
-    /// There are too many.
+    /// The server's limit on partitions is reached.
     #[error("the server has {PARTITIONS_MAX} partitions, the limit")]
     TooMany,
-    /// Its tenant has too many.
+    /// The tenant's share of the limit on partitions is used up.
     #[error(
         "tenant {tenant:?} has {max} models, its share of the limit: remove workers of others first, or raise \
          --tenant-share"
@@ -231,13 +230,13 @@ pub enum PartitionError {
     TooManyOfTenant {
         /// The tenant.
         tenant: Box<str>,
-        /// So many it may have.
+        /// Maximum number of partitions of this tenant.
         max: usize,
     },
 }
 
 impl PartitionError {
-    /// Code to report it with.
+    /// Error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -260,7 +259,7 @@ pub struct Partitions {
 }
 
 impl Partitions {
-    /// None yet.
+    /// Creates an empty set of partitions.
     #[must_use]
     pub fn new(config: IndexConfig, limits: Limits) -> Self {
         let budget = Arc::new(Budget::new(config.bytes_max, config.fixed_bytes_max));
@@ -268,19 +267,19 @@ impl Partitions {
         Self { map: DashMap::new(), config, limits, budget, counted }
     }
 
-    /// Their configuration.
+    /// Configuration of the index.
     #[must_use]
     pub const fn config(&self) -> IndexConfig {
         self.config
     }
 
-    /// Bytes of all of them together.
+    /// Byte budget of all partitions together.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// The shard that uses most bytes, of those that have something to shed.
+    /// The shard that uses most bytes, among the shards with blocks to evict.
     pub(super) fn largest(&self) -> Option<Arc<Shard>> {
         let size_of = |shard: &Shard| shard.bytes().in_use();
         let largest = |partition: &Partition| {
@@ -291,16 +290,16 @@ impl Partitions {
         of_each.max_by_key(|shard| size_of(shard))
     }
 
-    /// One partition.
+    /// Returns a partition, if it exists.
     #[must_use]
     pub fn get(&self, key: &PartitionKey) -> Option<Arc<Partition>> {
         self.map.get(key).map(|entry| Arc::clone(&entry))
     }
 
-    /// One partition, created if it is missing.
+    /// Returns a partition, created if it is missing.
     ///
     /// # Errors
-    /// If it exists with another block size, there are too many, or the byte budget has no room for it.
+    /// If it exists with another block size, there are too many partitions, or the byte budget has no room for it.
     pub fn get_or_create(
         &self,
         key: &PartitionKey,
@@ -328,7 +327,7 @@ impl Partitions {
         Ok(entry)
     }
 
-    /// Forgets a partition, with all it holds.
+    /// Removes a partition, with all its blocks.
     pub fn remove(&self, key: &PartitionKey) {
         self.map.remove(key);
     }

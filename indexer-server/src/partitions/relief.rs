@@ -1,4 +1,4 @@
-//! Makes room when the byte budget is used up.
+//! Evicts (sheds) blocks when the byte budget is used up.
 
 use super::{Pace, Partitions, STEP_OPERATIONS_MAX, Shard, budget::Excess};
 use kvasir_index::Shed;
@@ -8,41 +8,41 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Holds in a row that find nothing to shed before it is left for the next time.
+/// Consecutive critical sections without an eviction, after which the writer tries again only before its next write.
 const IDLE_HOLDS_MAX: usize = 16;
 
-/// Holds that shed elsewhere for each that writes, as long as too much is allocated and not used:
-/// memory comes back only once a shard has lost much of what it had, which must not take its time
-/// all at once.
+/// Critical sections that evict from the largest shard, for each critical section that writes, while too much is
+/// allocated but not used. A shard frees memory only after it has lost many blocks. The limit spreads this work over
+/// time.
 const ALLOCATION_HOLDS_MAX: usize = 2;
 
-/// Share of its size by which a shard may have changed before all are compared again.
+/// Largest change of the cached largest shard, as a fraction of its size, before all shards are compared again.
 const CHANGED_FRACTION: usize = 8;
 
-/// Sheds for one writer thread, in holds of its own between those that write, whichever thread
-/// writes the shard that gives way.
+/// Evicts for one writer thread, in separate critical sections between the thread's writes. The evicted shard may
+/// belong to any writer thread.
 #[derive(Debug)]
 pub struct Relief {
     partitions: Arc<Partitions>,
     pace: Pace,
-    /// The shard that used most when that was last looked for, and how many bytes: there may be
-    /// many to compare.
+    /// Cache: the shard with the largest use when it was last searched, and its bytes. Comparing all shards may be
+    /// expensive.
     largest: Option<(Weak<Shard>, usize)>,
 }
 
 impl Relief {
-    /// Nothing is shed yet.
+    /// Starts without evictions.
     #[must_use]
     pub fn new(partitions: Arc<Partitions>) -> Self {
         Self { partitions, pace: Pace::default(), largest: None }
     }
 
-    /// Before more is written into a shard: sheds until the budget has room for a hold, or there is
-    /// nothing left to shed. Returns what was shed; `held` receives how long each lock was held.
+    /// Evicts before more is written into a shard, until the budget has room for one critical section or the eviction
+    /// finds no more blocks. Returns the evicted blocks; `held` receives how long each lock was held.
     ///
-    /// The shard that uses most gives way. Where only free places are too many, it sheds a little at a
-    /// time, and a shard that might grow makes free places of its own. (Were it the shard with most
-    /// free places, it would have more and more of them, until it held nothing.)
+    /// Evicts from the shard with most bytes in use. If only allocated free space is over the limit, it evicts a little
+    /// at a time, and a shard that might grow frees space of its own. (Eviction from the shard with most free space
+    /// would increase this space more and more, until the shard was empty.)
     pub fn make_room(&mut self, written: &Arc<Shard>, mut held: impl FnMut(Duration)) -> Shed {
         let mut all = Shed::default();
         let mut idle = 0;
@@ -74,7 +74,7 @@ impl Relief {
         all
     }
 
-    /// The shard that uses most, of those that have something to shed.
+    /// The shard that uses most bytes, among the shards with blocks to evict.
     fn largest(&mut self) -> Option<Arc<Shard>> {
         if let Some((shard, size)) = &self.largest
             && let Some(shard) = shard.upgrade()
@@ -88,7 +88,7 @@ impl Relief {
         Some(shard)
     }
 
-    /// One hold of a shard's lock: as much as one that writes, and cut short by readers like one.
+    /// Evicts in one critical section: as large as a writing one, and also ended early by readers.
     fn hold(&mut self, shard: &Shard) -> (Shed, Duration) {
         let pace = &mut self.pace;
         shard.write(|index| {
@@ -99,7 +99,7 @@ impl Relief {
                 let step = index.shed(pace.step());
                 all.pairs += step.pairs;
                 all.parked += step.parked;
-                // Looking for something in vain takes about as long as a step that sheds.
+                // A search without result takes about as long as a slice that evicts.
                 let found = usize::try_from(step.pairs + step.parked).unwrap_or(usize::MAX);
                 let done = if found == 0 { STEP_OPERATIONS_MAX } else { found };
                 if !index.is_sheddable() || !pace.may_continue(done, shard.is_awaited()) {

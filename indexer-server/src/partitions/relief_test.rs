@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 const LIMIT: usize = 4 << 20;
 const CHAIN_BLOCKS: u64 = 64;
-/// Most that one hold of new blocks allocates: a chunk of slots, one of segments and splits of tables.
+/// Maximum bytes allocated by the new blocks of one hold: a chunk of slots, one of segments and splits of tables.
 const HOLD_BYTES: usize = 256 << 10;
 
 /// A partition with one worker, written as a writer thread does it.

@@ -10,20 +10,20 @@ use std::{
 /// Workers of a partition that are still being restored after a start.
 #[derive(Debug, Default)]
 pub struct Restoring {
-    /// Looked at by every query, and false almost always.
+    /// Read by every query, and false almost always.
     any: AtomicBool,
     workers: RwLock<BTreeSet<WorkerId>>,
 }
 
 impl Restoring {
-    /// The restore of a worker begins.
+    /// Adds a worker whose restore begins.
     pub fn begin(&self, worker: WorkerId) {
         self.change(|workers| {
             workers.insert(worker);
         });
     }
 
-    /// The worker is restored, or removed.
+    /// Removes a worker that is restored, or was removed.
     pub fn end(&self, worker: &WorkerId) {
         if self.any.load(Ordering::Acquire) {
             self.change(|workers| {
@@ -32,7 +32,7 @@ impl Restoring {
         }
     }
 
-    /// Those among `requested` (none for all), by id.
+    /// Workers among `requested` (`None`: all) that are still being restored, by id.
     #[must_use]
     pub fn among(&self, requested: Option<&[WorkerId]>) -> Vec<WorkerId> {
         if !self.any.load(Ordering::Acquire) {

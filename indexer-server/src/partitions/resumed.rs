@@ -2,26 +2,26 @@ use super::IndexedSource;
 use kvasir_proto::convert::KnownName;
 use kvasir_proto::types::{CopyMode, SourceStatus};
 
-/// A worker that is back in the index: a checkpoint has brought it, or a sibling.
+/// A worker that a checkpoint or a sibling has brought back into the index.
 #[derive(Debug, Default)]
 pub struct ResumedWorker {
-    /// Its sources.
+    /// The worker's sources.
     pub sources: Vec<ResumedSource>,
-    /// Blocks that it holds, parked ones included.
+    /// Blocks of the worker, parked blocks included.
     pub blocks: u64,
 }
 
-/// A source of it.
+/// One source of a resumed worker.
 #[derive(Debug, Clone)]
 pub struct ResumedSource {
-    /// Its name.
+    /// The source's name.
     pub name: String,
-    /// How second announcements are read.
+    /// How a second announcement of a block counts.
     pub copy_mode: CopyMode,
-    /// The source.
+    /// The source in the index.
     pub source: IndexedSource,
-    /// Where it stood: catching up, or worse.
+    /// The source's status: catching up, or worse.
     pub status: SourceStatus,
-    /// What names of its blocks mean besides their tokens.
+    /// Meanings of the source's block names besides the tokens.
     pub names: Vec<KnownName>,
 }

@@ -18,31 +18,29 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How often a reader polls before it sleeps: longer than a step of the writer takes,
-/// unless the writer itself is not running.
+/// Number of polls before a reader sleeps: longer than a slice of the writer takes, unless the writer has no CPU.
 const READER_LOOKS_MAX: u32 = 1_000;
-/// How often the writer polls whether waiting readers are in before it yields its core to them.
+/// Number of polls before the writer yields its core to waiting readers.
 const LET_IN_LOOKS_MAX: u32 = 1_000;
-/// How long the writer yields to readers that wait. One that is not in by then has no core to run
-/// on, and waits for another hold.
+/// Maximum time that the writer yields to waiting readers. A reader that is not in by then has no core to run on, and
+/// waits for another critical section.
 const LET_IN_MAX: Duration = Duration::from_micros(100);
 
-/// Some of the workers of a partition, with an index of their own. Ids of its sources and ranks
-/// mean nothing in any other shard.
+/// Some workers of a partition, with their own index. Ids of sources and ranks are valid in this shard only.
 pub struct Shard {
     number: usize,
     index: ShardedLock<Index>,
-    /// Held by a writing thread until waiting readers are in, so that the next of several shedding threads
-    /// does not overtake them.
+    /// Held by a writing thread until waiting readers have the lock. Keeps the next of several evicting threads from
+    /// overtaking the readers.
     turn: Mutex<()>,
-    /// Readers that found the lock taken. Untouched while no one writes, so that readers share no
-    /// cache line.
+    /// Number of readers that found the lock taken. Untouched while no thread writes, so that readers share no cache
+    /// line.
     waiting: CachePadded<AtomicU32>,
     size: ShardSize,
 }
 
 impl Shard {
-    /// An empty index with a lock around it, whose bytes count in a budget.
+    /// An empty index behind a lock. The index's bytes count in `budget`.
     #[must_use]
     pub fn new(number: usize, limits: Limits, budget: &Arc<Budget>) -> Self {
         Self {
@@ -54,14 +52,14 @@ impl Shard {
         }
     }
 
-    /// Its number within the partition, which is that of the thread that writes it.
+    /// Number of the shard within its partition, equal to the number of its writer thread.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.number
     }
 
-    /// The index, for reading. Waits for one hold of the writer at most, which the waiting cuts
-    /// short. Read several shards one after the other, and hold one at a time.
+    /// Locks the index for reading. Waits for at most one critical section of the writer, which ends early for the
+    /// reader. Read several shards one after the other, and lock only one at a time.
     pub fn read(&self) -> ShardedLockReadGuard<'_, Index> {
         if let Ok(index) = self.index.try_read() {
             return index;
@@ -74,7 +72,7 @@ impl Shard {
             }
             spin_loop();
         }
-        // A writer that panicked has ended the process: no one sees its half-done work.
+        // A writer that panicked has aborted the process: no reader sees its half-done work.
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         index
@@ -95,7 +93,7 @@ impl Shard {
         sources.collect()
     }
 
-    /// Whether a reader waits: the writer is to let go at its next step.
+    /// Whether a reader waits: the writer must release the lock after its current slice.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
@@ -113,14 +111,14 @@ impl Shard {
         self.size.ranks()
     }
 
-    /// Whether the index held anything that can be shed when it was last changed.
+    /// Whether the index had anything to evict at its last change.
     #[must_use]
     pub fn is_sheddable(&self) -> bool {
         self.size.is_sheddable()
     }
 
-    /// Changes the index, then lets waiting readers in. In a server only writer threads do this, at a
-    /// [`Pace`](super::Pace): the shard's own carries out commands, any of them sheds.
+    /// Changes the index, then admits waiting readers. In a server only writer threads call this, at a
+    /// [`Pace`](super::Pace): the shard's own thread carries out commands, and any writer thread evicts.
     pub fn write<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = {
@@ -150,7 +148,7 @@ impl fmt::Debug for Shard {
     }
 }
 
-/// A source in the index, together with the shard it is in: its id cannot stray into another.
+/// A source in the index, together with its shard, so that its id is never used in another shard.
 #[derive(Debug, Clone)]
 pub struct IndexedSource {
     pub(super) shard: Arc<Shard>,
@@ -158,25 +156,25 @@ pub struct IndexedSource {
 }
 
 impl IndexedSource {
-    /// The shard it is in.
+    /// The shard of the source.
     #[must_use]
     pub const fn shard(&self) -> &Arc<Shard> {
         &self.shard
     }
 
-    /// What its names mean besides their tokens.
+    /// Meanings of the source's block names besides the tokens.
     #[must_use]
     pub fn meanings(&self) -> Vec<KnownName> {
         self.shard.read().meanings(self.id)
     }
 
-    /// Ranks that it feeds.
+    /// Ranks that the source feeds.
     #[must_use]
     pub fn ranks(&self) -> Vec<DpRank> {
         self.shard.read().ranks_of(self.id)
     }
 
-    /// Its id there.
+    /// Id of the source in its shard.
     #[must_use]
     pub const fn id(&self) -> SourceId {
         self.id

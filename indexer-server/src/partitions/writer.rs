@@ -11,10 +11,10 @@ use tokio::{
     time::Instant,
 };
 
-/// Commands that wait for each writer thread at most; senders of more wait.
+/// Maximum number of queued commands per writer thread. Senders of more commands wait (backpressure).
 pub const MAILBOX_COMMANDS_MAX: usize = 1_024;
 
-/// Commands taken from the mailbox at once.
+/// Maximum number of commands that a writer takes from its mailbox in one batch.
 const TAKE_COMMANDS_MAX: usize = 64;
 
 /// The writer threads have ended: the server is stopping.
@@ -22,18 +22,18 @@ const TAKE_COMMANDS_MAX: usize = 64;
 #[error("the server is stopping")]
 pub struct WriterGone;
 
-/// Hands changes to the writer threads. Each makes those of its shards in order. Clones share the
+/// Sends changes to the writer threads. Each thread applies the changes of its shards in order. Clones share the
 /// mailboxes.
 #[derive(Clone)]
 pub struct Writer {
-    /// By number of the shard.
+    /// Mailboxes by shard number.
     mailboxes: Arc<[mpsc::Sender<Mail>]>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "all but the last are commands")]
 enum Mail {
     Command(Command),
-    /// No more will be taken; what came before is carried out.
+    /// Stops the thread after all earlier commands. Later commands are refused.
     Stop,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Number of the threads.
+    /// Number of writer threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.mailboxes.len()
@@ -58,8 +58,8 @@ impl Writer {
         mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
     }
 
-    /// Makes a short change and returns what it returns. It runs under the lock, as one step: it must
-    /// do no more than [`STEP_OPERATIONS_MAX`](super::STEP_OPERATIONS_MAX) block operations.
+    /// Runs a short change and returns its result. The change runs under the lock, as one slice. It must do at most
+    /// [`STEP_OPERATIONS_MAX`](super::STEP_OPERATIONS_MAX) block operations.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -108,8 +108,8 @@ impl Writer {
         self.change(&source.shard, move |index| index.presume_rank(id, rank)).await
     }
 
-    /// Applies one batch of a source's events to one rank, then sets the source's status: a dump
-    /// sees both or neither.
+    /// Applies one batch of a source's events to one rank, then sets the source's status. A dump sees both changes or
+    /// neither.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -127,7 +127,7 @@ impl Writer {
         answer.await.map_err(|_gone| WriterGone)
     }
 
-    /// [`apply`](Self::apply) without waiting for the outcome.
+    /// Like [`apply`](Self::apply), without waiting for the outcome.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -141,7 +141,7 @@ impl Writer {
         self.send(&source.shard, Work::Apply(apply)).await
     }
 
-    /// Sets a source's status, after all that was submitted before.
+    /// Sets a source's status, after all earlier submitted changes.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -155,7 +155,7 @@ impl Writer {
         self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
-    /// [`set_status`](Self::set_status), and waits until readers see it.
+    /// Like [`set_status`](Self::set_status), but waits until readers see the status.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -168,7 +168,7 @@ impl Writer {
         self.change(&source.shard, move |index| index.set_status(id, status)).await
     }
 
-    /// Marks all that a source stored as suspect, and sets its status: an image has both or
+    /// Marks all blocks that a source stored as suspect, and sets the source's status. An image has both changes or
     /// neither.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Writer {
         self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
-    /// Blocks that a source stored are not held: marks it as partial until it is cleared.
+    /// Marks a source as partial until it is cleared: blocks that it stored are missing from the index.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -196,7 +196,7 @@ impl Writer {
         self.send(&source.shard, Work::Brief(Some(brief))).await
     }
 
-    /// Drops what is still suspect of a source, in steps.
+    /// Drops the still suspect blocks of a source, in slices.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -204,7 +204,7 @@ impl Writer {
         self.sweep(source, SweepKind::Suspects, None).await
     }
 
-    /// Drops all that a source stored, in steps, then sets its status: an image has both or
+    /// Drops all blocks that a source stored, in slices, then sets the source's status. An image has both changes or
     /// neither.
     ///
     /// # Errors
@@ -217,8 +217,8 @@ impl Writer {
         self.sweep(source, SweepKind::All(status), None).await
     }
 
-    /// Drops all that a source stored, in steps, then the source; waits for it. Returns how many
-    /// (name, tier) the source held.
+    /// Drops all blocks that a source stored, in slices, then the source. Waits for the end. Returns the number of
+    /// (name, tier) pairs of the source.
     ///
     /// # Errors
     /// If the writer is gone.
@@ -228,12 +228,11 @@ impl Writer {
         answer.await.map_err(|_gone| WriterGone)
     }
 
-    /// An image of what changed of a worker since its last image, or of all of it. Await it to its
-    /// end: the next image lacks what is in an image that is dropped, unless
-    /// [`Index::abandon_cut`] is given the receipt.
+    /// Cuts an image of a worker: the changes since its last image, or the complete worker. Await the call to its end.
+    /// The next image lacks the changes in a dropped image, unless [`Index::abandon_cut`] receives the receipt.
     ///
     /// # Errors
-    /// If the writer is gone; the inner error if the index does not know the worker.
+    /// If the writer is gone; the inner error if the worker is not in the index.
     pub async fn cut(
         &self,
         shard: &Arc<Shard>,
@@ -245,7 +244,7 @@ impl Writer {
         answer.await.map_err(|_gone| WriterGone)
     }
 
-    /// Puts a worker of which the index holds nothing into it.
+    /// Restores a worker that has no blocks in the index.
     ///
     /// # Errors
     /// If the writer is gone; the inner error if the index refuses a source.
@@ -271,7 +270,7 @@ impl Writer {
     }
 }
 
-/// The writer threads, to be stopped.
+/// Handle to stop the writer threads.
 #[derive(Debug)]
 pub struct WriterThreads {
     writer: Writer,
@@ -279,21 +278,20 @@ pub struct WriterThreads {
 }
 
 impl WriterThreads {
-    /// Lets the threads carry out all commands so far, and waits for their end. Later commands fail with
-    /// [`WriterGone`].
+    /// Stops the threads after all commands so far, and waits for their end. Later commands fail with [`WriterGone`].
     pub async fn stop(self) {
         for mailbox in &*self.writer.mailboxes {
             // Fails if the thread is gone already.
             let _gone = mailbox.send(Mail::Stop).await;
         }
         for done in self.done {
-            // Ends with the thread, by answer or by drop.
+            // Ends with the thread, by a reply or by a drop of the sender.
             let _ended = done.await;
         }
     }
 }
 
-/// A writer that panics leaves a half-changed index behind: no one may read that.
+/// Aborts the process if a writer panics: readers must never see a half-changed index.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -361,7 +359,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMet
     }
 }
 
-/// Carries out commands for one shard under one hold of its lock.
+/// Carries out commands for one shard, in one critical section of its lock.
 fn hold(
     shard: &Arc<Shard>,
     pace: &mut Pace,

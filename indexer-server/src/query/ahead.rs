@@ -1,5 +1,5 @@
-//! Look-ahead blocks: ranks whose engine hashes each block with the token after it hold two positions for each block,
-//! which a second walk follows ([`kvasir_proto::hash::stem`]).
+//! Look-ahead blocks: some engines hash each block with the token after it. Their ranks have two positions for each
+//! block, which a second walk of the index follows ([`kvasir_proto::hash::stem`]).
 
 use kvasir_index::{Index, Match, Query, QueryKey, Scratch};
 use kvasir_proto::{
@@ -20,18 +20,18 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Begins a query.
+    /// Resets the state for a new query.
     pub(super) fn begin(&mut self) {
         self.is_known = None;
     }
 
-    /// Whether ranks were left out because the query does not say what follows its blocks.
+    /// Whether ranks were left out because the query lacks the token after each block.
     pub(super) fn is_lacking(&self) -> bool {
         self.is_known == Some(false)
     }
 
-    /// What the ranks of an index hold of a prompt: `found`, and what look-ahead ranks hold. None as soon as nobody
-    /// wants the answer any more.
+    /// Matches of a prompt in one index: `found`, plus the matches of look-ahead ranks. `None` as soon as `is_wanted`
+    /// is false.
     pub(super) fn add<'a>(
         &'a mut self,
         index: &Index,
@@ -87,8 +87,8 @@ fn index_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Blocks of which a rank holds these leading positions of so many. Of the last block the stem is enough, if it is the
-/// last position. Exact where all are in one tier.
+/// Converts a match over positions to blocks, for a query with `positions` positions. If the last position is a stem,
+/// the stem alone counts as a block. Exact if all positions are in one tier.
 fn blocks_of(held: &Match, positions: u32) -> Match {
     let half = |count: u32| if count == positions { count.div_ceil(2) } else { count / 2 };
     let blocks = half(held.blocks);
@@ -127,7 +127,7 @@ mod tests {
         ask_beside(index, blocks, next_tokens, &[])
     }
 
-    /// Asks where the first walk has found this.
+    /// Queries with the given matches of the first walk.
     fn ask_beside(
         index: &Index,
         blocks: u64,
@@ -185,11 +185,11 @@ mod tests {
         assert_eq!(ask(&index, 3, Some(vec![7, 8, 1])), (vec![2], false));
         assert_eq!(ask(&index, 3, Some(vec![7, 1, 9])), (vec![1], false));
         assert_eq!(ask(&index, 3, Some(vec![1, 8, 9])), (vec![0; 0], false));
-        // A prompt that ends with a block finds it under any next token.
+        // A prompt that ends with a block matches this block with any next token.
         assert_eq!(ask(&index, 3, Some(vec![7, 8])), (vec![3], false));
         assert_eq!(ask(&index, 1, None), (vec![1], false));
         assert_eq!(ask(&index, 3, None), (vec![0; 0], true));
-        // A rank is listed if the first walk lists it, with the longer match.
+        // A rank that the first walk lists stays listed, with the longer match.
         let holder = some_holder(&index);
         let found = |blocks| Match {
             holder,

@@ -5,39 +5,39 @@ use std::time::Duration;
 /// One rank of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankView {
-    /// Its number.
+    /// Number of the data-parallel rank.
     pub rank: DpRank,
-    /// Positions held.
+    /// Cached blocks with a known position.
     pub placed_blocks: u64,
-    /// Names held that are not placed.
+    /// Cached block names without a known position (parked).
     pub parked_blocks: u64,
-    /// Blocks that were shed for the byte budget.
+    /// Blocks that were evicted from the index for the byte budget.
     pub shed_blocks: u64,
 }
 
-/// One source of a worker.
+/// One source of events of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceView {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// Its status.
+    /// State and cursor of the source.
     pub status: SourceStatus,
-    /// Time since it was last seen to have nothing newer.
+    /// Time since the source was last known to have no newer batch.
     pub verified_age: Option<Duration>,
-    /// Why it is worse than exact: reasons with their ages, as far as these are known.
+    /// Reasons for a state worse than exact, with their ages where known.
     pub reasons: Vec<(StateReason, Option<Duration>)>,
 }
 
-/// What the index knows of a worker.
+/// Ranks and sources of a worker, as the index has them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerDescription {
-    /// Its ranks, in order.
+    /// Ranks of the worker, in order.
     pub ranks: Vec<RankView>,
-    /// Its sources, in order of arrival.
+    /// Sources of the worker, in order of arrival.
     pub sources: Vec<SourceView>,
 }
 
-/// Describes a worker; empty if nothing feeds it yet.
+/// Describes a worker. Empty if no source feeds it yet.
 #[must_use]
 pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> WorkerDescription {
     let index = partition.shard_of(worker).read();

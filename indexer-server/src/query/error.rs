@@ -11,23 +11,23 @@ pub enum QueryError {
         key.model(), key.tenant(), listed(models)
     )]
     UnknownPartition {
-        /// What was requested.
+        /// The requested partition.
         key: PartitionKey,
-        /// Models of the same tenant, the first few.
+        /// The first few models of the same tenant.
         models: Vec<String>,
     },
     /// The client assumes another block size.
     #[error("block_size is {requested}, but this partition has {present}")]
     BlockSize {
-        /// The partition's, in tokens.
+        /// Block size of the partition, in tokens.
         present: u32,
-        /// The client's.
+        /// Block size that the client assumes, in tokens.
         requested: u32,
     },
     /// The tokens fill too many blocks.
     #[error(transparent)]
     TooManyBlocks(#[from] TooManyBlocks),
-    /// The index refuses.
+    /// The index refuses the query.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The server is stopping.
@@ -52,7 +52,7 @@ fn listed(models: &[String]) -> String {
 }
 
 impl QueryError {
-    /// Code to report it with.
+    /// Error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

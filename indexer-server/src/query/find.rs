@@ -16,7 +16,7 @@ use kvasir_proto::{
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Models named in the answer to a query for one that is not known.
+/// Maximum number of model names in the error for an unknown model.
 const MODELS_NAMED_MAX: usize = 8;
 
 /// Answers queries.
@@ -27,7 +27,7 @@ pub struct Finder {
     metrics: QueryMetrics,
 }
 
-/// Memory of one thread's lookups, reused between them.
+/// Buffers of one thread's lookups, reused between queries.
 #[derive(Default)]
 struct Workspace {
     scratch: Scratch,
@@ -42,13 +42,13 @@ thread_local! {
 }
 
 impl Finder {
-    /// Answers queries of these partitions.
+    /// A finder for these partitions.
     #[must_use]
     pub const fn new(partitions: Arc<Partitions>, origin: Origin, metrics: QueryMetrics) -> Self {
         Self { partitions, origin, metrics }
     }
 
-    /// A partition.
+    /// Returns the partition of a model and tenant.
     ///
     /// # Errors
     /// If no worker of that model and tenant is registered.
@@ -64,11 +64,11 @@ impl Finder {
         })
     }
 
-    /// Scores a prompt against every worker of its partition, however long it takes: not for a thread of the runtime. None
-    /// as soon as nobody wants the answer any more.
+    /// Scores a prompt against every worker of its partition. May take long: do not call it on a runtime thread. `None`
+    /// as soon as `is_wanted` is false.
     ///
     /// # Errors
-    /// If the partition is not known, has another block size, or the query is too long for it.
+    /// If the partition is unknown, has another block size, or the query is too long for it.
     pub fn find(
         &self,
         query: &FindQuery,
@@ -77,11 +77,11 @@ impl Finder {
         self.find_within(query, None, is_wanted)
     }
 
-    /// The same if it takes microseconds, and at most one hold of the writer longer; none if it is a large query, which
-    /// may take milliseconds.
+    /// Like [`find`](Self::find), for small queries only. Takes microseconds, plus at most one critical section of the
+    /// writer. `None` for a large query, which may take milliseconds.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// See [`find`](Self::find).
     pub fn find_small(&self, query: &FindQuery) -> Result<Option<FindAnswer>, QueryError> {
         self.find_within(query, Some(SMALL), || true)
     }
@@ -106,13 +106,13 @@ impl Finder {
             let now = self.origin.since(begin);
             let at = (now, query.explain);
             let placed = match key {
-                // What is placed is going to lie in device memory.
+                // Blocks of a placement will be in device memory.
                 QueryKey::Locals(locals) if query.tiers.contains(Tier::Device) => {
                     partition.find_speculative(locals, now, placed)
                 }
                 QueryKey::Locals(_) | QueryKey::Names(_) => &[],
             };
-            // One block less than requested would hide the best overlap, which is reported.
+            // Overlaps below the requested minimum are needed, too: the answer reports the best overlap.
             let minimum_overlap = query.minimum_overlap_blocks.min(1);
             // Speculative blocks may change the order and the set of workers.
             let (top_k, at_least) = if placed.is_empty() {
@@ -176,8 +176,8 @@ fn check_block_size(query: &FindQuery, present: u32) -> Result<(), QueryError> {
     }
 }
 
-/// Orders the answers of several shards like those of one. Shards have different workers, so together they are
-/// the complete answer.
+/// Orders the answers of several shards like the answer of one. Each worker is in one shard, so together they are
+/// complete.
 fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.sort_by(|a, b| {
         let blocks = b.blocks.cmp(&a.blocks);
@@ -186,7 +186,7 @@ fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.truncate(top_k);
 }
 
-/// The key of a query, and how many blocks it has.
+/// The lookup key of a query, and its number of blocks.
 fn key<'a>(
     input: &'a QueryInput,
     block_size: u32,
@@ -199,7 +199,7 @@ fn key<'a>(
             (QueryKey::Locals(locals), locals.len())
         }
     };
-    // All three are limited to QUERY_BLOCKS_MAX.
+    // All three inputs are limited to QUERY_BLOCKS_MAX.
     Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
 }
 
@@ -215,7 +215,7 @@ fn answer(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerM
     })
 }
 
-/// What the sources of a rank say, whatever it holds of a prompt. With `explain`, the reasons of its state.
+/// State of a rank's sources, without its matches. With `explain`, adds the reasons of the state.
 fn confirmed_by(
     key: WorkerKey,
     holder: HolderView<'_>,
@@ -239,7 +239,7 @@ fn confirmed_by(
     }
 }
 
-/// The answer for a rank of which events confirm no block, whether or not it has events.
+/// The answer for a rank without confirmed blocks, with or without events.
 fn unconfirmed(partition: &Partition, key: &WorkerKey, now: (Duration, bool)) -> WorkerMatch {
     let index = partition.shard_of(&key.worker).read();
     let mut ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());

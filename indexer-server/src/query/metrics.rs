@@ -9,9 +9,9 @@ use std::time::Duration;
 pub struct QueryMetrics {
     /// Queries answered.
     pub queries: Counter,
-    /// Blocks requested by them: the denominator of the hit rate.
+    /// Total blocks of all queries: the denominator of the hit rate.
     pub query_blocks: Counter,
-    /// Blocks that the best worker of each held: the numerator.
+    /// Matched blocks of the best worker, summed over all queries: the numerator of the hit rate.
     pub hit_blocks: Counter,
     latency: Histogram,
     matched: Histogram,
@@ -25,7 +25,7 @@ impl QueryMetrics {
             queries: Counter::default(),
             query_blocks: Counter::default(),
             hit_blocks: Counter::default(),
-            // From a short hit (0.25 us) to a lookup that waited for many holds (0.26 s).
+            // From a short hit (0.25 us) to a lookup that waited for many critical sections (0.26 s).
             latency: Histogram::new((0..21).map(|step| 0.25e-6 * f64::from(1_u32 << step))),
             // From one block to the longest chain.
             matched: Histogram::new(
@@ -35,23 +35,23 @@ impl QueryMetrics {
         registry.register("queries", "FindMatches queries answered", metrics.queries.clone());
         registry.register(
             "query_blocks",
-            "Blocks requested: denominator of the hit rate",
+            "Blocks in the prompts of all FindMatches queries: denominator of the hit rate",
             metrics.query_blocks.clone(),
         );
         registry.register(
             "hit_blocks",
-            "Blocks that the best worker of each query held: numerator of the hit rate",
+            "Blocks matched by the best worker of each FindMatches query: numerator of the hit rate",
             metrics.hit_blocks.clone(),
         );
         registry.register_with_unit(
             "lookup",
-            "Time of a lookup: hashing, waiting for the lock, walking, answer",
+            "Duration of a FindMatches lookup: hashing, waiting for the lock, search and answer",
             Unit::Seconds,
             metrics.latency.clone(),
         );
         registry.register_with_unit(
             "matched_length",
-            "Leading blocks that the best worker of a query held",
+            "Leading blocks matched by the best worker of a FindMatches query",
             Unit::Other("blocks".to_owned()),
             metrics.matched.clone(),
         );

@@ -1,4 +1,4 @@
-//! Queries: which worker holds how much of a prompt, what a worker holds, and the state of its sources.
+//! Queries: prefix matches of a prompt per worker, dumps of a worker's blocks, and the state of its sources.
 
 mod ahead;
 mod describe;

@@ -1,5 +1,5 @@
-//! What the pools of a partition hold of a query, wherever they are: a worker may be in another shard of the process than
-//! the pools that it reads.
+//! Blocks of a query in the pools of a partition. Searches all shards: a worker may be in another shard of the process
+//! than the pools that it reads.
 
 use crate::partitions::Partition;
 use kvasir_index::{QueryKey, SharedBlocks};
@@ -9,16 +9,16 @@ use kvasir_proto::{
 };
 use std::time::Duration;
 
-/// What a query has to know beside the workers' indexes.
+/// Inputs of a query beside the workers' indexes.
 pub(super) struct Asked<'a> {
-    /// What pools hold, if that counts.
+    /// Blocks in pools, if the query counts them.
     pub(super) shared: Option<&'a SharedBlocks>,
     pub(super) pools: Vec<PoolState>,
-    /// Workers, and where they count pools, that are not complete.
+    /// Incompletely restored workers, and pools if the query counts them.
     pub(super) restoring: Vec<WorkerId>,
 }
 
-/// Finds that out; none if nobody wants the answer any more.
+/// Collects these inputs. `None` as soon as `is_wanted` is false.
 pub(super) fn ask<'a>(
     partition: &Partition,
     (query, key): (&FindQuery, QueryKey<'_>),
@@ -37,8 +37,8 @@ pub(super) fn ask<'a>(
     Some(Asked { shared: Some(shared), pools, restoring })
 }
 
-/// Finds out what all pools hold of a query. Returns the pools that hold any of it and that a worker reads, by id: routers trust
-/// the blocks of pools as far as the worst of these. None if nobody wants the answer any more.
+/// Finds the blocks of a query in all pools. Returns the pools with at least one of the blocks and at least one reader,
+/// by id: routers trust the blocks of pools as far as the worst of these pools. `None` as soon as `is_wanted` is false.
 fn find(
     partition: &Partition,
     key: QueryKey<'_>,
@@ -72,7 +72,7 @@ fn find(
     Some(pools)
 }
 
-/// The state of a pool: that of its worst rank, as for queries a pool is one.
+/// State of a pool: the state of its worst rank, because a query treats a pool as a unit.
 fn state(partition: &Partition, pool: &WorkerId, held_blocks: u32, now: Duration) -> PoolState {
     let index = partition.shard_of(pool).read();
     let ranks = index.worker(pool).into_iter().flat_map(|pool| pool.holders());

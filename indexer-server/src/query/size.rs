@@ -1,29 +1,30 @@
-//! How large a query is, before it is answered.
+//! Estimates the cost of a query before the server answers it.
 
 use crate::partitions::Partition;
 use kvasir_proto::convert::{FindQuery, QueryInput};
 
-/// Bounds of a small query. A pure rule.
+/// Upper limits of a small query. A pure rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Small {
-    /// Most work, in units of about 0.1 us.
+    /// Maximum work, in units of about 0.1 us.
     work: usize,
-    /// Most ranks in its answer.
+    /// Maximum number of ranks in the answer.
     pub(super) matches: usize,
 }
 
-/// What is answered at once; it takes a millisecond at most. Whatever is larger has to wait for its turn.
+/// Queries within these limits take at most a millisecond and are answered immediately. Larger queries wait for a
+/// permit.
 pub(super) const SMALL: Small = Small { work: 8_192, matches: 4_096 };
 
-/// Tokens that are hashed in a unit of work.
+/// Tokens hashed per unit of work.
 const UNIT_TOKENS: usize = 32;
-/// Ranks that are listed in it,
+/// Ranks listed per unit of work.
 const UNIT_LISTED: usize = 8;
-/// those whose sets of holders are compared with it, for one block,
+/// Ranks per unit of work whose sets of holders are compared, for one block.
 const UNIT_COMPARED: usize = 16_384;
-/// pools that are looked for in such a set,
+/// Pools per unit of work that are searched in one set of holders.
 const UNIT_POOLS: usize = 8;
-/// and those of which one name is looked up, where ranks have names of their own.
+/// Ranks per unit of work in which one name is looked up, where ranks have their own names.
 const UNIT_NAMES: usize = 8;
 
 impl Small {
@@ -34,7 +35,7 @@ impl Small {
             || work(query, partition.block_size(), (ranks, pools)) > self.work
     }
 
-    /// Whether the answer is known to have more ranks.
+    /// Whether the answer is known to have more ranks than allowed.
     fn is_answer_larger(self, query: &FindQuery, ranks: usize) -> bool {
         let asked_for = query.top_k.unwrap_or(usize::MAX);
         let is_filtered = query.workers.is_some();
@@ -42,7 +43,7 @@ impl Small {
     }
 }
 
-/// The most work that a query may be among so many ranks and pools.
+/// Maximum work of a query, for this many ranks and pools.
 fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> usize {
     let block_tokens = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
     let (tokens, blocks, names) = match &query.input {
@@ -50,7 +51,7 @@ fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> u
         QueryInput::Locals(locals) => (0, locals.len(), 0),
         QueryInput::Names(names) => (0, names.len(), names.len()),
     };
-    // For each block, pools are looked for, and the ranks that read each pool are compared, too.
+    // For each block, pools are searched, and the ranks that read each pool are compared, too.
     let pools = if query.shared { pools } else { 0 };
     tokens / UNIT_TOKENS
         + ranks / UNIT_LISTED

@@ -1,4 +1,4 @@
-//! What placements announced, put beside what is confirmed.
+//! Adds speculative matches from placements to the confirmed matches of a query.
 
 use kvasir_index::PlacedMatch;
 use kvasir_proto::{
@@ -7,9 +7,9 @@ use kvasir_proto::{
 };
 use std::{cmp::Reverse, collections::HashSet};
 
-/// Adds what is speculative to the confirmed matches of a query, which are all that hold something
-/// (or all, if it asks for all); then filters and orders by the larger of the two, as asked.
-/// `unconfirmed` makes the match of a rank that is not among them.
+/// Adds speculative matches to the confirmed matches of a query. `matches` must be all ranks with a confirmed block, or
+/// all ranks if the query asks for all. Then filters and orders by the larger of confirmed and speculative blocks.
+/// `unconfirmed` creates the match of a rank that is not in `matches`.
 pub(super) fn add(
     matches: &mut Vec<WorkerMatch>,
     placed: &[PlacedMatch],

@@ -1,4 +1,4 @@
-//! Copies workers: fetches each from a sibling, then puts it into the index.
+//! Copies workers: fetches each from a sibling, then writes it into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
 use crate::partitions::{
@@ -15,10 +15,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Names that are brought to the index under one hold of its lock.
+/// Number of names written to the index in one critical section of its lock.
 const NAMES_TOGETHER: usize = 64;
 
-/// How often a sibling is asked for a worker whose changes cut its dump off.
+/// Attempts to dump a worker at one sibling when concurrent changes abort the dump.
 const TRIES_MAX: usize = 3;
 
 /// Copies workers into the index.
@@ -31,19 +31,19 @@ pub struct Copier {
 }
 
 impl Copier {
-    /// Copies into the indexes that `writer` writes.
+    /// Creates a copier for the indexes that `writer` changes.
     #[must_use]
     pub const fn new(writer: Writer, metrics: SiblingMetrics) -> Self {
         Self { writer, metrics, unreachable: Mutex::new(BTreeSet::new()) }
     }
 
-    /// Outcome of copies so far.
+    /// Metrics of the copies so far.
     #[must_use]
     pub const fn metrics(&self) -> &SiblingMetrics {
         &self.metrics
     }
 
-    /// Threads that write: so many workers can be placed at the same time.
+    /// Number of writer threads: this many workers can be placed concurrently.
     #[must_use]
     pub fn writer_threads(&self) -> usize {
         self.writer.threads()
@@ -56,7 +56,7 @@ impl Copier {
     /// Fetches a worker from the first sibling that answers completely. Cancel-safe.
     ///
     /// # Errors
-    /// If none does: `Unknown` if all siblings have removed the worker, else the last error.
+    /// If every sibling fails: `Unknown` if all siblings have removed the worker, else the last error.
     pub async fn fetch(
         &self,
         worker: &WorkerAddress,
@@ -96,11 +96,11 @@ impl Copier {
         Err(last.unwrap_or_else(nobody))
     }
 
-    /// Puts a worker that the index lacks into it: the sources that have a cursor, and their blocks. The cursors
-    /// are set last.
+    /// Writes a worker that the index lacks into it: the sources that have a cursor, and their blocks. Sets the cursors
+    /// last.
     ///
     /// # Errors
-    /// If the index refuses a source; the index then has nothing of the worker.
+    /// If the index refuses a source. The index then has no data of the worker.
     pub async fn place(
         &self,
         partition: &Partition,
@@ -129,7 +129,7 @@ impl Copier {
         Ok(ResumedWorker { sources: placed.into_values().collect(), blocks })
     }
 
-    /// Does it; `placed` has the sources that are in the index by now, by their numbers.
+    /// Implements [`place`](Self::place). `placed` collects the sources that are already in the index, by number.
     async fn fill(
         &self,
         partition: &Partition,
@@ -165,7 +165,7 @@ impl Copier {
                 self.writer.mark_incomplete(source).await?;
             }
             if status.state == SourceState::Degraded {
-                // A dump does not mark the blocks from before the loss: all may be suspect.
+                // A dump does not mark the blocks from before a loss, so all blocks may be suspect.
                 self.writer.mark_suspect(source, status.clone()).await?;
             }
             self.writer.show_status(source, status.clone()).await?;
@@ -173,7 +173,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Adds a source without a cursor, with all its ranks; none if it feeds no rank.
+    /// Adds a source without a cursor, with all its ranks. `None` if it has no rank.
     async fn add(
         &self,
         partition: &Partition,
@@ -188,7 +188,7 @@ impl Copier {
         let below = SourceStatus { state: SourceState::CatchingUp, ..SourceStatus::default() };
         self.writer.set_status(&source, below).await?;
         for rank in ranks {
-            // Ranks beyond the limit are not there, nor are their blocks: the source is partial.
+            // The index lacks ranks beyond the limit and their blocks: the source is partial.
             self.set_names(&source, rank, Vec::new()).await?;
         }
         let status = SourceStatus {
@@ -202,7 +202,7 @@ impl Copier {
         Ok(Some(ResumedSource { name, copy_mode, source, status, names: Vec::new() }))
     }
 
-    /// Brings what names of a source mean to the index, which passes it on.
+    /// Writes the meanings of a source's names to the index, which passes them on.
     async fn set_meanings(
         &self,
         ResumedSource { source, names, .. }: &ResumedSource,

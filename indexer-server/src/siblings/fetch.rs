@@ -1,4 +1,4 @@
-//! Fetches a dump to its end.
+//! Fetches a complete dump of a worker from a sibling.
 
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
@@ -10,17 +10,17 @@ use kvasir_proto::{
 };
 use std::collections::BTreeMap;
 
-/// Most records of one worker, which are held at once: a GiB of them.
+/// Maximum records of one worker, all in memory: about a GiB.
 pub const COPY_RECORDS_MAX: usize = 1 << 24;
 
 /// A complete dump of a worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Its records in the order in which they came, each with the number of its source.
+    /// Records in order of arrival, each with the number of its source.
     pub(super) chunks: Vec<(DpRank, Vec<(u32, HeldBlock)>)>,
-    /// Its sources, by their numbers.
+    /// Sources by number.
     pub(super) sources: BTreeMap<u32, DumpedSource>,
-    /// What names of its sources mean, by the sources' numbers.
+    /// Meanings of the sources' names, by source number.
     pub(super) names: BTreeMap<u32, Vec<KnownName>>,
 }
 
@@ -35,7 +35,7 @@ fn records_of(part: &Next) -> usize {
     }
 }
 
-/// Fetches a dump to its end. Cancel-safe.
+/// Fetches a complete dump. Cancel-safe.
 pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();

@@ -1,13 +1,13 @@
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 
-/// Outcome of copies from siblings.
+/// Metrics of copies from siblings.
 #[derive(Debug, Clone, Default)]
 pub struct SiblingMetrics {
-    /// Workers copied.
+    /// Number of copied workers.
     pub(super) workers: Counter,
-    /// Blocks that they hold.
+    /// Number of blocks of the copied workers.
     pub(super) blocks: Counter,
-    /// Workers that no sibling could give, though one listed them.
+    /// Workers that a sibling listed, but that could not be copied from any sibling.
     pub(super) failures: Counter,
     /// Siblings that did not list their workers.
     pub(super) lists_failed: Counter,
@@ -20,22 +20,22 @@ impl SiblingMetrics {
         let metrics = Self::default();
         registry.register(
             "sibling_workers_copied",
-            "Workers copied from a sibling at start",
+            "Workers copied from sibling servers at start",
             metrics.workers.clone(),
         );
         registry.register(
             "sibling_blocks_copied",
-            "Blocks of workers copied from a sibling at start",
+            "Blocks of the workers copied from sibling servers at start",
             metrics.blocks.clone(),
         );
         registry.register(
             "sibling_copy_failures",
-            "Workers that start empty although a sibling listed them",
+            "Workers that a sibling server listed but that could not be copied: they start empty",
             metrics.failures.clone(),
         );
         registry.register(
             "sibling_list_failures",
-            "Siblings that did not list their workers at start",
+            "Sibling servers that failed to list workers at start",
             metrics.lists_failed.clone(),
         );
         metrics

@@ -1,9 +1,8 @@
-//! Copies workers from a sibling: another replica of the same shard, which has blocks that engines may not be
-//! able to replay any more.
+//! Copies workers from a sibling (another replica of the same shard), including blocks that engines may no longer be
+//! able to replay.
 //!
-//! A copy is treated like a checkpoint: each source has its cursor, and
-//! its feed resumes there and verifies it (the fingerprint with a bare engine, the incarnation with an
-//! agent). A copy is used only when it is complete. [`Sibling`] hides the transport.
+//! A copy is treated like a checkpoint: each source resumes at its cursor and verifies it (by the fingerprint for a
+//! bare engine, by the incarnation for an agent). Only complete copies are used. [`Sibling`] hides the transport.
 
 mod copier;
 mod error;
@@ -22,5 +21,5 @@ pub use metrics::SiblingMetrics;
 pub use offer::{LIST_TIMEOUT, Offer, offers};
 pub use sibling::{DumpParts, ListPages, Sibling};
 
-/// Most siblings that a server may be given.
+/// Maximum number of siblings of a server.
 pub const SIBLINGS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! Which workers siblings have, and whom to ask for each.
+//! Lists the workers of all siblings, and selects the siblings to copy each worker from.
 
 use super::{CopyError, ListPages, Sibling, SiblingMetrics};
 use futures::{StreamExt, future::join_all};
@@ -11,22 +11,22 @@ use kvasir_proto::{
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{error::Elapsed, timeout};
 
-/// Time limit for connecting to a sibling and for each page of its workers. It also delays the start of a
-/// server whose sibling hangs, or is starting too and waits for this one.
+/// Time limit for connecting to a sibling and for each page of its workers. It also delays the start of a server whose
+/// sibling hangs, or is starting too and waits for this server.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A worker that at least one sibling has.
 #[derive(Debug)]
 pub struct Offer {
-    /// Its registration at the most complete sibling.
+    /// Registration of the worker at the most complete sibling.
     pub registration: Registration,
-    /// Siblings with a source of it that has a cursor, the most complete first.
+    /// Siblings with at least one source of the worker that has a cursor, the most complete first.
     pub from: Vec<Arc<dyn Sibling>>,
 }
 
-/// How much a sibling has of a worker. More of its sources have a cursor; then, the worst state of
-/// these is better; then, they have applied more batches; then, it holds more blocks. Numbers of
-/// different incarnations cannot be compared, but a source in an ended incarnation is not exact for long.
+/// Rank of a sibling's copy of a worker, compared in this order: number of sources with a cursor, worst state of these
+/// sources, number of applied batches, number of blocks. Batch numbers of different incarnations are not comparable,
+/// but a source in an ended incarnation does not stay exact for long.
 type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
 fn completeness(worker: &ListedWorker) -> Completeness {
@@ -38,14 +38,14 @@ fn completeness(worker: &ListedWorker) -> Completeness {
     (sources().count(), Reverse(worst), batches, worker.blocks)
 }
 
-/// What one sibling has of a worker.
+/// A worker as listed by one sibling.
 struct Listed<'a> {
     completeness: Completeness,
     registration: Registration,
     sibling: &'a Arc<dyn Sibling>,
 }
 
-/// Lists the workers of all siblings at once. A sibling that does not answer in time is left out.
+/// Lists the workers of all siblings concurrently. Leaves out siblings that do not answer in time.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
     let lists = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
     all.into_values().filter_map(offer).collect()
 }
 
-/// All pages of a list.
+/// Collects all pages of a list.
 async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
     let mut workers = Vec::new();
     let mut answer_timer = AnswerTimer::default();
@@ -97,7 +97,7 @@ async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
 type Next = Result<Option<Result<Vec<ListedWorker>, CopyError>>, Elapsed>;
 
 fn offer(mut listed: Vec<Listed<'_>>) -> Option<Offer> {
-    // Stable: of equals, the one that is configured first.
+    // The sort is stable: among equals, the sibling that is configured first wins.
     listed.sort_by_key(|at| Reverse(at.completeness));
     let from = listed.iter().filter(|at| at.completeness.0 > 0);
     let from = from.map(|at| Arc::clone(at.sibling)).collect();

@@ -3,20 +3,20 @@ use futures::stream::BoxStream;
 use kvasir_proto::convert::{DumpQuery, ListedWorker, WorkerDumpPart};
 use std::fmt;
 
-/// Parts of a dump as they come; an error is the last.
+/// Parts of a dump, in order of arrival. An error is the last item.
 pub type DumpParts = BoxStream<'static, Result<WorkerDumpPart, CopyError>>;
 
-/// Pages of a list of workers as they come; an error is the last.
+/// Pages of a list of workers, in order of arrival. An error is the last item.
 pub type ListPages = BoxStream<'static, Result<Vec<ListedWorker>, CopyError>>;
 
 /// Another replica of the same shard.
 pub trait Sibling: fmt::Debug + Send + Sync {
-    /// Where it is.
+    /// URL of the sibling.
     fn url(&self) -> &str;
 
-    /// Its workers. One that cannot be read is left out.
+    /// Workers of the sibling, without unreadable ones.
     fn list(&self) -> ListPages;
 
-    /// All that it holds of a worker.
+    /// Dumps all blocks of a worker.
     fn dump(&self, query: DumpQuery) -> DumpParts;
 }

@@ -29,14 +29,14 @@ use tokio::time::sleep;
 
 type Part = Result<WorkerDumpPart, CopyError>;
 
-/// A sibling that answers as listed: a list, then a dump each time it is asked for one.
+/// A sibling with scripted answers: a list of workers, then one dump per request.
 #[derive(Debug, Default)]
 struct FakeSibling {
     url: String,
-    /// None: it never answers.
+    /// None: the sibling never answers.
     workers: Option<Vec<ListedWorker>>,
     dumps: Mutex<VecDeque<Vec<Part>>>,
-    /// Whether it falls silent where its dump ends.
+    /// Whether the dump ends without an end of stream.
     falls_silent: bool,
 }
 
@@ -47,7 +47,7 @@ impl Sibling for FakeSibling {
 
     fn list(&self) -> ListPages {
         match self.workers.clone() {
-            // A worker a page.
+            // One worker per page.
             Some(workers) => stream::iter(workers.into_iter().map(|at| Ok(vec![at]))).boxed(),
             None => stream::pending().boxed(),
         }
@@ -93,7 +93,7 @@ fn end(number: u32, records: u64, source: DumpedSource) -> Part {
     Ok(WorkerDumpPart::End { number, records, source })
 }
 
-/// A block after the one named one less; `copies` in device memory.
+/// A block whose parent is the block named one less, with `copies` in device memory.
 fn held(name: u64, copies: u32) -> HeldBlock {
     HeldBlock {
         name: BlockName(name),
@@ -133,7 +133,7 @@ fn listed(sources: &[(SourceState, Option<u64>)], blocks: u64) -> ListedWorker {
     ListedWorker { registration, sources: sources.collect(), blocks }
 }
 
-/// In which order siblings are asked, by what each says of the worker; none for one that hangs.
+/// Order in which siblings are asked, depending on the worker as each lists it. None: the sibling hangs.
 async fn order(listed: &[Option<ListedWorker>]) -> (Vec<String>, u64) {
     let siblings = listed.iter().enumerate().map(|(number, worker)| {
         let workers = worker.clone().map(|worker| vec![worker]);
@@ -159,7 +159,7 @@ async fn who_has_most_is_asked_first() {
     let all = [fewer, degraded, behind, ahead, nothing, more.clone(), more].map(Some);
     let (asked, unheard) = order(&all).await;
     assert_eq!((asked, unheard), (["5", "6", "3", "2", "1", "0"].map(str::to_owned).to_vec(), 0));
-    // Whoever hangs is not waited for without end.
+    // A sibling that hangs does not block the list.
     let one = [None, Some(listed(&[(Exact, Some(1))], 1)), None];
     assert_eq!(order(&one).await, (vec!["1".to_owned()], 2));
 }
@@ -202,7 +202,7 @@ async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
     let gone = fake("gone", vec![vec![Err(CopyError::Unknown)]; 2]);
     let from = [Arc::clone(&silent), changing, last];
     assert!(copier.fetch(&address(), &from).await.is_ok());
-    // The one that was silent is not asked again: it would have nothing to say.
+    // The silent sibling is not asked again.
     let from = [silent, Arc::clone(&from[2])];
     assert!(copier.fetch(&address(), &from).await.is_ok());
     let only = copier.fetch(&address(), &from[..1]).await.expect_err("nobody");
@@ -210,7 +210,7 @@ async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
     let from = [Arc::clone(&gone), fake("cut", [cut(), cut(), cut()])];
     let error = copier.fetch(&address(), &from).await.expect_err("nobody");
     assert_eq!(error.to_string(), "the worker was cleared");
-    // Only if nobody says otherwise the worker is gone.
+    // The worker is gone only if no sibling returns another error.
     let unknown = copier.fetch(&address(), &[gone]).await;
     assert_eq!(unknown, Err(CopyError::Unknown));
     assert_eq!(copier.metrics().failures.get(), 3);
@@ -227,7 +227,7 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
     let parts = vec![
         chunk(0, &[(0, held(1, 2)), (0, held(2, 1)), (1, held(1, 1)), (2, held(9, 1))]),
         chunk(2, &[(3, held(1, 1)), (0, held(1, 1))]),
-        // What changed meanwhile.
+        // Changes during the dump.
         chunk(0, &[(0, held(2, 0)), (0, held(3, 1))]),
         Ok(WorkerDumpPart::Meanings { number: 0, names: vec![(0, BlockName(1), salted())] }),
         end(0, 5, DumpedSource { ranks: vec![0, 2], ..source("whole", Some(cursor(4))) }),
@@ -243,9 +243,9 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
     assert_eq!(meanings, [&[(0, BlockName(1), salted())][..], &[], &[]]);
     let reasons: Vec<_> = copied.sources.iter().map(|source| &source.status.reasons[..]).collect();
     assert_eq!(reasons, [&[][..], &doubtful(), &[]]);
-    // It can be copied again, and is in the next checkpoint.
+    // The copied worker can be copied again, and is in the next checkpoint.
     assert_eq!(copied.sources[0].source.meanings(), copied.sources[0].names);
-    // Block 3 waits for block 2, which is gone; block 9 came with a source that stood nowhere.
+    // Block 3 waits for the removed block 2. Block 9 came with a source without a cursor.
     assert_eq!((copied.blocks, copier.metrics().blocks.get()), (3, 3));
     let shard = partition.shard_of(&address().worker);
     let shown = Shard::sources(shard, &address().worker).into_iter();

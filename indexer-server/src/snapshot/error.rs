@@ -9,15 +9,15 @@ use std::{
 /// Why snapshots cannot be opened, written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No space is left, or a quota is used up. Stored images are intact; the next write retries.
+    /// The disk is full, or a quota is used up. Stored images are intact. The next write retries.
     #[error(
         "{}: the disk is full; the last checkpoint is unharmed: make room, the next checkpoint \
          tries again ({reason})", folder.display()
     )]
     DiskFull {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation's error.
         reason: String,
     },
     /// The data on disk is damaged.
@@ -26,105 +26,105 @@ pub enum StoreError {
          agents ({reason})", folder.display()
     )]
     Corrupt {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
-        /// How it shows.
+        /// Symptom of the damage.
         reason: String,
     },
-    /// Damaged, and too many damaged ones lie beside it.
+    /// The database is damaged, and the limit of set-aside damaged databases is reached.
     #[error(
         "{}: damaged again, and {SET_ASIDE_MAX} damaged databases lie beside it: check the disk, \
          then remove them", folder.display()
     )]
     CorruptAgain {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
     },
-    /// Another process uses it.
+    /// Another process uses the database.
     #[error(
         "{}: another process has it open: each server needs a folder of its own ({reason})",
         folder.display()
     )]
     Locked {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation's error.
         reason: String,
     },
-    /// Another version wrote it.
+    /// Another format version wrote the database.
     #[error(
         "{}: written in format {found} by version {writer} of the server, while this one reads \
          format {supported}: run that version, or choose an empty folder", folder.display()
     )]
     Version {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
-        /// Its format.
+        /// Format of the database.
         found: u32,
         /// The format that this server reads and writes.
         supported: u32,
-        /// The version that wrote it.
+        /// Version of the server that wrote the database.
         writer: String,
     },
-    /// A server that is another shard wrote it.
+    /// A server of another shard wrote the database.
     #[error(
         "{}: written by a server started {}, while this one is started {}: start it as that one, or \
          choose a folder of its own", folder.display(), started(*found), started(*requested)
     )]
     Shard {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
-        /// Whose it is.
+        /// Shard that wrote the database.
         found: Option<ShardPlace>,
-        /// Which shard this server is.
+        /// Shard of this server.
         requested: Option<ShardPlace>,
     },
-    /// The folder has other data than snapshots.
+    /// The folder contains data other than snapshots.
     #[error(
         "{}: not a database of snapshots: choose a folder of the server's own ({reason})",
         folder.display()
     )]
     Foreign {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What was found.
+        /// The unexpected content.
         reason: String,
     },
-    /// The process may not read or write there.
+    /// The process may not read or write in the folder.
     #[error(
         "{}: not permitted: let the server's user write there ({reason})", folder.display()
     )]
     Permission {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation's error.
         reason: String,
     },
-    /// No database can be there.
+    /// The folder cannot contain a database.
     #[error(
         "{}: cannot be created or used: choose a folder on a local disk ({reason})", folder.display()
     )]
     Unusable {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation's error.
         reason: String,
     },
-    /// The disk fails.
+    /// The disk reports errors.
     #[error("{}: {reason}", folder.display())]
     Disk {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What failed.
+        /// The failed operation's error.
         reason: String,
     },
-    /// An export is made from a view of the database that lies beside it; there is one at a time.
+    /// An export is already running. It reads a view (RocksDB checkpoint) beside the database, one at a time.
     #[error("{}: an export is under way: wait for its end", folder.display())]
     Exporting {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
     },
-    /// What changed of a worker can only follow a whole image of it.
+    /// Changes of a worker can only follow its complete image.
     #[error("worker {worker}: a complete image is needed first")]
     NeedsWhole {
         /// The worker.
@@ -135,18 +135,18 @@ pub enum StoreError {
     Image {
         /// The worker.
         worker: WorkerAddress,
-        /// Why.
+        /// The reason.
         error: FormatError,
     },
 }
 
-/// The option that a server of a shard is started with.
+/// The `--shard` option of a server, as text.
 fn started(shard: Option<ShardPlace>) -> String {
     shard.map_or_else(|| "without --shard".to_owned(), |place| format!("with --shard {place}"))
 }
 
 impl StoreError {
-    /// Code to report it with.
+    /// Error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -165,8 +165,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the process was started wrongly, so that it should not go on: everything else, such as a
-    /// full disk or damage, is an accident, which costs the server its snapshots but not its index.
+    /// Whether the process was misconfigured and must stop. Other errors, such as a full disk or damage, cost the
+    /// server its snapshots but not its index.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(
@@ -180,19 +180,19 @@ impl StoreError {
         )
     }
 
-    /// Of a value that cannot be read.
+    /// Error for a value that cannot be read.
     pub(super) fn unreadable(folder: &Path, error: &FormatError) -> Self {
         Self::Corrupt { folder: folder.to_owned(), reason: error.to_string() }
     }
 
-    /// Of a call of the file system.
+    /// Error of a file system call.
     pub(super) fn of_io(folder: &Path, error: &io::Error) -> Self {
         let folder = folder.to_owned();
         let reason = error.to_string();
         Self::of_cause(Cause::of_io(error), folder, reason)
     }
 
-    /// Of a call of RocksDB.
+    /// Error of a RocksDB call.
     pub(super) fn of_rocksdb(folder: &Path, error: &rocksdb::Error) -> Self {
         let folder = folder.to_owned();
         let reason = error.as_ref().to_owned();
@@ -212,30 +212,30 @@ impl StoreError {
     }
 }
 
-/// Why an export was not taken over. The store is empty then, as it was before.
+/// Why an import failed. The store is then empty, as before the import.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Something is in the store.
+    /// The store is not empty.
     #[error("{}: not empty: an export can only be taken over by an empty store", folder.display())]
     NotEmpty {
-        /// The database.
+        /// Path of the database.
         folder: PathBuf,
     },
-    /// Another version of the server made it.
+    /// Another format version wrote the export.
     #[error("the export has format {found}, while this server reads format {supported}")]
     Version {
-        /// Its format.
+        /// Format of the export.
         found: u32,
         /// The format that this server reads and writes.
         supported: u32,
     },
-    /// It is not an export, or damaged.
+    /// The input is not an export, or is damaged.
     #[error("the export is damaged: {reason}")]
     Damaged {
-        /// How it shows.
+        /// Symptom of the damage.
         reason: String,
     },
-    /// It cannot be read.
+    /// The input cannot be read.
     #[error("the export cannot be read: {0}")]
     Read(#[from] io::Error),
     /// The store failed.

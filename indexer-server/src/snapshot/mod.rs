@@ -1,16 +1,14 @@
-//! The state that survives a restart: each worker's blocks and the cursors of its sources, on disk.
+//! Checkpoints on disk: each worker's blocks and the cursors of its sources, which survive a restart.
 //!
-//! - `format`: what is stored, as keys and values. Pure; whatever is read is checked.
-//! - [`SnapshotStore`]: those keys and values in RocksDB. Its calls block: it belongs on a thread
-//!   of its own.
+//! - `format`: keys and values in the store. Pure; validates everything that it reads.
+//! - [`SnapshotStore`]: these keys and values in RocksDB. Its calls block, so it needs its own thread.
 //!
 //! - [`Checkpointer`]: the task that writes changes; [`Restorer`]: restores workers at start.
 //!
-//! A worker is stored as images that its index makes ([`kvasir_index::WorkerImage`]): whole ones
-//! and, between them, what changed. Each becomes visible at once with the cursors of its sources,
-//! so that a stop at any instant leaves the worker as it was before an image or after it. Nothing
-//! here knows the index's slots but as numbers, which mean something within one generation only:
-//! from a whole image to the next.
+//! A worker is stored as images that its index creates ([`kvasir_index::WorkerImage`]): complete images and, between
+//! them, increments. Each image becomes visible atomically with the cursors of its sources. Therefore a crash at any
+//! instant leaves the worker as it was before or after an image. Slot numbers of the index are opaque here. They are
+//! valid only within one generation: from one complete image to the next.
 
 mod checkpoint;
 mod config;

@@ -1,4 +1,4 @@
-//! The snapshot store on a real disk: what was stored is read, whatever happens in between.
+//! The snapshot store on a real disk: stored data survives crashes, damage and full disks.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::expect_used,

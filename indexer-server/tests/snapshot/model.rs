@@ -1,4 +1,4 @@
-//! What a store must hold, as plain maps; and workers whose n-th state everybody can compute.
+//! Expected contents of a store, as plain maps, and workers whose n-th state is reproducible from a seed.
 
 use indexer_server::{
     partitions::RegisteredBy,
@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::{collections::BTreeMap, path::Path};
 
-/// So small that whole images are written in several parts.
+/// Small, so that complete images are written in several parts.
 const BATCH_BYTES: usize = 4 << 10;
 pub(crate) const REGISTRATION: &[u8] = b"as registered";
 
@@ -43,7 +43,7 @@ pub(crate) fn address(worker: u64) -> WorkerAddress {
     }
 }
 
-/// What a rank holds.
+/// Contents of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rank {
     head: RankImage,
@@ -69,7 +69,7 @@ impl Rank {
     }
 }
 
-/// What a worker holds.
+/// Contents of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Model {
     sources: Vec<SourceImage>,
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    /// All of it, as an image.
+    /// The complete worker, as an image.
     pub(crate) fn whole(&self, worker: &WorkerId) -> WorkerImage {
         let ranks = self.ranks.values().map(|rank| RankImage {
             pages: rank.pages.values().cloned().collect(),
@@ -133,12 +133,12 @@ impl Model {
         runs.map(|run| run.blocks.len() as u64).sum()
     }
 
-    /// Number of the state, which its first source's cursor tells.
+    /// Number of the state, equal to the cursor of the first source.
     pub(crate) fn number(&self) -> u64 {
         self.sources[0].status.applied.expect("a cursor").sequence
     }
 
-    /// A worker as the store has it.
+    /// Reads a worker from the store.
     pub(crate) fn read(
         store: &SnapshotStore,
         address: &WorkerAddress,
@@ -203,13 +203,13 @@ fn page(random: &mut ChaCha8Rng, page: u32) -> PageImage {
     PageImage { page, runs }
 }
 
-/// One of a few, so that the same ones change.
+/// A page out of 24, so that the same pages change again.
 fn some_page(random: &mut ChaCha8Rng) -> PageImage {
     let at = random.random_range(0..24);
     page(random, at)
 }
 
-/// Pages that no change touches: so many that a worker takes several blocks of a table.
+/// Pages that no change touches, so many that a worker takes several blocks of a table.
 pub(crate) fn bulk(worker: u64, pages: u32) -> impl Iterator<Item = PageImage> {
     let mut random = ChaCha8Rng::seed_from_u64(worker);
     (1_000..1_000 + pages).map(move |at| page(&mut random, at))
@@ -220,7 +220,7 @@ fn position(random: &mut ChaCha8Rng) -> Position {
     Position { slot, parent: random.random::<bool>().then(|| random.random_range(0..64)) }
 }
 
-/// A name out of eight, so that the same ones come and go.
+/// A name out of eight, so that the same names are added and removed again.
 fn name(random: &mut ChaCha8Rng) -> NameImage {
     let copies = (0..random.random_range(0..3)).map(|source| (SourceId(source), [1, 0, 2]));
     NameImage {
@@ -232,7 +232,7 @@ fn name(random: &mut ChaCha8Rng) -> NameImage {
     }
 }
 
-/// Of few names, so that some come again.
+/// A meaning out of few names, so that some names are repeated.
 fn meaning(random: &mut ChaCha8Rng) -> MeaningImage {
     let meaning = NameMeaning {
         adapter: random.random(),
@@ -267,7 +267,7 @@ fn rank(random: &mut ChaCha8Rng, rank: DpRank) -> RankImage {
     }
 }
 
-/// What changes from a worker's state `number - 1` to `number`.
+/// The changes from a worker's state `number - 1` to `number`.
 pub(crate) fn change(worker: u64, number: u64) -> WorkerImage {
     let random = &mut ChaCha8Rng::seed_from_u64(worker << 32 | number);
     let sources = (0..2).map(|id| SourceImage {

@@ -1,4 +1,4 @@
-//! Images in, workers out.
+//! Writes images and reads workers.
 
 use crate::model::{Model, address, change, config, open, state};
 use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotConfig, SnapshotStore, StoreError};
@@ -12,7 +12,7 @@ pub(crate) const WORKERS: u64 = 5;
 /// Longest wait for RocksDB's threads.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Compares all that is stored with what should be.
+/// Compares the complete store with the expected contents.
 pub(crate) fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
     let mut expected: Vec<_> = models.keys().map(|worker| address(*worker)).collect();
     expected.sort();
@@ -79,8 +79,7 @@ fn tables_are_merged_once_that_is_begun() {
     compare(&store, &models, "merged");
 }
 
-/// Stores one or several workers at once, one of them perhaps twice; whole where needed or by
-/// chance.
+/// Stores one or several workers together, one of them perhaps twice. Images are complete where needed or by chance.
 pub(crate) fn write_some(
     store: &mut SnapshotStore,
     models: &mut BTreeMap<u64, Model>,
@@ -117,7 +116,7 @@ fn changes_follow_whole_images_of_this_process_only() {
     let whole = model.whole(&at.worker);
     let refused = |store: &mut SnapshotStore| {
         assert!(store.needs_whole(&at));
-        // The good one before it is stored.
+        // The valid change before it is stored.
         let other = address(2);
         let mut other_model = Model::default();
         other_model.apply(&change(2, 1));
@@ -152,7 +151,7 @@ fn an_image_that_is_none_hurts_nobody_else() {
         model.apply(&change(worker as u64, 3));
         images.push(model.whole(&workers[worker].worker));
     }
-    // A run that lies in another page.
+    // A run that belongs to another page.
     let pages = (1..).flat_map(|number| change(1, number).ranks).flat_map(|rank| rank.pages);
     let mut page = pages.into_iter().find(|page| !page.runs.is_empty()).expect("one with blocks");
     page.page += 1;
@@ -203,12 +202,12 @@ fn a_folder_that_cannot_be_used_is_refused_with_the_fix() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("UTF-8");
 
-    // In use: by this process, and (the lock is the same) by another one in t20_kill.
+    // The database is in use: here by this process, in t20_kill by another one (the lock is the same).
     let store = open(folder.path());
     check(folder.path(), &[path, "another process", "a folder of its own"]);
     drop(store);
 
-    // Another shard's: its buckets may move, its place is its own.
+    // The database of another shard: its buckets may move, its number may not.
     let shards = tempfile::tempdir().expect("a folder");
     let started = |shard: Option<&str>| {
         let shard = shard.map(|place| place.parse().expect("a place"));
@@ -224,21 +223,21 @@ fn a_folder_that_cannot_be_used_is_refused_with_the_fix() {
         assert!(text.contains("started with --shard 1/3") && text.contains(named), "{text}");
     }
 
-    // From the future.
+    // A database in a future format.
     let database = rocksdb::DB::open_default(folder.path().join("db")).expect("a database");
     database.put([0], [8, 200, 1, 18, 3, b'9', b'.', b'0']).expect("room");
     drop(database);
     let supported = format!("reads format {FORMAT_VERSION}");
     check(folder.path(), &[path, "format 200", "version 9.0", &supported]);
 
-    // Another program's.
+    // A database of another program.
     let other = tempfile::tempdir().expect("a folder");
     let database = rocksdb::DB::open_default(other.path().join("db")).expect("a database");
     database.put(b"theirs", b"data").expect("room");
     drop(database);
     check(other.path(), &["no manifest", "choose a folder"]);
 
-    // A file.
+    // A file instead of a folder.
     let file = tempfile::NamedTempFile::new().expect("a file");
     check(file.path(), &["choose a folder"]);
     assert_eq!(fs::read(file.path()).expect("still there"), b"");

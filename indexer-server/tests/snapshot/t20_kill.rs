@@ -1,4 +1,4 @@
-//! A process that stores images and is killed at random moments.
+//! Kills a process at random moments while it stores images.
 
 use crate::model::{Model, address, change, config, open, state};
 use indexer_server::snapshot::{Change, SnapshotStore, StoreError, StreamPosition};
@@ -15,12 +15,12 @@ use std::{
 const FOLDER: &str = "KVASIR_TEST_SNAPSHOT_FOLDER";
 const ROUNDS: u64 = 30;
 const WORKERS: u64 = 6;
-/// Every so many states, a worker is not there at all.
+/// Interval of states in which a worker does not exist.
 const GONE_EVERY: u64 = 9;
-/// Every so many states, what is stored is a whole image, in several parts.
+/// Interval of states that are stored as complete images, in several parts.
 const WHOLE_EVERY: u64 = 4;
 
-/// State of a worker after so many changes; none where it is gone.
+/// State of a worker after this many changes. `None` if it does not exist.
 fn model_at(worker: u64, number: u64) -> Option<Model> {
     if is_gone(worker, number) {
         return None;
@@ -37,8 +37,8 @@ fn is_gone(worker: u64, number: u64) -> bool {
     worker == 0 && number.is_multiple_of(GONE_EVERY)
 }
 
-/// The child: goes on from what is stored, one state of every worker at a time, and says what is
-/// stored. Ends by being killed.
+/// The child: resumes from the stored state, stores one state of every worker at a time, and prints the stored states.
+/// Runs until it is killed.
 fn store_for_ever(folder: &Path) {
     let mut store = open(folder);
     let stored = (0..WORKERS).filter_map(|worker| {
@@ -60,7 +60,7 @@ fn store_for_ever(folder: &Path) {
                 None => Change::Forget(at),
             })
             .collect();
-        // In parts, so that a kill falls between them too.
+        // Print in parts, so that a kill can fall between the parts.
         let mut out = stdout();
         let cut = (number % WORKERS) as usize;
         for (from, part) in [(0, &changes[..cut]), (cut as u64, &changes[cut..])] {
@@ -96,7 +96,7 @@ fn next_image(
     Some(if whole { model.whole(&address(worker).worker) } else { image })
 }
 
-/// This test, as a process that runs nothing else.
+/// Starts this test as a separate process.
 fn spawn(folder: &Path) -> Child {
     Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "t20_kill::a_killed_process_leaves_each_worker_in_one_state"])
@@ -108,14 +108,14 @@ fn spawn(folder: &Path) -> Child {
         .expect("a process")
 }
 
-/// What a process stated that it has stored last.
+/// The last states that a process reported as stored.
 struct Acknowledged {
-    /// Of each worker.
+    /// State of each worker.
     workers: Vec<Option<u64>>,
     position: Option<u64>,
 }
 
-/// Kills a process once it has stated so many lines.
+/// Kills a process after this many lines of output.
 fn kill_after(mut child: Child, lines: usize, random: &mut ChaCha8Rng) -> Acknowledged {
     let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut last = Acknowledged { workers: vec![None; WORKERS as usize], position: None };
@@ -170,7 +170,7 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
             let under_way = stated.map_or(first, |stated| stated + 1);
             let found = Model::read(&store, &address(worker)).expect("readable");
             let about = format!("seed {seed}, round {round}, worker {worker}, stored {last}");
-            // What was under way is there, or it is not; nothing between, and nothing older.
+            // The state in progress is either stored completely or not at all. Older and partial states are errors.
             let number = [last, under_way].into_iter().find(|number| match &found {
                 Some(model) => model.number() == *number,
                 None => *number == 0 || is_gone(worker, *number),
@@ -184,8 +184,8 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
             *if number == last { &mut without } else { &mut with } += 1;
             stored[worker as usize] = number;
         }
-        // The position is the last one that was acknowledged, or was under way; and nothing that it
-        // covers is missing.
+        // The position is either the last acknowledged one or the one in progress. All data that it covers must be
+        // present.
         let found = store.stream_position().map_or(0, |found| found.sequence);
         let last = acknowledged.position.unwrap_or(position);
         let about = format!("seed {seed}, round {round}: {found}, acknowledged {last}");

@@ -1,5 +1,5 @@
-//! Checkpoints of a running server. A position in the broker's stream is on disk only behind all that
-//! its messages changed.
+//! Checkpoints of a running server. A position in the broker's stream is on disk only after all changes of its
+//! messages.
 
 use crate::model::address;
 use indexer_server::{
@@ -37,11 +37,11 @@ const WORKERS: u64 = 3;
 const CHAINS: u64 = 128;
 const CHAIN_BLOCKS: u64 = 512;
 
-/// An index whose workers a stream feeds, with its checkpoints.
+/// An index with workers that a stream feeds, and its checkpoints.
 struct Server {
     writer: Writer,
     sources: Vec<IndexedSource>,
-    /// Messages answered.
+    /// Number of answered messages.
     answered: Arc<AtomicU64>,
     roster: Arc<Mutex<Roster>>,
     checkpoints: Checkpoints,
@@ -106,7 +106,7 @@ impl Server {
         Self { writer, sources, answered, roster, checkpoints, restorer, on_disk, tasks, stop }
     }
 
-    /// Ends as a process does, after a last checkpoint.
+    /// Stops like a process, after a last checkpoint.
     async fn stop(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Answers the next message: a block of one of the workers, in turn.
+    /// Answers the next message: a block of one of the workers, round-robin.
     async fn consume(&self) {
         let sequence = self.answered.load(Ordering::SeqCst) + 1;
         let source = &self.sources[(sequence % WORKERS) as usize];
@@ -142,7 +142,8 @@ impl Server {
     }
 }
 
-/// What is on disk covers its position: of each worker, the last message up to it or a later one.
+/// Checks that the data on disk covers its position: each worker includes its last message up to the position, or a
+/// later one.
 fn check(folder: &Path, at_least: u64) {
     let store = crate::model::open(folder);
     let position = store.stream_position().expect("a position").sequence;
@@ -156,7 +157,7 @@ fn check(folder: &Path, at_least: u64) {
     }
 }
 
-/// The database as a kill at this moment would leave it.
+/// Copies the database, as a kill at this moment would leave it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.join("db")).expect("a folder");
     for file in std::fs::read_dir(from.join("db")).expect("a folder") {
@@ -190,7 +191,7 @@ async fn a_checkpoint_keeps_the_position_that_it_covers() {
         copy(folder.path(), copied.path());
         check(copied.path(), told);
     }
-    // Nothing new: nobody is told, nothing is written.
+    // Without changes, the checkpoint publishes and writes no position.
     server.checkpoints.create(false).await.expect("room");
     server.on_disk.borrow_and_update();
     let before = server.checkpoints.create(false).await.expect("room").written_bytes;
@@ -244,7 +245,7 @@ async fn what_a_restart_wrote_anew_is_compacted_once() {
     );
     assert_eq!((first.blocks as u64, second.blocks as u64), (pairs, pairs));
     assert!(second.disk_bytes < first.disk_bytes * 5 / 4, "{first:?}, {second:?}");
-    // Only once: a checkpoint without changes writes next to nothing.
+    // Compaction happens only once: a checkpoint without changes writes next to no data.
     let third = server.checkpoints.create(false).await.expect("room");
     assert!(third.written_bytes < second.written_bytes + 4_096, "{second:?}, {third:?}");
     server.stop().await;

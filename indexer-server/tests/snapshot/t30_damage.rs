@@ -1,4 +1,4 @@
-//! Files that were changed behind the store's back.
+//! Files that were modified outside of the store.
 
 use crate::model::{Model, address, bulk, change, config, open, state};
 use indexer_server::snapshot::{SET_ASIDE_MAX, SnapshotStore, StoreError};
@@ -13,7 +13,7 @@ const WORKERS: u64 = 4;
 const STATES: u64 = 24;
 const SEEDS: u64 = 160;
 
-/// Stores all states of all workers: most in tables, the last ones in the log only.
+/// Stores all states of all workers: most of them in tables, the last ones only in the log.
 fn fill(folder: &Path) -> Vec<Vec<Model>> {
     let mut store = open(folder);
     let mut states = vec![vec![Model::default()]; WORKERS as usize];
@@ -55,7 +55,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damages one file of a database; says what it did.
+/// Damages one file of a database. Returns a description of the damage.
 fn damage(database: &Path, random: &mut ChaCha8Rng) -> String {
     let mut files = files(database);
     files.retain(|file| fs::metadata(file).expect("a file").len() > 0 && !file.ends_with("LOG"));
@@ -83,7 +83,7 @@ fn damage(database: &Path, random: &mut ChaCha8Rng) -> String {
     format!("{name} changed at {at}")
 }
 
-/// What is read is something that was stored, or is refused as damaged.
+/// Checks that each worker is read as one of its stored states, or is refused as damaged.
 fn check_reads(store: &SnapshotStore, states: &[Vec<Model>], about: &str) -> bool {
     let mut is_good = true;
     for address in store.workers().cloned().collect::<Vec<_>>() {
@@ -102,7 +102,7 @@ fn check_reads(store: &SnapshotStore, states: &[Vec<Model>], about: &str) -> boo
     is_good
 }
 
-/// Stores a whole worker and reads it.
+/// Stores a complete worker and reads it.
 fn check_use(store: &mut SnapshotStore, states: &[Vec<Model>], about: &str) {
     let at = address(1);
     let model = &states[1][3];
@@ -181,7 +181,7 @@ fn damaged_databases_pile_up_to_a_limit() {
     }
 }
 
-/// RocksDB reads its log up to the first damage: that there was more is known from elsewhere.
+/// RocksDB reads its log up to the first damage. A separate file records the number of later writes.
 #[test]
 fn what_a_damaged_log_has_lost_is_told() {
     let base = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! A disk that takes no more: here files that may not grow beyond a size, which needs no rights.
+//! A full disk, simulated by a limit on file sizes, which needs no privileges.
 
 use crate::model::{Model, address, change, config, open, state};
 use indexer_server::snapshot::{SnapshotStore, StoreError};
@@ -10,9 +10,9 @@ use std::{
 
 const FOLDER: &str = "KVASIR_TEST_FULL_FOLDER";
 const WORKERS: u64 = 6;
-/// Largest file, in blocks of 512 bytes.
+/// Maximum file size, in blocks of 512 bytes.
 const FILE_BLOCKS: u32 = 512;
-/// Rounds after the first that failed.
+/// Number of rounds after the first failure.
 const ROUNDS_AFTER: usize = 12;
 
 /// The child: stores until that fails, and some rounds more.
@@ -29,7 +29,7 @@ fn store_until_full(folder: &Path) {
             let image = change(worker, number);
             let model = &mut models[worker as usize];
             model.apply(&image);
-            // As a server does: what was not stored is in the next image, which is whole here.
+            // Like a server: the next image includes the changes that were not stored. Here it is complete.
             let whole = model.whole(&at.worker);
             match store.write(&[state(&at, &whole, model)]) {
                 Ok(()) => {
@@ -45,7 +45,7 @@ fn store_until_full(folder: &Path) {
                     failures += 1;
                 }
             }
-            // What could not be stored may be there or not; what was stored is.
+            // Failed changes may be stored or not. Successful changes must be stored.
             let found = Model::read(&store, &at).expect("readable");
             let [now, before] = [&models, &stored].map(|of| Some(of[worker as usize].clone()));
             assert!(found == now || found == before || before == Some(Model::default()));
@@ -60,7 +60,7 @@ fn store_until_full(folder: &Path) {
     }
 }
 
-/// One of these tests as a process of its own, in which no file grows beyond a size.
+/// Runs one of these tests as a separate process with a limit on file sizes.
 fn limited(file_blocks: u32, test: &str, folder: &Path) -> Output {
     Command::new("sh")
         .args(["-c", &format!("trap '' XFSZ; ulimit -f {file_blocks}; exec \"$0\" \"$@\"")])
@@ -86,7 +86,7 @@ fn a_full_disk_harms_nothing_that_was_stored() {
     let numbers: Vec<u64> =
         numbers.split(", ").map(|number| number.parse().expect("a number")).collect();
 
-    // Room again: all that was stored is there, or what came after it.
+    // With free space again, all stored states or later ones are present.
     let mut store = open(folder.path());
     for worker in 0..WORKERS {
         let found = Model::read(&store, &address(worker)).expect("readable").expect("stored");
@@ -101,7 +101,7 @@ fn a_full_disk_harms_nothing_that_was_stored() {
     drop(SnapshotStore::open(&config(folder.path())).expect_err("it is open"));
 }
 
-/// The child: nothing can be written at all.
+/// The child: every write fails.
 fn read_only(folder: &Path) {
     let opened = SnapshotStore::open(&config(folder)).expect("readable");
     assert!(matches!(opened.read_only, Some(StoreError::DiskFull { .. })), "{opened:?}");

@@ -1,4 +1,4 @@
-//! How large things are, at 2 M (worker, block) pairs of distinct content.
+//! Sizes at 2 M (worker, block) pairs of distinct content.
 
 use crate::model::{REGISTRATION, address};
 use indexer_server::{
@@ -20,11 +20,11 @@ const WORKERS: u64 = 64;
 const WORKER_BLOCKS: u32 = 31_250;
 const CHAIN_BLOCKS: RangeInclusive<u32> = 64..=512;
 const BYTES_PER_PAIR_MAX: f64 = 24.0;
-/// Blocks of one event, and events of one worker between two images of it.
+/// Blocks of one event, and events of one worker between two of its images.
 const EVENT_BLOCKS: u32 = 16;
 const IMAGE_EVENTS: usize = 32;
 
-/// A worker that stores chains block by block, each at an empty page, as the index does.
+/// A worker that stores chains block by block, each in an empty page, like the index.
 struct Worker {
     image: WorkerImage,
     pages: Vec<PageImage>,
@@ -85,7 +85,7 @@ impl Worker {
         self.held += 1;
     }
 
-    /// An image of what changed since the last one.
+    /// An image of the changes since the last image.
     fn cut(&mut self, whole: bool) {
         self.image.whole = whole;
         let changed = std::mem::take(&mut self.changed);
@@ -129,7 +129,7 @@ fn report(about: &str, figures: &Figures) -> f64 {
     per_pair(figures.disk_bytes)
 }
 
-/// Reads all; how many blocks there are.
+/// Reads all workers. Returns the number of blocks.
 fn read_all(store: &SnapshotStore) -> u64 {
     let mut blocks = 0;
     for address in store.workers() {
@@ -147,7 +147,7 @@ fn open(folder: &std::path::Path) -> SnapshotStore {
     SnapshotStore::open(&SnapshotConfig::new(folder.to_owned())).expect("a store").store
 }
 
-/// Takes all of it to another store.
+/// Exports all data into another store.
 fn export_and_import(store: &mut SnapshotStore, pairs: u64) {
     let started = Instant::now();
     let mut export = store.export().expect("room");
@@ -196,7 +196,7 @@ fn two_million_pairs_take_few_bytes() {
 
     export_and_import(&mut store, pairs);
 
-    // Whole images again, as after a restart: what they replace goes.
+    // Complete images again, as after a restart: the replaced data is deleted.
     write(&mut store, &workers);
     report("replaced", &store.figures().expect("figures"));
     store.compact().expect("room");

@@ -1,4 +1,4 @@
-//! All that is stored, taken to another store.
+//! Exports a complete store into another store.
 
 use crate::{
     model::{Model, address, bulk, change, open, state},
@@ -20,7 +20,7 @@ use std::{
 const SEEDS: u64 = 6;
 const DAMAGES: u64 = 240;
 const PAGES: u32 = 100;
-/// So many that an export is several chunks.
+/// Number of pages for an export of several chunks.
 const MANY_PAGES: u32 = 1_500;
 
 fn position(sequence: u64) -> StreamPosition {
@@ -37,7 +37,7 @@ fn export(store: &mut SnapshotStore) -> Vec<u8> {
     bytes
 }
 
-/// A store with workers that hold so many pages at least.
+/// A store with workers that have at least this many pages.
 fn fill(folder: &Path, pages: u32) -> (SnapshotStore, BTreeMap<u64, Model>) {
     let mut store = open(folder);
     let mut models = BTreeMap::new();
@@ -101,14 +101,14 @@ fn what_was_exported_is_imported_whatever_is_stored_meanwhile() {
             drop(store);
             store = open(other.path());
         }
-        // It is a store like any other.
+        // The new store works like any other.
         let mut models = before;
         write_some(&mut store, &mut models, 99, random);
         compare(&store, &models, &about);
     }
 }
 
-/// Nothing is there, and anything can be.
+/// Checks that the store is empty and usable.
 fn check_empty(store: &mut SnapshotStore, about: &str) {
     assert_eq!((store.workers().count(), store.stream_position()), (0, None), "{about}");
     let found = Model::read(store, &address(1)).expect(about);
@@ -126,7 +126,7 @@ fn damage_is_refused_and_leaves_nothing() {
     for seed in 0..DAMAGES {
         let random = &mut ChaCha8Rng::seed_from_u64(seed);
         let mut damaged = bytes.clone();
-        // The beginning, the records of workers, what they hold, the end.
+        // The header, the records of workers, the contents of ranks, the trailer.
         let regions = [0..16, 0..4_096, 4_096..bytes.len(), bytes.len() - 64..bytes.len()];
         let at = random.random_range(regions[(seed % 4) as usize].clone());
         match random.random_range(0..4) {
@@ -171,11 +171,11 @@ fn what_is_no_export_is_refused_with_the_reason() {
     let of_later = [&empty[..8], &(FORMAT_VERSION + 1).to_le_bytes(), &empty[12..]].concat();
     refused(&of_later, &format!("format {}", FORMAT_VERSION + 1));
     refused(&[&*empty, &[0]].concat(), "bytes follow its end");
-    // Lengths that nobody has room for.
+    // Lengths above the limits.
     refused(&[&empty[..12], &[5], &u32::MAX.to_le_bytes()].concat(), "a value of 4294967295");
     refused(&[&empty[..12], &[255], &[0; 300]].concat(), "a key of 255");
     assert_eq!(store.import(&*empty).expect("an export").workers, 0);
-    // A reader that fails is not damage.
+    // A failing reader is not damage.
     let failing = empty[..13].chain(Failing);
     let error = store.import(failing).expect_err("it fails");
     assert!(matches!(error, ImportError::Read(_)), "{error}");
@@ -189,7 +189,7 @@ impl Read for Failing {
     }
 }
 
-/// Copies the database once so much was read: as a kill at that moment would leave it.
+/// Copies the database after this many bytes were read, as a kill at that moment would leave it.
 struct Copying<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -244,7 +244,7 @@ fn one_export_at_a_time_and_none_is_left_behind() {
     drop(first);
     let bytes = export(&mut store);
     drop(store);
-    // A process that ended in the middle.
+    // The remains of a process that was killed during an export.
     let view = folder.path().join("db.export");
     fs::create_dir(&view).expect("a folder");
     fs::write(view.join("left"), b"over").expect("a file");

@@ -1,4 +1,4 @@
-//! One server, its clients, and requests with everything optional left out.
+//! One server, its clients, and requests without optional fields.
 
 use indexer_server::{
     app::{Addresses, App, RunError},
@@ -19,7 +19,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming, transport::Channel};
 
-/// Nothing in these tests takes nearly as long.
+/// Test timeout, far longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const BLOCK_SIZE: u32 = 4;
 
@@ -119,7 +119,7 @@ impl Publisher {
         publisher
     }
 
-    /// A stream without its hello.
+    /// A stream without a hello.
     pub(crate) async fn raw(channel: Channel) -> Self {
         let (requests, queue) = mpsc::channel(16);
         let mut client = EventIngestClient::new(channel);
@@ -152,7 +152,7 @@ impl Publisher {
         self.answer().await.expect("an open stream").expect("an answer")
     }
 
-    /// The same, for a batch that is to be applied.
+    /// Like [`batch`](Self::batch), for a batch that must be applied.
     pub(crate) async fn acked(
         &mut self,
         sequence: u64,
@@ -196,7 +196,7 @@ pub(crate) fn hello(worker: &str, source: &str, incarnation: u8) -> pb::PublishH
     }
 }
 
-/// Blocks with these names, whose local hashes are ten times the names, after `parent`.
+/// A chain of blocks with these names after `parent`. Their local hashes are ten times the names.
 pub(crate) fn stored(parent: Option<u64>, names: &[u64]) -> published_event::Event {
     published_event::Event::Stored(pb::BlocksStored {
         parent_name: parent,
@@ -211,7 +211,7 @@ pub(crate) fn removed(names: &[u64]) -> published_event::Event {
     published_event::Event::Removed(pb::BlocksRemoved { names, ..Default::default() })
 }
 
-/// A query for the blocks that [`stored`] makes of these names.
+/// A query for the blocks that [`stored`] creates for these names.
 pub(crate) fn query(names: &[u64]) -> pb::FindMatchesRequest {
     pb::FindMatchesRequest {
         model: "m".to_owned(),
@@ -220,7 +220,7 @@ pub(crate) fn query(names: &[u64]) -> pb::FindMatchesRequest {
     }
 }
 
-/// (worker, rank, blocks) of an answer, in its order.
+/// (worker, rank, blocks) of an answer, in the answer's order.
 pub(crate) fn scores(answer: &pb::FindMatchesResponse) -> Vec<(&str, u32, u32)> {
     let matches = answer.matches.iter();
     matches.map(|at| (&*at.worker_id, at.dp_rank, at.matched_blocks)).collect()
@@ -235,13 +235,13 @@ pub(crate) fn assert_refused<T: std::fmt::Debug>(
     assert_eq!((status.code(), status.message()), (code, message));
 }
 
-/// The value of a counter of `GetStats`, all reasons together.
+/// Value of a counter in `GetStats`, summed over all reasons.
 pub(crate) fn counter(stats: &pb::GetStatsResponse, unit: &str, outcome: &str) -> u64 {
     let named = stats.counters.iter().filter(|at| at.unit == unit && at.outcome == outcome);
     named.map(|at| at.count).sum()
 }
 
-/// A `FindMatches` request whose body never comes, by hand: preface, settings, headers.
+/// Sends a `FindMatches` request without its body, byte by byte: preface, settings, headers.
 pub(crate) async fn begin_request(server: &Server) -> TcpStream {
     let mut headers = Vec::new();
     // HPACK: :method POST and :scheme http are indexed, the others literal, never indexed.

@@ -1,4 +1,4 @@
-//! The whole server in process, over real gRPC on ports of the system's choice; and its binary.
+//! The complete server in process, over real gRPC on ports chosen by the system; and its binary.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

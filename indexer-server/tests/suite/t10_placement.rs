@@ -8,7 +8,7 @@ use kvasir_proto::{
 use tokio_stream::StreamExt;
 use tonic::{Code, transport::Channel};
 
-/// The prompt that [`query`] asks for with the same names, sent to a worker.
+/// A placement of the prompt that [`query`] requests for the same names.
 fn placement(worker: &str, names: &[u64]) -> pb::RecordPlacementRequest {
     pb::RecordPlacementRequest {
         model: "m".to_owned(),
@@ -22,7 +22,7 @@ async fn place(client: &mut IndexerClient<Channel>, request: pb::RecordPlacement
     within(client.record_placement(request)).await.expect("a valid placement");
 }
 
-/// (worker, rank, confirmed, speculative) of an answer, in its order; and its best overlap.
+/// (worker, rank, confirmed, speculative) of an answer, in the answer's order; and its best overlap.
 type Found = (Vec<(String, u32, u32, u32)>, u32);
 
 async fn found(client: &mut IndexerClient<Channel>, request: pb::FindMatchesRequest) -> Found {
@@ -41,7 +41,7 @@ async fn stats(client: &mut IndexerClient<Channel>) -> pb::GetStatsResponse {
     client.get_stats(pb::GetStatsRequest {}).await.expect("stats").into_inner()
 }
 
-/// Blocks that are speculative, and the bytes they take, over all partitions.
+/// Number of speculative blocks and their bytes, over all partitions.
 async fn speculative(client: &mut IndexerClient<Channel>) -> (u64, u64) {
     let partitions = stats(client).await.partitions;
     let sizes = partitions.iter().map(|at| (at.speculative_blocks, at.speculative_bytes));
@@ -73,7 +73,7 @@ async fn placements_stand_beside_what_is_confirmed_and_order_the_answer() {
     check(|request| request.minimum_overlap_blocks = Some(5), &[]).await;
     check(|request| request.minimum_overlap_blocks = Some(0), &all).await;
     check(|request| request.worker_ids = vec!["u".to_owned()], &all[2..]).await;
-    // Not in device memory, or not by content: nothing speculative.
+    // Queries outside of device memory, or by name, return no speculative blocks.
     let host = |request: &mut pb::FindMatchesRequest| request.tiers = vec![pb::Tier::Host.into()];
     check(host, &[]).await;
     let names = |request: &mut pb::FindMatchesRequest| {

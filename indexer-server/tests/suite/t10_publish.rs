@@ -32,7 +32,7 @@ async fn batches_are_acked_with_what_became_of_them() {
     assert_eq!(publisher.acked(70, chain()).await, ack(70, false, 3, 0), "starts anywhere");
     assert_eq!(publisher.acked(71, chain()).await, ack(71, false, 0, 3), "held already");
     assert_eq!(publisher.acked(71, vec![removed(&[1])]).await, ack(71, true, 0, 0));
-    // Nobody stated that 70 is the first: no copy of 3 came, so it is no duplicate.
+    // The stream did not announce 70 as its first batch. Batch 3 never arrived, so it is not a duplicate.
     let refusal = publisher.refused(3, vec![removed(&[1])]).await;
     assert_eq!((refusal.reason(), refusal.expected_sequence), (RefusalReason::Gap, 72));
     assert_eq!(find(&mut client, &[1, 2, 3]).await, [(3, EXACT)]);
@@ -212,7 +212,7 @@ async fn an_absurd_number_says_nothing_about_the_publisher() {
     publisher.refused(u64::MAX, vec![stored(None, &[9])]).await;
     publisher.acked(1, vec![stored(Some(1), &[2])]).await;
     assert_eq!(find(&mut client, &[1, 2]).await, [(2, EXACT)]);
-    // What a stream announced and never sent does not bind the next one.
+    // A batch that a stream announced and never sent does not bind the next stream.
     publisher.refused(7, vec![stored(None, &[9])]).await;
     drop(publisher);
     let mut publisher = server.publisher(hello("w", "s", 1)).await;
@@ -226,7 +226,7 @@ async fn what_the_index_refuses_makes_the_worker_partial_until_a_clear() {
     let (server, mut client) = Server::with_worker(&[]).await;
     let mut publisher = server.publisher(hello("w", "s", 1)).await;
     publisher.acked(0, vec![stored(None, &[1])]).await;
-    // Two names more than may be parked, in orphaned chains.
+    // Two names above the limit of parked names, in orphaned chains.
     let mut sequence = 1;
     let names: Vec<u64> = (100..100 + 65_538).collect();
     for chain in names.chunks(8_192) {
@@ -241,7 +241,7 @@ async fn what_the_index_refuses_makes_the_worker_partial_until_a_clear() {
     server.stop().await.expect("a clean stop");
 }
 
-/// A publisher does not know of contradictions: the index that saw them has to remember them.
+/// Publishers do not detect contradictions, so the index must remember them.
 #[tokio::test]
 async fn a_contradiction_outlives_the_index_and_ends_with_a_clear() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -264,7 +264,7 @@ async fn a_contradiction_outlives_the_index_and_ends_with_a_clear() {
     publisher.acked(3, vec![cleared]).await;
     publisher.acked(4, vec![stored(None, &[1, 2, 3])]).await;
     assert_eq!(may_be_high(&mut client).await, [(3, EXACT, false)]);
-    // It lasts as long as the name is held, and does not come back with the name.
+    // The contradiction lasts as long as the name is cached, and does not return with the name.
     publisher.acked(5, vec![stored(Some(1), &[3])]).await;
     assert_eq!(may_be_high(&mut client).await, doubted);
     publisher.acked(6, vec![removed(&[3])]).await;
@@ -274,7 +274,7 @@ async fn a_contradiction_outlives_the_index_and_ends_with_a_clear() {
     server.stop().await.expect("a clean stop");
 }
 
-/// Blocks of the chain 1, 2, 3, the state, and whether they may be too many.
+/// Matched blocks of the chain 1, 2, 3, the state, and whether the count may be too high.
 async fn may_be_high(client: &mut IndexerClient<Channel>) -> Vec<(u32, i32, bool)> {
     let answer = client.find_matches(query(&[1, 2, 3])).await.expect("a valid query").into_inner();
     answer.matches.iter().map(|at| (at.matched_blocks, at.state, at.may_be_high)).collect()

@@ -1,4 +1,4 @@
-//! Publishers of which something is missing, and the local indexers that are asked for it.
+//! Publishers with missing batches or blocks, and the local indexers that provide them.
 
 use crate::harness::{
     PATIENCE, Publisher, Server, assert_refused, hello, query, registration, removed, stored,
@@ -25,24 +25,24 @@ use tonic::{Code, Request, Response, Status, transport::Channel};
 const EXACT: i32 = pb::WorkerState::Exact as i32;
 const DEGRADED: i32 = pb::WorkerState::Degraded as i32;
 
-/// What an agent remembers of source "s" of worker "w".
+/// An agent's data about source "s" of worker "w".
 #[derive(Default)]
 struct Memory {
     incarnation: u8,
     batches: BTreeMap<u64, Vec<Event>>,
-    /// Batches before this one are not kept.
+    /// The oldest batch that the agent still has.
     oldest: u64,
-    /// Parent and local hash of the names held.
+    /// Parent and local hash of the cached names.
     held: BTreeMap<u64, (Option<u64>, u64)>,
-    /// Dumps break off before their end.
+    /// Whether dumps end early.
     breaks_off: bool,
-    /// Dumps come to no end.
+    /// Whether dumps never end.
     hangs: bool,
     asked: Vec<&'static str>,
 }
 
 impl Memory {
-    /// Numbers a batch.
+    /// Assigns a number to a batch.
     fn publish(&mut self, event: Event) -> (u64, Vec<Event>) {
         let sequence = self.head().map_or(0, |head| head + 1);
         match &event {
@@ -185,7 +185,7 @@ impl LocalIndexer for Agent {
     }
 }
 
-/// A server, worker "w" with an agent of life 1, and the task that serves it.
+/// A server, worker "w" with an agent in incarnation 1, and the task that serves the agent.
 struct Stage {
     server: Server,
     client: IndexerClient<Channel>,
@@ -224,7 +224,7 @@ impl Stage {
         answer.into_inner().matches.iter().map(|at| (at.matched_blocks, at.state)).collect()
     }
 
-    /// Asks until the answer is this.
+    /// Queries until the answer equals `expected`.
     async fn found(&mut self, names: &[u64], expected: &[(u32, i32)]) {
         let mut last = Vec::new();
         let asking = async {
@@ -292,7 +292,7 @@ async fn what_the_journal_does_not_keep_is_healed_by_a_dump() {
     let mut publisher = stage.open(1, Some(0)).await;
     let (sequence, events) = stage.agent.publish(stored(None, &[1, 2, 3]));
     publisher.acked(sequence, events).await;
-    // What the gap removed, and what it stored.
+    // The removals and stores of the gap.
     stage.agent.publish(removed(&[2, 3]));
     stage.agent.publish(stored(None, &[7]));
     stage.agent.memory().oldest = 3;
@@ -334,7 +334,7 @@ async fn a_dump_that_breaks_off_drops_nothing_and_a_later_one_heals() {
     stage.stop().await;
 }
 
-/// A checkpoint taken now must not say that the index holds what the source held at some batch.
+/// A checkpoint taken now must not contain a cursor, because the index matches no batch of the source.
 #[tokio::test]
 async fn half_of_a_dump_has_no_cursor() {
     let mut stage = Stage::new(&[]).await;
@@ -366,7 +366,7 @@ async fn what_was_shed_comes_back_once_there_is_room() {
     let mut publisher = stage.open(1, Some(0)).await;
     publisher.acked(sequence, events).await;
     assert_eq!(stage.find(&names).await, [(5_000, EXACT)]);
-    // Another worker needs the memory, and what this one has was stored before.
+    // Another worker needs the memory, and this worker's blocks are older.
     stage.client.register_worker(registration("x")).await.expect("a second worker");
     let mut other = stage.server.publisher(hello("x", "s", 1)).await;
     for chain in 1..=40 {
@@ -406,7 +406,7 @@ async fn an_old_incarnation_is_refused_unless_the_agent_continues_it() {
     let (sequence, events) = stage.agent.publish(stored(None, &[5]));
     new.acked(sequence, events).await;
     stage.found(&[5], &[(1, EXACT)]).await;
-    // The agent itself says that it lives the life that was thought to be over.
+    // The agent itself confirms the incarnation that was considered ended.
     *stage.agent.memory() = Memory { incarnation: 1, ..Memory::default() };
     stage.agent.publish(stored(None, &[9]));
     let mut again = Publisher::raw(stage.server.channel().await).await;
@@ -432,7 +432,7 @@ async fn a_worker_goes_with_its_lease_and_comes_back_clean() {
     client.register_worker(request()).await.expect("a first worker");
     let mut publisher = server.publisher(hello("w", "s", 1)).await;
     publisher.acked(1, vec![stored(None, &[1])]).await;
-    // Its stream is open, but it says nothing.
+    // The stream is open, but silent.
     within(async { while workers(&mut client).await > 0 {} }).await;
     match publisher.answer().await.expect("an open stream") {
         Some(publish_events_response::Message::Refusal(refusal)) => {

@@ -59,7 +59,10 @@ async fn workers_are_listed_with_ranks_and_sources() {
     );
     let source = &all[0].sources[0];
     assert_eq!((&*source.source, source.connected, source.lag_batches), ("s", true, 0));
-    assert_eq!(source.state(), pb::WorkerState::Exact);
+    // The parked block matches nothing.
+    assert_eq!(source.state(), pb::WorkerState::Partial);
+    let reasons: Vec<_> = source.reasons.iter().map(|at| (at.reason(), at.count)).collect();
+    assert_eq!(reasons, [(pb::Reason::UnknownContent, 1)]);
     assert_eq!(source.applied.as_ref().map(|at| at.sequence), Some(8));
     assert_eq!((all[1].block_size, all[1].engine()), (16, pb::Engine::Vllm));
     assert!(all[1].ranks.is_empty() && all[1].sources.is_empty());

@@ -52,7 +52,7 @@ async fn an_engine_is_followed_over_its_socket() {
         ..registration("w")
     };
     client.register_worker(request).await.expect("an endpoint to connect to");
-    // Slow joiners miss messages, so the publisher goes on with further batches until one arrives.
+    // Slow joiners miss messages, so the publisher sends further batches until one arrives.
     let tokens = [1, 2, 3, 4];
     let matched = within(async {
         for sequence in 0.. {
@@ -75,7 +75,7 @@ async fn an_engine_is_followed_over_its_socket() {
     assert!(matched.matches[0].connected);
     let source = source(&mut client).await;
     assert_eq!((source.source, source.connected), (endpoint, true));
-    // Operations are counted right after they can be seen.
+    // Operations are counted shortly after they become visible.
     within(async {
         loop {
             let stats = client.get_stats(pb::GetStatsRequest {}).await.expect("stats").into_inner();

@@ -1,4 +1,4 @@
-//! What an engine says of its blocks, from its socket to an answer.
+//! Events of an engine, from its socket to an answer.
 
 use crate::{
     harness::{BLOCK_SIZE, Server, within},
@@ -37,7 +37,7 @@ pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Blocks whose tokens are always the same, with further fields.
+/// Blocks with always the same tokens, and further fields.
 pub(crate) fn stored(name: u64, fields: &Value) -> Value {
     let mut event = json!({
         "type": "BlockStored",
@@ -65,7 +65,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The worker is configured with these further keys. Its cache is known to be empty.
+    /// Starts with a worker that is configured with these further keys. Its cache is known to be empty.
     async fn begin(keys: &str) -> Self {
         let mut engine = PubSocket::new();
         let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
@@ -75,7 +75,7 @@ impl Scene {
         let server = Server::start(&[&worker]).await;
         let client = server.indexer().await;
         let mut scene = Self { engine, server, client, sequence: 0 };
-        // Slow joiners miss messages: the cache is cleared until that is heard.
+        // Slow joiners miss messages, so the cache is cleared until one clear arrives.
         within(async {
             while scene.state().await != pb::WorkerState::Exact {
                 scene.publish(&[json!({"type": "AllBlocksCleared"})]).await;
@@ -93,8 +93,7 @@ impl Scene {
         self.sequence += 1;
     }
 
-    /// Blocks of the prompt that the worker holds, as it is asked for with an adapter, and how far that
-    /// can be trusted.
+    /// Matched blocks of the prompt for an adapter, and the worker's state.
     async fn ask(&mut self, lora_name: &str) -> (u32, pb::WorkerState) {
         let lora_name = lora_name.to_owned();
         let request =
@@ -103,7 +102,7 @@ impl Scene {
         (found.matched_blocks, found.state())
     }
 
-    /// What the worker holds of a prompt.
+    /// The worker's match of a prompt.
     async fn find(&mut self, request: pb::FindMatchesRequest) -> pb::WorkerMatch {
         let model = "m".to_owned();
         let minimum_overlap_blocks = Some(0);
@@ -113,7 +112,7 @@ impl Scene {
         found.clone()
     }
 
-    /// The blocks of a prompt that count, on the device and in host memory, and how far that can be trusted.
+    /// Matched blocks of a prompt, on the device and in host memory, and the worker's state.
     async fn ask_tiers(&mut self, token_ids: Range<u32>) -> (u32, u32, u32, pb::WorkerState) {
         let token_ids = token_ids.collect();
         let found = self.find(pb::FindMatchesRequest { token_ids, ..Default::default() }).await;
@@ -125,7 +124,7 @@ impl Scene {
         self.ask("").await.1
     }
 
-    /// Waits until all that was published is in the index.
+    /// Waits until all published events are in the index.
     async fn applied(&mut self) {
         within(async {
             loop {
@@ -169,7 +168,7 @@ async fn an_unknown_kind_of_the_main_group_leaves_no_block_behind() {
     scene.publish(&[stored(2, &json!({"group_idx": 0, "kv_cache_spec_kind": "unknown"}))]).await;
     scene.publish(&[removed(1, 0)]).await;
     scene.applied().await;
-    // Block 2 is missing, and that is said.
+    // Block 2 is missing, and the state reports it.
     assert_eq!(scene.ask("").await, (0, pb::WorkerState::Partial));
     scene.publish(&[stored(3, &main)]).await;
     scene.applied().await;
@@ -197,7 +196,7 @@ async fn blocks_that_were_taken_for_the_main_groups_are_doubted() {
     scene.end().await;
 }
 
-/// LMCache says what it puts on the CPU, and never what it evicts there.
+/// LMCache announces blocks that it puts on the CPU, but not their eviction.
 #[tokio::test]
 async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
     const TTL: Duration = Duration::from_secs(4);
@@ -214,7 +213,7 @@ async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
     .await;
     assert!(published.elapsed() >= TTL, "{:?}", published.elapsed());
     assert_eq!(scene.state().await, pb::WorkerState::Exact);
-    // Other media are as ever, and so is the cursor.
+    // Other media and the cursor are unaffected.
     scene.publish(&[stored(1, &json!({"medium": "GPU"}))]).await;
     scene.publish(&[stored(1, &json!({"medium": "CPU", "extra_keys": [null]}))]).await;
     scene.applied().await;
@@ -254,7 +253,7 @@ async fn blocks_on_a_medium_with_chunks_count_by_complete_chunks() {
     scene.applied().await;
     assert_eq!(scene.ask_tiers(all.clone()).await, (2, 0, 2, EXACT));
     assert_eq!(scene.ask_tiers(0..BLOCK_SIZE).await, (0, 0, 0, EXACT));
-    // The device's blocks count one by one.
+    // Blocks on the device count one by one.
     scene.publish(&[nth(0, "GPU"), nth(1, "GPU"), nth(2, "GPU")]).await;
     scene.applied().await;
     assert_eq!(scene.ask_tiers(all.clone()).await, (3, 3, 2, EXACT));
@@ -264,7 +263,7 @@ async fn blocks_on_a_medium_with_chunks_count_by_complete_chunks() {
     scene.end().await;
 }
 
-/// LMCache 0.5.6: a chunk of two blocks under one hash, with a token more than it should have.
+/// LMCache 0.5.6: a chunk of two blocks under one hash, with one token too many.
 fn chunk(name: u64, parent: Option<u64>, from: u32) -> Value {
     let ids: Vec<u32> = (from..=from + 2 * BLOCK_SIZE).collect();
     let size = 2 * BLOCK_SIZE;
@@ -284,7 +283,7 @@ async fn chunks_under_one_hash_count_where_their_size_is_stated() {
     scene.publish(&[removal]).await;
     scene.applied().await;
     assert_eq!(scene.ask_tiers(all.clone()).await, (2, 0, 2, pb::WorkerState::Exact));
-    // Parent 0 stands for an unknown parent, not for the beginning of a prompt.
+    // Parent 0 means an unknown parent, not the start of a prompt.
     scene.publish(&[chunk(9, Some(0), 500)]).await;
     scene.applied().await;
     assert_eq!(scene.ask_tiers(all).await, (2, 0, 2, pb::WorkerState::Partial));

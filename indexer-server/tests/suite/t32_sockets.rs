@@ -1,4 +1,4 @@
-//! What exists: ranks that an engine has named, and one worker for each socket and topic.
+//! Ranks that an engine has announced, and one worker per socket and topic.
 
 use crate::{
     harness::{BLOCK_SIZE, Server, registration, scores, within},
@@ -25,7 +25,7 @@ impl Engine {
 
     async fn at(endpoint: &str) -> Self {
         let mut socket = PubSocket::new();
-        // The listener before may still be closing.
+        // The previous listener may still be closing.
         let bound = within(async {
             loop {
                 if let Ok(bound) = socket.bind(endpoint).await {
@@ -59,7 +59,7 @@ impl Engine {
     }
 }
 
-/// All that a query lists: (worker, rank, blocks).
+/// All workers in a query's answer: (worker, rank, blocks).
 async fn listed(client: &mut IndexerClient<Channel>) -> Vec<(String, u32, u32)> {
     let request = pb::FindMatchesRequest {
         model: "m".to_owned(),
@@ -88,7 +88,7 @@ async fn ranks(client: &mut IndexerClient<Channel>) -> Vec<u32> {
     workers.iter().flat_map(|worker| &worker.ranks).map(|rank| rank.dp_rank).collect()
 }
 
-/// Publishes the same until the answer is this: slow joiners miss messages.
+/// Publishes the same event until the answer equals the expected one: slow joiners miss messages.
 async fn publish_until(
     engine: &mut Engine,
     client: &mut IndexerClient<Channel>,
@@ -119,7 +119,7 @@ async fn a_rank_that_no_batch_named_goes_once_another_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoints = format!("--checkpoint-dir={}", folder.path().display());
     let mut engine = Engine::begin().await;
-    // Restored before the engine has named any.
+    // The worker is restored before the engine has announced any rank.
     for named in [false, true] {
         let server = Server::start(&[&checkpoints]).await;
         let mut client = server.indexer().await;
@@ -132,7 +132,7 @@ async fn a_rank_that_no_batch_named_goes_once_another_is_named() {
         .await;
         assert_eq!(listed(&mut client).await, [("w".to_owned(), 0, 0)]);
         if named {
-            // SGLang begins with a clear.
+            // SGLang starts with a clear.
             let first = ("", json!(3), cleared());
             publish_until(&mut engine, &mut client, first, &[("w", 3, 0)]).await;
             let more = ("", json!(3), block());
@@ -151,7 +151,7 @@ async fn a_rank_that_no_batch_named_goes_once_another_is_named() {
         }
     })
     .await;
-    // A batch without a rank names the registered one.
+    // A batch without a rank uses the registered one.
     let expected = [("w", 0, 1), ("w", 3, 1)];
     publish_until(&mut engine, &mut client, ("", Value::Null, block()), &expected).await;
     server.stop().await.expect("a clean stop");
@@ -169,7 +169,7 @@ async fn each_of_two_endpoints_keeps_its_own_rank() {
     client.register_worker(worker).await.expect("two endpoints");
     let before = [("w".to_owned(), 0, 0), ("w".to_owned(), 1, 0)];
     assert_eq!(listed(&mut client).await, before);
-    // Rank 0 is still the other endpoint's.
+    // Rank 0 still belongs to the other endpoint.
     let expected = [("w", 4, 1), ("w", 0, 0)];
     publish_until(&mut one, &mut client, ("", json!(4), block()), &expected).await;
     server.stop().await.expect("a clean stop");
@@ -191,7 +191,7 @@ async fn a_new_pod_gets_the_address_of_a_dead_one() {
     client.register_worker(engine.worker("pod-c", "kv@c@")).await.expect("a topic of its own");
     let endpoint = engine.endpoint.clone();
     engine.socket.close().await;
-    // It may take a moment until the server notices, and until then the socket is in use.
+    // The server may need a moment to detect this. Until then the socket is in use.
     let registered = async |client: &mut IndexerClient<Channel>, engine: &Engine| {
         within(async {
             loop {
@@ -212,7 +212,7 @@ async fn a_new_pod_gets_the_address_of_a_dead_one() {
     assert_eq!(listed(&mut client).await, nothing, "nothing is inherited");
     let expected = [("pod-b", 0, 1), ("pod-c", 0, 0)];
     publish_until(&mut engine, &mut client, batch(), &expected).await;
-    // A healthy worker goes on request only.
+    // A healthy worker is replaced only on request.
     let request = pb::RegisterWorkerRequest { take_over: true, ..engine.worker("pod-d", "kv@a@m") };
     client.register_worker(request).await.expect("it takes over");
     let names: Vec<_> = workers(&mut client).await.into_iter().map(|at| at.worker_id).collect();

@@ -51,7 +51,7 @@ async fn calls_that_end_for_a_message_that_is_too_long_are_counted() {
     let mut publisher = Publisher::raw(server.channel().await).await;
     publisher.send(Message::Hello(hello("w", &"s".repeat(GRPC_MESSAGE_BYTES_MAX), 1))).await;
     assert_eq!(publisher.answer().await.expect_err("too long").code(), Code::OutOfRange);
-    // What is refused for other reasons is not.
+    // Requests refused for other reasons are not counted.
     client.find_matches(query(&[])).await.expect_err("nothing to look for");
     let (_, metrics) = server.http("/metrics").await;
     for call in ["FindMatches", "FindMatchesStream", "PublishEvents"] {
@@ -61,7 +61,7 @@ async fn calls_that_end_for_a_message_that_is_too_long_are_counted() {
     server.stop().await.expect("a clean stop");
 }
 
-/// A publisher that says, to each who connects, that a frame of a TiB follows.
+/// A publisher that announces a frame of one TiB to each client.
 async fn boast(listener: TcpListener) {
     let mut sent = [0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1].to_vec();
     sent.extend(b"NULL");
@@ -69,13 +69,13 @@ async fn boast(listener: TcpListener) {
     let ready = [&[5][..], b"READY", &[11], b"Socket-Type", &[0, 0, 0, 3], b"PUB"].concat();
     sent.extend([4, u8::try_from(ready.len()).expect("short")]);
     sent.extend(ready);
-    // A long frame, the last of its message.
+    // A long frame, the last one of its message.
     sent.push(2);
     sent.extend((1_u64 << 40).to_be_bytes());
     loop {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         stream.write_all(&sent).await.expect("an open connection");
-        // Until the other side has had enough: then reading ends, one way or another.
+        // Read until the other side closes the connection.
         let _end = stream.read_to_end(&mut Vec::new()).await;
     }
 }
@@ -171,7 +171,7 @@ async fn streams_beyond_the_limit_are_refused_until_others_end() {
     server.stop().await.expect("a clean stop");
 }
 
-/// Requests as bytes, since a client that built them would need the memory they are refused for.
+/// Encoded requests, because a client would need too much memory to build them.
 #[derive(Default)]
 struct Raw;
 
@@ -214,7 +214,7 @@ impl Decoder for Raw {
 async fn millions_of_empty_entries_are_refused_by_the_name_of_their_list() {
     let (server, _client) = Server::with_worker(&[]).await;
     let mut raw = Grpc::new(server.channel().await);
-    // Field 2, the batch, of 8,000,000 bytes: as often field 3, an event, of none.
+    // Field 2, the batch, of 8,000,000 bytes: 4,000,000 times an empty field 3, an event.
     let batch = [&[0x12, 0x80, 0xa4, 0xe8, 0x03][..], &[0x1a, 0].repeat(4_000_000)].concat();
     raw.ready().await.expect("an open channel");
     let path = PathAndQuery::from_static("/kvasir.v1.EventIngest/PublishEvents");

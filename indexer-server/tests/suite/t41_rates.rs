@@ -1,4 +1,4 @@
-//! What is limited by time: how much may be asked, for how long a call may go on, how old a connection gets.
+//! Limits on time: rate of requests, duration of calls, age of connections.
 
 use crate::harness::{Publisher, Server, hello, query, registration, stored, within};
 use futures::stream;
@@ -41,7 +41,7 @@ async fn a_tenant_at_its_rate_is_told_when_to_come_back_and_slows_no_other() {
     }
     let codes = codes(&answers);
     assert_eq!(codes[..5], [Code::Ok; 5]);
-    // Half a second later there would be another one.
+    // Half a second later there would be another token.
     let refused = codes.iter().filter(|code| **code == Code::ResourceExhausted).count();
     assert!(refused >= 40, "{codes:?}");
     let status = answers.swap_remove(5).expect_err("the sixth");
@@ -91,7 +91,7 @@ async fn each_request_of_a_stream_and_each_dump_is_one_query() {
     server.stop().await.expect("a clean stop");
 }
 
-/// A request with a deadline of its own, which only the server knows: the client's library waits for the head alone.
+/// A request with a deadline that only the server enforces: the client's library waits for the head alone.
 fn within_300_ms<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("grpc-timeout", "300m".parse().expect("a value"));
@@ -115,7 +115,7 @@ async fn streams_end_by_the_deadline_of_their_client() {
     server.stop().await.expect("a clean stop");
 }
 
-/// A publisher that continues where its stream ended, over connections that are replaced.
+/// A publisher that resumes its stream over new connections.
 #[tokio::test]
 async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
     let (server, mut client) = Server::with_worker(&["--connection-age=1s"]).await;
@@ -135,7 +135,7 @@ async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
         assert!(matches!(end, Ok(None)), "{end:?}");
     }
     assert!(streams >= 2, "{streams}");
-    // The first client's connection is old by now: a call that is refused for that is asked again by hand.
+    // The first client's connection is old by now. A call that is refused for this reason is retried here.
     let listed = loop {
         match client.list_workers(pb::ListWorkersRequest::default()).await {
             Ok(listed) => break listed.into_inner(),
@@ -149,7 +149,7 @@ async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
     server.stop().await.expect("a clean stop");
 }
 
-/// A connection of the side port is kept alive until it is old, and ends between two requests.
+/// A connection of the side port is kept alive until its maximum age, and closed between two requests.
 #[tokio::test]
 async fn http_connections_get_old_too() {
     const LIVE: &[u8] = b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n";
@@ -159,7 +159,7 @@ async fn http_connections_get_old_too() {
     let mut answered = 0;
     let mut answer = [0; 1_024];
     loop {
-        // Beyond the last answer there is nobody who would take a request.
+        // After the last answer, the server accepts no further request.
         let asked = stream.write_all(LIVE).await;
         match within(stream.read(&mut answer)).await {
             Ok(0) | Err(_) => break,

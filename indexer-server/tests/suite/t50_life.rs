@@ -88,7 +88,7 @@ async fn health_and_both_versions_of_reflection_answer() {
     server.stop().await.expect("a clean stop");
 }
 
-/// Clients may watch the health of a server for as long as it is there, each a few times.
+/// Clients may watch the health of a server without a time limit, each with a few streams.
 #[tokio::test]
 async fn watchers_of_health_are_bounded_and_hold_up_no_stop() {
     let server = Server::start(&[]).await;

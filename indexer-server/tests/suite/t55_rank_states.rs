@@ -1,11 +1,11 @@
-//! How workers stand, in answers and in `/metrics`.
+//! States of workers, in answers and in `/metrics`.
 
 use crate::harness::{Publisher, Server, hello, query, registration, stored, within};
 use indexer_server::ingest::RANKS_SHOWN_MAX;
 use kvasir_proto::pb::{self, publish_events_request, publish_events_response};
 use std::collections::BTreeSet;
 
-/// Waits until `/metrics` has all of these lines, then returns it.
+/// Waits until `/metrics` contains all these lines, then returns it.
 async fn metrics_with(server: &Server, lines: &[&str]) -> String {
     within(async {
         loop {
@@ -18,7 +18,7 @@ async fn metrics_with(server: &Server, lines: &[&str]) -> String {
     .await
 }
 
-/// Has something stored for a rank.
+/// Publishes a stored block for a rank.
 async fn feed(publisher: &mut Publisher, sequence: u64, dp_rank: u32) {
     let event = Some(stored(None, &[1]));
     let events = vec![pb::PublishedEvent { event }];
@@ -73,7 +73,7 @@ async fn an_engine_that_is_gone_is_told_from_one_that_is_slow() {
     assert!((0.0..30.0).contains(&age.parse::<f64>().expect("seconds")), "{age}");
     assert!(!text.contains("age_seconds{model=\"m\",tenant=\"\",worker=\"unheard\""), "{text}");
 
-    // One of the two that feed rank 0 goes; rank 1 is the other's alone.
+    // One of the two sources of rank 0 leaves. Only the other one feeds rank 1.
     drop(second);
     let matches = connected([false, true]).await;
     assert_eq!(matches[0].state(), pb::WorkerState::CatchingUp);
@@ -95,7 +95,7 @@ async fn a_scrape_shows_so_many_ranks_and_counts_the_others() {
     const RANKS: u32 = 500;
     let server = Server::start(&[]).await;
     let mut client = server.indexer().await;
-    // The last by name comes first: which are shown does not depend on that.
+    // Registered in reverse order, because the selection must not depend on the order.
     for worker in ["w2", "w1", "w0"] {
         client.register_worker(registration(worker)).await.expect("a worker");
         let mut publisher = server.publisher(hello(worker, "s", 1)).await;

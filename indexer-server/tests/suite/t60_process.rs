@@ -57,7 +57,7 @@ fn a_port_that_is_taken_exits_1_and_names_the_option() {
     assert!(stderr.contains("with --listen"), "{stderr}");
 }
 
-/// Exit code and log of a process that does not get as far as to serve.
+/// Exit code and log of a process that fails before it serves.
 fn refused(flags: &[&str]) -> (Option<i32>, String) {
     let mut command = binary();
     command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]).args(flags);
@@ -90,7 +90,7 @@ fn a_folder_for_checkpoints_that_cannot_be_used_is_refused() {
     check(&path("file"), "Not a directory");
     check(&path("other"), "File exists");
     check(&path("loop"), "symbolic links");
-    // Where nobody can make a folder, whatever rights one has.
+    // A place where no user can create a folder.
     check("/proc/no-such-place", "No such file");
     let used = path("used");
     let flag = format!("--checkpoint-dir={used}");
@@ -101,7 +101,7 @@ fn a_folder_for_checkpoints_that_cannot_be_used_is_refused() {
     assert_eq!(process.terminate().0, Some(0));
 }
 
-// As on a full disk: it is an accident, which costs checkpoints only.
+// A full disk is an accident, which costs only checkpoints.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_does_not_keep_it_from_serving_and_is_told_once_at_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -150,28 +150,28 @@ fn variables_that_are_no_options_are_warned_of() {
     assert!(warnings[0].contains(text) && warnings[0].contains("WARN"), "{warnings:?}");
 }
 
-/// A child that does not outlive a test that fails.
+/// A child process that is killed when the test ends.
 struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that the process has already ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// A process that serves; its addresses are those it logs.
+/// A serving process, with the addresses from its log.
 struct Process {
     child: Ended,
     grpc: SocketAddr,
     http: SocketAddr,
-    /// What it logs, read as it comes: a full pipe would stop the process.
+    /// The log, read continuously: a full pipe would stop the process.
     log: JoinHandle<Vec<String>>,
 }
 
 impl Process {
-    /// Sends SIGTERM; the exit code, and what was logged until then.
+    /// Sends SIGTERM. Returns the exit code and the log.
     fn terminate(mut self) -> (Option<i32>, Vec<String>) {
         let id = self.child.0.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &id]).status().expect("a kill command");
@@ -189,7 +189,7 @@ fn start(flags: &[&str]) -> Process {
     launch(binary(), flags)
 }
 
-/// A process that cannot write to any file, as on a disk that is full.
+/// A process whose writes to files fail, as on a full disk.
 fn start_on_a_full_disk(flags: &[&str]) -> Process {
     let mut command = Command::new("sh");
     command.env_clear().args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
@@ -223,12 +223,12 @@ fn launch(mut command: Command, flags: &[&str]) -> Process {
     Process { child, grpc, http, log }
 }
 
-// The client must see the farewell while this thread waits for the log.
+// The client must see the final message while this thread waits for the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stops_it_in_order() {
     let process = start(&[]);
     within(IndexerClient::connect(process.url())).await.expect("a server that listens");
-    // Connections are taken a moment before the server says that it is ready.
+    // Connections are accepted a moment before the server reports that it is ready.
     within(async {
         while http_get(process.http, "/readyz").await.expect("a side port").0 != 200 {}
     })
@@ -241,8 +241,8 @@ async fn sigterm_stops_it_in_order() {
 const SALT: &str = "a-salt-that-is-a-secret";
 const LORA_NAME: &str = "an-adapter";
 
-/// Two blocks of tokens that no log contains by chance; the bytes of the first block are letters,
-/// so that bytes that are logged as text show too.
+/// Two blocks of tokens that no log contains by chance. The bytes of the first block are letters, so that bytes logged
+/// as text are detected, too.
 fn secret_tokens() -> Vec<u32> {
     let letters = [*b"Qz0k", *b"Qz1k", *b"Qz2k", *b"Qz3k"].map(u32::from_le_bytes);
     letters.into_iter().chain(3_133_731_337..3_133_731_341).collect()
@@ -252,7 +252,7 @@ fn bytes_le(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
 }
 
-/// All that would give a token away.
+/// All representations that would reveal a token.
 fn spellings(token: u32) -> Vec<String> {
     let little = token.to_le_bytes();
     let list = little.map(|byte| byte.to_string());
@@ -266,14 +266,14 @@ fn spellings(token: u32) -> Vec<String> {
         format!("{:08X}", token.swap_bytes()),
         list.join(", "),
         list.join(","),
-        // JSON escapes backslashes once more.
+        // JSON escapes backslashes again.
         escaped.replace('\\', "\\\\"),
     ];
     all.push(escaped);
     all
 }
 
-/// Sends the tokens in every way there is, well-formed and not.
+/// Sends the tokens over every interface, in valid and invalid requests.
 async fn send_secrets(process: &Process) {
     let mut engine = PubSocket::new();
     let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
@@ -321,7 +321,7 @@ async fn send_secrets(process: &Process) {
     let unknown = pb::FindMatchesRequest { model: "other".to_owned(), ..by_bytes };
     client.find_matches(unknown).await.expect_err("no such model");
 
-    // Slow joiners miss messages, so the engine goes on until it was heard.
+    // Slow joiners miss messages, so the engine repeats its batch until it arrives.
     let plain = pb::FindMatchesRequest {
         model: "m".to_owned(),
         token_ids: tokens[..4].to_vec(),
@@ -349,7 +349,7 @@ async fn tokens_and_salts_are_never_logged() {
     send_secrets(&process).await;
     let (code, log) = process.terminate();
     assert_eq!(code, Some(0), "{log:?}");
-    // The log would show them: it has the finest level, the engine's lines and the worker's.
+    // The log would show them: it has the finest level, with lines of the engine and of the worker.
     for expected in ["\"TRACE\"", "source state", "worker registered", "stopped"] {
         assert!(log.iter().any(|line| line.contains(expected)), "no {expected} in {log:?}");
     }
@@ -398,14 +398,14 @@ async fn the_state_that_is_logged_is_that_of_answers() {
     let mut engine = PubSocket::new();
     let endpoint = engine.bind("tcp://127.0.0.1:0").await.expect("a free port").to_string();
     let worker = pb::RegisterWorkerRequest {
-        // Smaller than what the engine says: a single block that is smaller is one that is not full yet.
+        // Smaller than the engine's block size. A single smaller block would count as incomplete.
         block_size: BLOCK_SIZE / 2,
         engine: pb::Engine::Vllm.into(),
         endpoints: vec![pb::EngineEndpoint { endpoint, ..Default::default() }],
         ..registration("w")
     };
     client.register_worker(worker).await.expect("a first worker");
-    // Slow joiners miss messages, so the engine sends its first batch until it was heard.
+    // Slow joiners miss messages, so the engine repeats its first batch until it arrives.
     within(async {
         while source(&mut client).await.state() != pb::WorkerState::Partial {
             send(&mut engine, 0, vllm_batch(77, &[1, 2, 3, 4])).await;
@@ -438,7 +438,7 @@ async fn spans_are_exported_whatever_is_logged_and_the_last_are_flushed_on_stop(
     let incoming = TcpListenerStream::new(listener);
     server.spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
 
-    // Of all lines, only the one that says where the server listens.
+    // Only the log line with the server's addresses.
     let process =
         start(&[&url, "--log-filter=error,indexer_server=info,indexer_server::grpc=error"]);
     let mut client =

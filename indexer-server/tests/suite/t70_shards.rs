@@ -12,15 +12,14 @@ use tonic::transport::Channel;
 
 const SHARDS: u8 = 3;
 
-/// A worker, its shard, and how many of the blocks 1, 2, ... it holds.
+/// A worker, its shard, and the number of its blocks 1, 2, ...
 struct Member {
     name: String,
     shard: u8,
     blocks: u32,
 }
 
-/// Two workers of each shard, by name. The first two blocks are everybody's; how many follow
-/// differs.
+/// Two workers of each shard, by name. All workers share the first two blocks. The number of further blocks differs.
 fn members() -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     for name in (0..).map(|number| format!("worker-{number:02}")) {
@@ -54,7 +53,7 @@ async fn dumped_records(client: &mut IndexerClient<Channel>, worker: &str) -> u3
     records.sum::<usize>().try_into().expect("few")
 }
 
-/// Everything per worker goes to its shard; what is asked of all is the union of all.
+/// Requests about a worker go to its shard. Other requests return the union of all shards.
 #[tokio::test]
 async fn three_shards_answer_as_one() {
     let server = Server::start(&["--index-shards=3"]).await;
@@ -128,7 +127,7 @@ async fn place(client: &mut IndexerClient<Channel>, worker: &str, names: &[u64])
     within(client.record_placement(placement)).await.expect("a valid placement");
 }
 
-/// What is speculative lies beside all shards; what is confirmed is asked of the worker's own.
+/// Speculative blocks are stored beside all shards. Confirmed blocks come from the worker's own shard.
 #[tokio::test]
 async fn placements_stand_beside_all_of_three_shards() {
     let server = Server::start(&["--index-shards=3"]).await;
@@ -154,7 +153,7 @@ async fn placements_stand_beside_all_of_three_shards() {
         assert_eq!((at.speculative_blocks, answer.best_overlap_blocks), (1, 0));
         assert_eq!(at.applied.as_ref().map(|cursor| cursor.sequence), Some(1), "{at:?}");
     }
-    // Each worker in turn is best by its placement, whatever the others of all shards hold.
+    // Each worker in turn is best by its placement, independent of the other workers.
     let mut longest = vec![1, 2, 3, 4];
     for (number, member) in (10..).zip(&members) {
         longest.push(number);
@@ -171,7 +170,7 @@ async fn placements_stand_beside_all_of_three_shards() {
     server.stop().await.expect("a clean stop");
 }
 
-/// The number of shards may differ from one start to the next: on another machine `auto` is another number.
+/// The number of shards may change at a restart: `auto` depends on the machine.
 #[tokio::test]
 async fn a_checkpoint_is_restored_with_another_number_of_shards() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! One shard of several servers: what it has, what it refuses, and where it sends others.
+//! One shard of several servers: its own workers, refusals, and redirects to other shards.
 
 use crate::harness::{Server, hello, registration, within};
 use kvasir_proto::{
@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 const SHARDS: u32 = 3;
 const OWN: u8 = 1;
 
-/// The first name that shard `shard` of an even map has.
+/// The first name that belongs to shard `shard` of an even map.
 fn name_at(shard: u8) -> String {
     let map = ShardMap::even(ShardCount::new(SHARDS).expect("a number"));
     let belongs =
@@ -67,7 +67,7 @@ async fn workers_of_other_shards_are_sent_to_their_owner() {
         assert_sent_on(stranger.answer().await, &other, shard);
     }
 
-    // What it has, it answers for; what it lacks is named by who asks all shards.
+    // The server answers for its own workers. Only a client that queries all shards reports missing shards.
     let found = client.find_matches(crate::harness::query(&[1, 2])).await.expect("valid");
     let found = found.into_inner();
     assert_eq!(crate::harness::scores(&found), [(&*own, 0, 2)]);
@@ -95,7 +95,7 @@ async fn a_server_says_which_shard_it_is() {
     }
 }
 
-/// One configuration for all shards: each takes its own.
+/// All shards have the same configuration. Each registers only its own workers.
 #[tokio::test]
 async fn configured_workers_of_other_shards_are_left_to_them() {
     let workers =

@@ -1,7 +1,7 @@
 use crate::Role;
 use std::sync::Arc;
 
-/// Why a call is denied. The texts name only what the caller has sent and what its own identity lacks.
+/// Why a call is denied. The texts name only values from the caller's own request, and rights that its identity lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// The identity lacks the role.
@@ -9,38 +9,38 @@ pub enum Denied {
     Role {
         /// Name of the identity.
         principal: Arc<str>,
-        /// The role that the call needs.
+        /// The required role.
         role: Role,
     },
-    /// The identity may not use the tenant's model.
+    /// The identity may not use this model of the tenant.
     #[error("identity {principal:?} may not use tenant {tenant:?}, model {model:?}")]
     Partition {
         /// Name of the identity.
         principal: Arc<str>,
-        /// As the caller named it.
+        /// Tenant, as the caller wrote it.
         tenant: Box<str>,
-        /// As the caller named it.
+        /// Model, as the caller wrote it.
         model: Box<str>,
     },
-    /// The worker is not one of the identity's own.
+    /// The worker is not in the identity's list of workers.
     #[error("identity {principal:?} does not speak for worker {worker:?}")]
     Worker {
         /// Name of the identity.
         principal: Arc<str>,
-        /// As the caller named it.
+        /// Worker, as the caller wrote it.
         worker: Box<str>,
     },
-    /// The identity may not use a model of an adapter's name.
+    /// The identity may not use a model with the adapter's name.
     #[error(
         "identity {principal:?} may not announce adapter {adapter:?} (lora_names): list it in the identity's models"
     )]
     Adapter {
         /// Name of the identity.
         principal: Arc<str>,
-        /// As the caller named it.
+        /// Adapter, as the caller wrote it.
         adapter: Box<str>,
     },
-    /// The call concerns all tenants and models.
+    /// The call affects all tenants and models, and the identity is limited to some.
     #[error("identity {principal:?} is not admin of all tenants and models")]
     All {
         /// Name of the identity.

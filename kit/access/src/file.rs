@@ -1,7 +1,7 @@
 use crate::Role;
 use serde::Deserialize;
 
-/// The file of identities, as it is written.
+/// The file of identities, as parsed from TOML.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -9,24 +9,24 @@ pub(super) struct File {
     pub(super) identities: Vec<Entry>,
 }
 
-/// One identity.
+/// One identity in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// In hexadecimal digits.
+    /// SHA-256 of the identity's token, in hexadecimal digits.
     pub(super) token_sha256: Option<String>,
     /// A name in a client certificate: its common name, or one of its alternative names.
     pub(super) certificate: Option<String>,
     pub(super) roles: Vec<Role>,
-    /// The tenant without a name if not set.
+    /// Tenants that the identity may use. If not set: only the tenant without a name.
     pub(super) tenants: Option<Vec<String>>,
-    /// All if not set.
+    /// Models that the identity may use. If not set: all.
     pub(super) models: Option<Vec<String>>,
-    /// Those that it speaks for: a publisher must say which.
+    /// Workers for which the identity publishes. Required for publishers.
     pub(super) workers: Option<Vec<String>>,
-    /// Any number if not set.
+    /// Rate limit in queries per second. If not set: no limit.
     pub(super) queries_per_second: Option<u32>,
-    /// So many at once after a pause; a second's worth if not set.
+    /// Burst of the rate limit, in queries. If not set: the queries of one second.
     pub(super) query_burst: Option<u32>,
 }

@@ -8,48 +8,49 @@ use std::{
     sync::Arc,
 };
 
-/// Most identities in one file.
+/// Maximum number of identities in one file.
 pub const IDENTITIES_MAX: usize = 65_536;
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 4_096;
-/// Longest name of an identity or in one of its lists, in bytes.
+/// Maximum length of an identity's name, or of a name in one of its lists, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 type TokenHash = [u8; SHA256_OUTPUT_LEN];
 
-/// All identities. A token is looked up by its hash, so the time that takes says nothing about other tokens.
+/// All identities. Tokens are looked up by hash, so that the time of a lookup reveals nothing about other tokens.
 #[derive(Debug, Clone, Default)]
 pub struct Identities {
     by_token: HashMap<TokenHash, Arc<Principal>>,
     by_certificate: HashMap<Box<str>, Arc<Principal>>,
 }
 
-/// Why a file of identities cannot be used. The texts show names of identities, so they contain a token only if it stands where a
-/// name should; they never contain a hash.
+/// Why a file of identities cannot be used. The texts show names of identities, so they contain a token only if it
+/// stands in the place of a name. They never contain a hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentitiesError {
-    /// It is not TOML of the right form.
+    /// The file is not TOML of the required form.
     #[error("line {line}: {problem}")]
     Malformed {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Problem of the line.
         problem: String,
     },
-    /// An identity cannot be used.
+    /// An identity is invalid.
     #[error("identity {identity}: {problem}")]
     Identity {
-        /// Its name in quotes; its number in the file, from 1, if that may be the hash of a token.
+        /// Name of the identity, in quotes. If the name may be the hash of a token: the identity's number in the file,
+        /// from 1.
         identity: String,
-        /// What is wrong, and how to mend it.
+        /// Problem of the identity, and how to fix it.
         problem: String,
     },
-    /// There are too many.
+    /// The file has too many identities.
     #[error("{0} identities, the limit is {IDENTITIES_MAX}")]
     TooMany(usize),
 }
 
-/// The hash of a token, as the file has it: `printf %s "$TOKEN" | sha256sum`.
+/// SHA-256 of a token in the file's form: the output of `printf %s "$TOKEN" | sha256sum`.
 #[must_use]
 pub fn token_sha256(token: &str) -> String {
     hash(token).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -57,19 +58,19 @@ pub fn token_sha256(token: &str) -> String {
 
 fn hash(token: &str) -> TokenHash {
     let mut hash = [0; SHA256_OUTPUT_LEN];
-    // Both have that length.
+    // Both have the same length.
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     hash
 }
 
 impl Identities {
-    /// Reads a file: TOML with a table `[[identity]]` for each.
+    /// Parses a file: TOML with a table `[[identity]]` for each identity.
     ///
     /// # Errors
-    /// If it is malformed, or an identity contradicts itself or another one.
+    /// If the file is malformed, or an identity contradicts itself or another identity.
     pub fn parse(text: &str) -> Result<Self, IdentitiesError> {
         let file: File = toml::from_str(text).map_err(|error| {
-            // The error's own text quotes the line.
+            // The error's own text quotes the line, which may contain a secret.
             let begin = error.span().map_or(0, |span| span.start);
             let before = text.get(..begin).unwrap_or_default();
             let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -116,7 +117,7 @@ impl Identities {
         Ok(())
     }
 
-    /// Who has this token.
+    /// The identity with this token.
     #[must_use]
     pub fn of_token(&self, token: &str) -> Option<&Arc<Principal>> {
         if token.len() > TOKEN_BYTES_MAX {
@@ -125,7 +126,7 @@ impl Identities {
         self.by_token.get(&hash(token))
     }
 
-    /// Who has a verified certificate with these names: the first name that an identity has decides.
+    /// The identity with a name of a verified certificate. The first name that belongs to an identity decides.
     #[must_use]
     pub fn of_certificate<'a>(
         &self,
@@ -134,21 +135,21 @@ impl Identities {
         names.find_map(|name| self.by_certificate.get(name))
     }
 
-    /// How many there are.
+    /// Number of identities.
     #[must_use]
     pub fn len(&self) -> usize {
         let both = self.by_token.values().chain(self.by_certificate.values());
         both.map(|principal| principal.name()).collect::<HashSet<_>>().len()
     }
 
-    /// Whether there are none: nobody gets in.
+    /// Whether the file has no identities: all callers are then denied.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_token.is_empty() && self.by_certificate.is_empty()
     }
 }
 
-/// What serde says may quote a value or a key, which may be a token or its hash in the wrong place.
+/// Removes quoted values and keys from an error of serde: they may be a misplaced token or hash.
 fn problem(message: &str) -> String {
     if let Some(unknown) = message.strip_prefix("unknown field `") {
         let expected = unknown.rsplit_once("`, expected").map_or("", |(_, expected)| expected);
@@ -161,7 +162,7 @@ fn problem(message: &str) -> String {
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
 }
 
-/// How an error names an identity.
+/// Name of an identity in an error.
 fn shown(name: &str, number: usize) -> String {
     let longest_digits = name.split(|at: char| !at.is_ascii_hexdigit()).map(str::len).max();
     let may_be_hash = longest_digits >= Some(2 * SHA256_OUTPUT_LEN);

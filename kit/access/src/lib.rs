@@ -1,5 +1,6 @@
-//! Who may do what on a shared network: identities as a file describes them, the roles of each, and the tenants, models and workers
-//! that it may name; and how much may be asked. Pure: no I/O and no clock. Ports read the file, find the identity of each call and ask here.
+//! Authorisation on a shared network: identities from a file, their roles, the tenants, models and workers that each
+//! may use, and their rate limits. Pure: no I/O and no clock. Ports read the file, authenticate each call, and check
+//! permissions here.
 
 mod denied;
 mod file;

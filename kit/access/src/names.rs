@@ -1,4 +1,4 @@
-/// Most names in one list of an identity.
+/// Maximum number of names in one list of an identity.
 pub const NAMES_MAX: usize = 1_024;
 
 /// Names that an identity may use: tenants, models or workers.
@@ -6,21 +6,21 @@ pub const NAMES_MAX: usize = 1_024;
 pub enum Names {
     /// Any name.
     All,
-    /// Those that one of these patterns describes.
+    /// Names that match at least one pattern.
     Some(Box<[Pattern]>),
 }
 
-/// A name, or what names begin with.
+/// A name, or a prefix of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// This name.
+    /// Exactly this name.
     Exactly(Box<str>),
-    /// Names that begin with this: written with a `*` behind it.
+    /// All names with this prefix; written with a trailing `*`.
     Prefix(Box<str>),
 }
 
 impl Names {
-    /// Reads patterns: a name, or the beginning of names with a `*` behind it; `*` alone is any name.
+    /// Parses patterns: a name, or a prefix with a trailing `*`. `*` alone matches every name.
     pub(crate) fn read<T: AsRef<str>>(patterns: &[T]) -> Self {
         let patterns = patterns.iter().map(AsRef::as_ref);
         if patterns.clone().any(|pattern| pattern == "*") {
@@ -33,7 +33,7 @@ impl Names {
         Self::Some(patterns.map(read).collect())
     }
 
-    /// Whether `name` is among them.
+    /// Whether `name` matches.
     #[must_use]
     pub fn contain(&self, name: &str) -> bool {
         match self {
@@ -45,7 +45,7 @@ impl Names {
         }
     }
 
-    /// Whether every name is among them.
+    /// Whether every name matches.
     #[must_use]
     pub const fn are_all(&self) -> bool {
         matches!(self, Self::All)

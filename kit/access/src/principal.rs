@@ -1,7 +1,7 @@
 use crate::{Denied, Names, Rate, Role};
 use std::sync::Arc;
 
-/// Who calls, and what they may do.
+/// An authenticated caller and its permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) name: Arc<str>,
@@ -13,7 +13,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// The caller of a server without identities: may do everything.
+    /// The caller of a server without identities. It may do everything.
     #[must_use]
     pub fn anyone() -> Self {
         Self {
@@ -26,28 +26,28 @@ impl Principal {
         }
     }
 
-    /// How much it may ask; none for any number of queries.
+    /// Rate limit of the caller's queries; `None` is unlimited.
     #[must_use]
     pub const fn rate(&self) -> Option<Rate> {
         self.rate
     }
 
-    /// Its name in the file, for the log.
+    /// Name of the identity in the file, for the log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it has a role; an admin has all.
+    /// Whether the caller has a role. An admin has all roles.
     #[must_use]
     pub fn has(&self, role: Role) -> bool {
         self.roles.iter().any(|own| *own == role || *own == Role::Admin)
     }
 
-    /// Checks that it has a role.
+    /// Checks that the caller has a role.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the caller lacks the role.
     pub fn check_role(&self, role: Role) -> Result<(), Denied> {
         if self.has(role) { Ok(()) } else { Err(self.denied_role(role)) }
     }
@@ -56,16 +56,16 @@ impl Principal {
         Denied::Role { principal: Arc::clone(&self.name), role }
     }
 
-    /// Whether it may use a tenant's model. Whether anything is there does not matter.
+    /// Whether the caller may use a tenant's model, whether or not the model exists.
     #[must_use]
     pub fn sees(&self, tenant: &str, model: &str) -> bool {
         self.tenants.contain(tenant) && self.models.contain(model)
     }
 
-    /// Checks that it may use a tenant's model.
+    /// Checks that the caller may use a tenant's model.
     ///
     /// # Errors
-    /// If it may not, whether or not anything is there.
+    /// If the caller lacks this right, whether or not the model exists.
     pub fn check_partition(&self, tenant: &str, model: &str) -> Result<(), Denied> {
         if self.sees(tenant, model) {
             return Ok(());
@@ -77,17 +77,17 @@ impl Principal {
         })
     }
 
-    /// Whether it may use all tenants and models, and so may see what is counted over all of them.
+    /// Whether the caller may use all tenants and models, and thus see fleet-wide totals.
     #[must_use]
     pub const fn sees_all(&self) -> bool {
         self.tenants.are_all() && self.models.are_all()
     }
 
-    /// Checks that it may publish for a worker of a tenant's model, or change its registration: a publisher for its own workers, an
-    /// admin for all.
+    /// Checks that the caller may publish for a worker of a tenant's model, or change the worker's registration. A
+    /// publisher may do this for its own workers, an admin for all.
     ///
     /// # Errors
-    /// If it may not.
+    /// If the caller may not.
     pub fn check_worker(&self, tenant: &str, model: &str, worker: &str) -> Result<(), Denied> {
         self.check_role(Role::Publish)?;
         self.check_partition(tenant, model)?;
@@ -97,11 +97,11 @@ impl Principal {
         Err(Denied::Worker { principal: Arc::clone(&self.name), worker: worker.into() })
     }
 
-    /// Checks that it may say of a worker that it has loaded an adapter: gateways serve an adapter as a model of the
-    /// tenant.
+    /// Checks that the caller may report that a worker has loaded an adapter. Gateways serve an adapter as a model of
+    /// the tenant.
     ///
     /// # Errors
-    /// If it may not use a model of that name.
+    /// If the caller may not use a model with the adapter's name.
     pub fn check_adapter(&self, tenant: &str, adapter: &str) -> Result<(), Denied> {
         if self.sees(tenant, adapter) {
             return Ok(());
@@ -109,10 +109,10 @@ impl Principal {
         Err(Denied::Adapter { principal: Arc::clone(&self.name), adapter: adapter.into() })
     }
 
-    /// Checks that it may change what concerns all tenants, such as checkpoints.
+    /// Checks that the caller may change state of all tenants, such as checkpoints.
     ///
     /// # Errors
-    /// If it is not an admin of all tenants and models.
+    /// If the caller is not an admin of all tenants and models.
     pub fn check_admin_of_all(&self) -> Result<(), Denied> {
         self.check_role(Role::Admin)?;
         if self.sees_all() {

@@ -1,39 +1,39 @@
-//! How much may be asked. Pure: time is an argument, counted from any beginning.
+//! Rate limiter per name: token bucket (GCRA), without a timer. Pure: time is an argument, counted from any origin.
 
 use std::{collections::HashMap, time::Duration};
 
-/// Most queries per second that a rate can be.
+/// Maximum rate, in queries per second.
 pub const QUERIES_PER_SECOND_MAX: u32 = 1_000_000;
-/// Most names whose use is remembered. Further ones that ask at the same time share one allowance.
+/// Maximum number of names with a bucket of their own. Further names active at the same time share one bucket.
 pub const NAMES_TRACKED_MAX: usize = 4_096;
-/// Shortest time between two searches for names whose use need not be remembered any more.
+/// Minimum time between two searches for buckets that are full again and can be dropped.
 const PRUNE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// So many queries per second, and so many at once after a pause.
+/// A rate in queries per second, with a burst after idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Time that one query uses up.
+    /// Time per query at this rate (GCRA's emission interval).
     each: Duration,
-    /// How far ahead of time queries may be.
+    /// How far a bucket's time may be ahead of now (GCRA's tolerance): the burst less one query.
     ahead: Duration,
 }
 
-/// Why a rate cannot be used.
+/// Why a rate is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// It is none.
+    /// The rate is out of range.
     #[error("is {0} queries per second, must be 1 to {QUERIES_PER_SECOND_MAX}")]
     PerSecond(u32),
-    /// Nothing would be let through.
+    /// A burst of 0 would reject every query.
     #[error("is a burst of 0 queries, must be 1 or more")]
     Burst,
 }
 
 impl Rate {
-    /// A rate with a burst, which is a second's worth if not set.
+    /// Creates a rate. The default burst is one second's worth of queries.
     ///
     /// # Errors
-    /// If one of them is 0, or there are too many queries per second.
+    /// If a value is 0, or there are too many queries per second.
     pub fn new(per_second: u32, burst: Option<u32>) -> Result<Self, RateError> {
         if !(1..=QUERIES_PER_SECOND_MAX).contains(&per_second) {
             return Err(RateError::PerSecond(per_second));
@@ -44,12 +44,13 @@ impl Rate {
     }
 }
 
-/// What one name has used: the time until which its queries are paid for. One that is not later than now has no debt.
+/// One name's bucket: the time until which its queries are paid for (GCRA's theoretical arrival time). A bucket whose
+/// time has passed is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bucket(Duration);
 
 impl Bucket {
-    /// Takes one query, or says after which time there will be one.
+    /// Takes one query, or returns the time until the next query is allowed.
     fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let paid = self.0.max(now);
         let wait = paid.saturating_sub(now).saturating_sub(rate.ahead);
@@ -61,21 +62,21 @@ impl Bucket {
     }
 }
 
-/// What names, such as tenants, have used of their rates.
+/// Buckets by name, for example by tenant.
 #[derive(Debug, Default)]
 pub struct Used {
     names: HashMap<Box<str>, Bucket>,
-    /// Of those that do not fit into `names`.
+    /// Shared bucket of the names that do not fit into `names`.
     others: Bucket,
-    /// When `names` may be searched again.
+    /// Earliest time of the next search in `names`.
     prune_at: Duration,
 }
 
 impl Used {
-    /// Takes one query of `name`.
+    /// Takes one query from the bucket of `name`.
     ///
     /// # Errors
-    /// If it has used its rate: the time after which it may ask again.
+    /// If the rate is used up. The error is the time after which the name may retry.
     pub fn take(&mut self, name: &str, rate: Rate, now: Duration) -> Result<(), Duration> {
         if let Some(bucket) = self.names.get_mut(name) {
             return bucket.take(rate, now);

@@ -1,20 +1,20 @@
 use serde::Deserialize;
 use std::fmt;
 
-/// What an identity may do.
+/// A role of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Ask: queries, dumps, lists, loads, routing decisions.
+    /// Read: queries, dumps, lists, loads, routing decisions.
     Query,
-    /// Publish events and loads of its own workers, and register these.
+    /// Publish events and loads of the identity's own workers, and register these workers.
     Publish,
-    /// All of that for all workers, and what changes the server: sockets it opens, checkpoints, thresholds.
+    /// All of the above for all workers, and calls that change the server: its sockets, checkpoints, thresholds.
     Admin,
 }
 
 impl Role {
-    /// As the file has it.
+    /// Name of the role in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Who calls, and what they may name: identities of a file that is read again when it changes.
+//! Authenticates callers by token or certificate. The identities come from a file that is reloaded when it changes.
 
 use crate::{
     net::Reasons,
@@ -16,18 +16,18 @@ use tonic::{
     codegen::http::{HeaderMap, header::AUTHORIZATION},
 };
 
-/// Who gets into the ports of a process, and for how long: TLS, identities within it, and the age of connections.
+/// Admission to a process's ports: TLS, identities, and the maximum age of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Guard {
-    /// TLS; none for none.
+    /// TLS; none for plain connections.
     pub tls: Option<ServerTls>,
-    /// Who may call.
+    /// The identities that may call.
     pub access: Access,
-    /// Age at which clients are told to open another connection, up to a tenth more or less; none for any age.
+    /// Age at which clients are asked to reconnect, varied by up to a tenth. `None` is unlimited.
     pub connection_age: Option<Duration>,
 }
 
-/// Who may call. Clones share it.
+/// Authentication of callers. Clones share the identities.
 #[derive(Debug, Clone)]
 pub struct Access {
     anyone: Arc<Principal>,
@@ -42,7 +42,7 @@ struct File {
 }
 
 impl Default for Access {
-    /// Everybody may do everything.
+    /// Without identities: every caller may do everything.
     fn default() -> Self {
         let anyone = Arc::new(Principal::anyone());
         Self { anyone, identities: None, rates: Rates::new(None) }
@@ -59,14 +59,14 @@ impl PartialEq for Access {
 impl Eq for Access {}
 
 impl Access {
-    /// Only identities of this file may call.
+    /// Admits only identities of this file.
     ///
     /// # Errors
     /// If the file cannot be used.
     pub fn of_file(path: PathBuf) -> Result<Self, TlsError> {
         let sources = vec![Source { option: "identities", path: path.clone() }];
         let identities = Reloaded::open(sources, |contents| {
-            // There is one source.
+            // The file is the only source.
             let [contents] = contents else { return Ok(Identities::default()) };
             Identities::parse(contents.text()?).map_err(|error| contents.unusable(error))
         })?;
@@ -74,27 +74,27 @@ impl Access {
         Ok(Self { identities: Some(File { path, identities }), ..Self::default() })
     }
 
-    /// The same with a rate for the queries of each tenant.
+    /// Adds a rate limit for the queries of each tenant.
     #[must_use]
     pub fn with_tenant_rate(self, rate: Option<Rate>) -> Self {
         Self { rates: Rates::new(rate), ..self }
     }
 
-    /// What limits the queries of a caller; none if nothing does. `refused` counts those beyond, as `queries_of_identity` and
+    /// Rate limits that apply to a caller, if any. `refused` counts rejected queries, as `queries_of_identity` and
     /// `queries_of_tenant`.
     #[must_use]
     pub fn quota(&self, principal: &Arc<Principal>, refused: &Reasons) -> Option<Quota> {
         self.rates.quota(principal, refused)
     }
 
-    /// Whether everybody may do everything.
+    /// Whether every caller may do everything.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.identities.is_none()
     }
 
-    /// Who calls, by the token of a request or else by the connection's verified certificate; none if nobody who is known. A
-    /// certificate never makes up for a token that nobody has.
+    /// Finds the caller by its request's token, else by its connection's verified certificate. None for an unknown
+    /// caller. An invalid token is rejected even if the certificate is known.
     #[must_use]
     pub fn principal(
         &self,
@@ -110,24 +110,24 @@ impl Access {
     }
 }
 
-/// The token of an `authorization` header.
+/// The bearer token in an `authorization` header.
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A denied call.
+/// Logs a denied call and returns its status.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 #[must_use]
 pub fn denied(denied: Denied) -> Status {
     Status::permission_denied(denied.to_string())
 }
 
-/// Checks that the caller may use a partition. Do it before the partition is looked for: the answer must not depend on what is
-/// there.
+/// Checks that the caller may use a partition. Call it before looking the partition up, so that the answer does not
+/// reveal whether the partition exists.
 ///
 /// # Errors
-/// If it may not.
+/// If the caller may not use it.
 pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), Status> {
     principal.check_partition(key.tenant(), key.model()).map_err(denied)
 }
@@ -135,20 +135,20 @@ pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), 
 /// Checks that the caller may publish for a worker, or change its registration.
 ///
 /// # Errors
-/// If it may not, whether or not the worker is there.
+/// If the caller lacks this right, whether or not the worker exists.
 pub fn check_worker(principal: &Principal, at: &WorkerAddress) -> Result<(), Status> {
     let tenant = at.partition.tenant();
     let model = at.partition.model();
     principal.check_worker(tenant, model, at.worker.as_str()).map_err(denied)
 }
 
-/// Checks that the caller speaks for the one worker that is served, which the call does not name.
+/// Checks that the caller may publish for the one worker that this process serves. The call does not name the worker.
 ///
 /// # Errors
-/// If it does not; the error tells nothing of the worker.
+/// If the caller may not. The error reveals nothing about the worker.
 pub fn check_own_worker(principal: &Principal, served: &WorkerAddress) -> Result<(), Status> {
     check_worker(principal, served).map_err(|denied| {
-        // Without the role, the denial speaks of the caller alone.
+        // Without the role, the error mentions only the caller.
         if principal.has(Role::Publish) {
             let text = format!("identity {:?} does not speak for this worker", principal.name());
             Status::new(denied.code(), text)
@@ -158,20 +158,21 @@ pub fn check_own_worker(principal: &Principal, served: &WorkerAddress) -> Result
     })
 }
 
-/// Checks that the caller may say of a worker that it has loaded these adapters.
+/// Checks that the caller may report these adapters of a worker as loaded.
 ///
 /// # Errors
-/// If it may not use models of their names.
+/// If the caller may not use models with the adapters' names.
 pub fn check_adapters(principal: &Principal, registration: &Registration) -> Result<(), Status> {
     let tenant = registration.partition.tenant();
     let mut adapters = registration.lora_names.values();
     adapters.try_for_each(|name| principal.check_adapter(tenant, name)).map_err(denied)
 }
 
-/// Checks that the caller may use the worker that it asks for, and that this is the one that is served.
+/// Checks that the caller may use the requested worker, and that this process serves it.
 ///
 /// # Errors
-/// If it may not, or another one is served, which is named to callers that may use it.
+/// If the caller may not use the worker, or this process serves another one. The error names the served worker only to
+/// callers that may use it.
 pub fn check_served(
     principal: &Principal,
     requested: &WorkerAddress,
@@ -186,7 +187,7 @@ pub fn check_served(
     Err(Status::not_found(format!("worker {requested} is not served here{other}")))
 }
 
-/// Logs who makes a call that changes the server.
+/// Writes an audit log line for a call that changes the server.
 pub fn audit(principal: &Principal, call: &'static str, on: &dyn fmt::Display) {
     tracing::info!(target: "kvasir::audit", principal = principal.name(), call, on = %on, "audit");
 }

@@ -1,15 +1,15 @@
-//! Timeouts of answers in parts, from peers that may be slow or hostile: a long answer may take long while it
-//! makes progress, and no peer holds up its caller without progress.
+//! Timeouts for streamed answers from peers that may be slow or hostile. A long answer may take long while it makes
+//! progress; a peer without progress cannot block its caller.
 
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for the next part. All parts together may take that long and [`ITEM_TIME`] for each item.
+/// Timeout for the next part. All parts together may take this long plus [`ITEM_TIME`] per item.
 pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
-/// Additional time for each item of an answer.
+/// Additional time per item of an answer.
 pub const ITEM_TIME: Duration = Duration::from_millis(1);
 
-/// Times one answer.
+/// Timer of one answer.
 #[derive(Debug, Default)]
 pub struct AnswerTimer {
     waited: Duration,
@@ -19,24 +19,24 @@ pub struct AnswerTimer {
 /// Why an answer timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Late {
-    /// The next part did not come in time.
+    /// The next part did not arrive in time.
     #[error("no answer for {0:?}")]
     Silent(Duration),
-    /// All parts together took too long for their items.
+    /// All parts together took too long for their number of items.
     #[error("too slow: {items} items in {waited:?}")]
     Slow {
-        /// Items so far.
+        /// Number of items so far.
         items: u32,
-        /// Time waited for them.
+        /// Time spent waiting for parts.
         waited: Duration,
     },
 }
 
 impl AnswerTimer {
-    /// Waits for the next part; `count` returns its number of items.
+    /// Waits for the next part. `count` returns the part's number of items.
     ///
     /// # Errors
-    /// If the part does not come in time, or all parts together took too long.
+    /// If the part does not arrive in time, or all parts together took too long.
     pub async fn next<P>(
         &mut self,
         part: impl Future<Output = P>,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use tokio::time::sleep;
 
-    /// Parts of so many items, each after so long: how many of a hundred come.
+    /// Sends a hundred parts of `items` items, each after `after`; returns how many arrive.
     async fn come(items: usize, after: Duration) -> (usize, Option<Late>) {
         let mut answer_timer = AnswerTimer::default();
         for parts in 0..100 {

@@ -1,6 +1,6 @@
-//! Configuration: flags, then environment, then file, then defaults. A program describes each option once, as
-//! a field of a `clap::Args` structure with its name, type, default and help; the rest is the same for every program:
-//! the variable of the environment is the name behind the program's prefix, and the file has the option by its name.
+//! Configuration from flags, then environment, then file, then defaults. A program describes each option once, as a
+//! field of a `clap::Args` structure with name, type, default and help. The rest is equal for all programs: the
+//! environment variable is the program's prefix with the option's name, and the file uses the option's name.
 
 use crate::{environment::unknown_variables, telemetry::VERSION};
 use clap::{
@@ -21,75 +21,75 @@ use std::{
 };
 use toml::Value;
 
-/// The options of a program, each by flag, environment and file alike. Those without a default are optional.
+/// The options of a program. Each can be set by flag, environment or file. Options without a default are optional.
 pub trait Options: Args + Serialize {
     /// Name of the program.
     const PROGRAM: &'static str;
-    /// What it is for.
+    /// One-line description of the program.
     const ABOUT: &'static str;
-    /// A command line that does something useful, without the program's name.
+    /// Example arguments for the help, without the program's name.
     const EXAMPLE: &'static str;
-    /// What the variables of the environment begin with, such as `KVASIR_`.
+    /// Prefix of the program's environment variables, such as `KVASIR_`.
     const VARIABLE_PREFIX: &'static str;
-    /// Options of which the file has a table each.
+    /// Options that are tables in the file.
     const TABLES: &'static [&'static str] = &[];
-    /// Defaults of shared options in which programs differ, by the option's name.
+    /// Defaults of shared options that differ between programs, by option name.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
 }
 
-/// Why the configuration is refused.
+/// Why the configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A flag or a variable of the environment cannot be read.
+    /// A flag or an environment variable cannot be parsed.
     #[error("{0}")]
     Arguments(#[from] clap::Error),
-    /// The file cannot be had.
+    /// The file cannot be read.
     #[error("config file {}: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// The file cannot be understood.
+    /// The file cannot be parsed.
     #[error("config file {}: {error}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and problem.
         error: Box<toml::de::Error>,
     },
-    /// The file has an option that there is not, or a value that cannot be read.
+    /// The file has an unknown option, or a value that cannot be parsed.
     #[error("config file {}: {option}: {problem}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// The option.
         option: String,
-        /// What is wrong with it.
+        /// Problem of the option.
         problem: String,
     },
-    /// An option's value cannot be used.
+    /// An option's value is invalid.
     #[error("{field}: {problem}")]
     Invalid {
         /// The option.
         field: String,
-        /// What is wrong with it.
+        /// Problem of the value.
         problem: String,
     },
 }
 
 impl ConfigError {
-    /// An option's value cannot be used.
+    /// Creates the error of an invalid option.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 }
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Action<C> {
-    /// Print this and exit.
+    /// Print this text and exit.
     Print(String),
     /// Run with this configuration.
     Run(Box<C>),
@@ -99,10 +99,10 @@ const CONFIG: &str = "config";
 const PRINT_CONFIG: &str = "print-config";
 const PRINT_TABLE: &str = "print-config-table";
 
-/// Reads the command line, the environment and the file, and checks all of it.
+/// Reads the command line, the environment and the file, and validates all options.
 ///
 /// # Errors
-/// If anything cannot be read, understood or used; the error names it.
+/// If an input cannot be read, parsed or used. The error names it.
 pub fn read<O: Options, C>(
     arguments: impl IntoIterator<Item = OsString>,
     check: impl FnOnce(&O) -> Result<C, ConfigError>,
@@ -126,23 +126,23 @@ pub fn read<O: Options, C>(
             .map_err(|error| ConfigError::invalid(PRINT_CONFIG, error.to_string()))?;
         return Ok(Action::Print(match checked {
             Ok(_) => text,
-            // What is there is printed whatever it lacks, so that it can be begun with.
+            // An incomplete configuration is printed, too, as a start for a valid one.
             Err(error) => format!("# It would be refused: {error}\n{text}"),
         }));
     }
     Ok(Action::Run(Box::new(checked?)))
 }
 
-/// The options where nothing is configured.
+/// The options of an empty configuration.
 ///
 /// # Errors
-/// If a default cannot be read: a fault of the program, which its tests find.
+/// If a default cannot be parsed: a bug of the program, which its tests find.
 pub fn defaults<O: Options>() -> Result<O, ConfigError> {
     let command = with_options::<O>(Command::new(O::PROGRAM));
     Ok(O::from_arg_matches(&command.try_get_matches_from([O::PROGRAM])?)?)
 }
 
-/// The options with what a file says in place of defaults: flags and variables win over it.
+/// The options with the file's values as defaults: flags and variables override them.
 fn with_file<O: Options>(
     given: &ArgMatches,
     path: &Path,
@@ -164,7 +164,7 @@ fn with_file<O: Options>(
         if given.value_source(&id).is_some_and(|source| source != ValueSource::DefaultValue) {
             continue;
         }
-        // Its entries are apart already.
+        // The file's entries are already separate.
         command = command.mut_arg(id, |at| at.default_values(texts(value)).value_delimiter(None));
     }
     let matches = command.try_get_matches_from(arguments).map_err(|error| {
@@ -182,7 +182,7 @@ fn with_file<O: Options>(
     Ok(O::from_arg_matches(&matches)?)
 }
 
-/// An entry of the file as flags have it: tables are written as such.
+/// A value of the file in the form of flags. Tables keep their form.
 fn texts(value: Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text],
@@ -205,7 +205,7 @@ fn unknown_option(option: &str, known: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Warns in the log of variables of the environment that are meant for this program and are none of its options.
+/// Logs a warning for each environment variable that has this program's prefix and is not one of its options.
 pub fn warn_of_unknown_variables<O: Options>() {
     let command = command::<O>();
     let known = command.get_arguments().filter_map(|option| option.get_env());
@@ -235,7 +235,7 @@ fn command<O: Options>() -> Command {
             O::EXAMPLE
         ))
         .arg(config);
-    // What the options' own type says of itself is for its readers.
+    // The doc comment of the options' type is for programmers.
     with_options::<O>(command)
         .about(O::ABOUT)
         .long_about(None)
@@ -254,13 +254,13 @@ fn with_options<O: Options>(command: Command) -> Command {
     })
 }
 
-/// The variable of the environment for an option.
+/// The environment variable of an option.
 fn variable<O: Options>(option: &Arg) -> Option<OsStr> {
     let name = option.get_long()?.replace('-', "_").to_uppercase();
     Some(format!("{}{name}", O::VARIABLE_PREFIX).into())
 }
 
-/// Help and version are no errors.
+/// Help and version are not errors.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
@@ -275,7 +275,7 @@ fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
     })
 }
 
-/// A text of the same length, in which each line that may have a password or a key is hidden.
+/// Hides each line that may contain a password or a key. The length of the text stays the same.
 fn without_passwords(text: &str) -> String {
     let is_secret =
         |line: &str| ["@", "secret", "volume-option"].iter().any(|at| line.contains(at));
@@ -285,7 +285,7 @@ fn without_passwords(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// The table of all options as Markdown: the programs' READMEs show it, and a test keeps them equal.
+/// The Markdown table of all options. The programs' READMEs contain it, and a test compares them.
 #[must_use]
 pub fn options_table<O: Options>() -> String {
     let command = with_options::<O>(Command::new(""));

@@ -1,15 +1,15 @@
-//! The limit of open files, and how it is divided.
+//! The limit of open files (file descriptors), and its division.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Limit that is assumed if the system sets none.
+/// Assumed limit if the system sets none.
 const UNLIMITED: usize = 1 << 20;
 
 /// Raises the limit of open files to the highest that the system allows.
 ///
 /// # Errors
-/// If the system refuses it.
+/// If the system rejects the new limit.
 pub fn raise_limit() -> io::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -18,15 +18,15 @@ pub fn raise_limit() -> io::Result<()> {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(io::Error::from)
 }
 
-/// How many files the process may have open.
+/// Maximum number of open files of the process.
 #[must_use]
 pub fn limit() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(UNLIMITED).min(UNLIMITED)
 }
 
-/// How a server divides its open files. The rest is for the files of the store, sockets to brokers, agents
-/// and siblings, and the side port.
+/// Division of a server's open files. The rest is for the files of the store, for sockets to brokers, agents and
+/// siblings, and for the side port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Sockets to engines.
@@ -36,7 +36,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// The shares of a limit.
+    /// Divides a limit.
     #[must_use]
     pub const fn of(limit: usize) -> Self {
         Self { engines: limit / 2, clients: limit / 4 }

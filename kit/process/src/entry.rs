@@ -1,4 +1,4 @@
-//! From `main` to the runtime and to the exit code.
+//! Runs a program from `main`: configuration, logging, runtime, exit code.
 
 use crate::config::{Action, ConfigError, Options, warn_of_unknown_variables};
 use crate::descriptors;
@@ -16,16 +16,16 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// Bad usage, by the convention of sysexits.h.
+/// Exit code for invalid usage, by the convention of sysexits.h.
 const EXIT_USAGE: u8 = 64;
-/// Longest wait for tasks that still run after the stop.
+/// Timeout for tasks that still run after the stop.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Ready once the process is asked to stop.
+/// Ready when the process should stop.
 pub type StopSignal = Pin<Box<dyn Future<Output = ()>>>;
 
-/// `main` of a program with the options `O`. Prints the help, the version or the configuration if the command line asks for
-/// it, and refuses a configuration that cannot be used. Otherwise runs `work` with the configuration and a signal that is
+/// `main` of a program with the options `O`. Prints the help, the version or the configuration if the command line
+/// requests it, and rejects an invalid configuration. Otherwise runs `work` with the configuration and a signal that is
 /// ready when the process should stop. `log` returns the logging section of the configuration.
 pub fn main<O, C, E, F>(
     read: Result<Action<C>, ConfigError>,
@@ -51,8 +51,8 @@ where
     }
 }
 
-/// Runs `work` on a runtime of its own, with logging, as the process `name`. An error that a [`ConfigError`]
-/// caused exits with the code of bad usage.
+/// Runs `work` on its own runtime, with logging, as the process `name`. An error caused by a [`ConfigError`] exits with
+/// the code for invalid usage.
 fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -92,7 +92,7 @@ where
     runtime.block_on(async { Box::pin(work()).await })
 }
 
-/// Reports an invalid configuration.
+/// Prints an invalid configuration's error.
 fn refuse(name: &str, text: &str) -> ExitCode {
     report(name, text, ExitCode::from(EXIT_USAGE))
 }
@@ -105,7 +105,7 @@ fn report(name: &str, text: &str, code: ExitCode) -> ExitCode {
     print(&mut io::stderr(), &format!("{name}: {}\n", text.trim_end()), code)
 }
 
-/// Prints; if that fails, there is no reader.
+/// Prints the text. A failure to print is ignored: no reader is left.
 fn print(to: &mut impl Write, text: &str, code: ExitCode) -> ExitCode {
     let _unread = to.write_all(text.as_bytes());
     code
@@ -114,7 +114,7 @@ fn print(to: &mut impl Write, text: &str, code: ExitCode) -> ExitCode {
 /// Waits for SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If the signals cannot be listened to.
+/// If the signal handlers cannot be installed.
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,5 +1,5 @@
-//! Warnings of environment variables that look like options but are not: without them, a misspelt variable is
-//! ignored silently.
+//! Warns about environment variables that look like options but are not. Without the warning, a misspelt variable would
+//! be ignored silently.
 
 use std::collections::BTreeSet;
 use strsim::damerau_levenshtein;
@@ -8,7 +8,7 @@ use strsim::damerau_levenshtein;
 /// prefix; variables of other programs cause no warning.
 const PREFIXES: [&str; 3] = ["KVASIR_", "KVASIR_AGENT_", "KVASIR_ROUTER_"];
 
-/// Variables of the repository's scripts and tests, which are set when these start programs.
+/// Variables of the repository's scripts and tests, which are set when scripts or tests start programs.
 const TOOLS: [&str; 9] = [
     "KVASIR_CACHE",
     "KVASIR_INDEXER_SERVER",
@@ -24,11 +24,11 @@ const TOOLS: [&str; 9] = [
 /// Prefix of variables that tests pass to their own processes.
 const TOOLS_PREFIX: &str = "KVASIR_TEST_";
 
-/// Largest edit distance at which a warning suggests an option.
+/// Maximum edit distance at which a warning suggests an option.
 const MISSPELT_LETTERS_MAX: usize = 3;
 
-/// A warning for each variable in `present` that has the program's `prefix` and is not one of its `known`
-/// options. Warnings do not show values: they may be secret.
+/// Returns a warning for each variable in `present` that has the program's `prefix` and is not one of its `known`
+/// options. Warnings do not show values, which may be secret.
 pub(crate) fn unknown_variables(
     prefix: &str,
     known: &BTreeSet<String>,
@@ -46,8 +46,8 @@ fn is_meant_for(prefix: &str, name: &str) -> bool {
     fitting.max_by_key(|prefix| prefix.len()) == Some(prefix)
 }
 
-/// Whether it belongs to tools, or Kubernetes sets it for a service that is named `kvasir`:
-/// `KVASIR_SERVICE_HOST`, `KVASIR_SERVICE_PORT_GRPC`, `KVASIR_PORT`, `KVASIR_PORT_50051_TCP_ADDR` and so on.
+/// Whether the variable belongs to tools, or is set by Kubernetes for a service named `kvasir`: `KVASIR_SERVICE_HOST`,
+/// `KVASIR_SERVICE_PORT_GRPC`, `KVASIR_PORT`, `KVASIR_PORT_50051_TCP_ADDR` and so on.
 fn is_of_others(prefix: &str, name: &str) -> bool {
     // The service's name may end within the prefix.
     let rest = name.get(prefix.len() - 1..).unwrap_or_default();

@@ -1,23 +1,23 @@
-//! Parts that every process of Kvasir shares. They know nothing of what a process does.
+//! Parts that every process of Kvasir shares, independent of the process's task.
 //!
-//! - [`text`]: values of options, as people write them.
+//! - [`text`]: option values in text form.
 //! - [`config`]: flags, environment and file.
-//! - [`options`]: options that every program has.
-//! - [`nats`]: connecting to NATS.
+//! - [`options`]: options that all programs share.
+//! - [`nats`]: connections to NATS.
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
-//! - [`descriptors`]: the limit of open files, and what it is for.
-//! - [`net`]: connections with a limit.
-//! - [`access`]: who may call, and what they may name.
-//! - [`quota`]: how much callers may ask.
-//! - [`shares`]: limits of which each tenant or caller may take a part.
-//! - [`tls`]: connections of a port, plain or over TLS.
-//! - [`port`]: a gRPC port.
-//! - [`outlet`]: streams of answers.
-//! - [`publish`]: streams of events.
+//! - [`descriptors`]: the limit of open files, and its division.
+//! - [`net`]: connections with limits and timeouts.
+//! - [`access`]: authentication and permissions of callers.
+//! - [`quota`]: rate limits of tenants and identities.
+//! - [`shares`]: limits that tenants or callers share, with a maximum share for each.
+//! - [`tls`]: accepted connections of a port, plain or over TLS.
+//! - [`port`]: a gRPC port with limits, authentication, health and reflection.
+//! - [`outlet`]: answer streams that a task sends.
+//! - [`publish`]: event streams of publishers.
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
-//! - [`answer_timer`]: timeouts of answers in parts.
-//! - [`program`]: a running program, stopped in order.
-//! - [`entry`]: from `main` to the runtime and to the exit code.
+//! - [`answer_timer`]: timeouts for streamed answers.
+//! - [`program`]: a running program, with an ordered shutdown.
+//! - [`entry`]: runs a program from `main` to its exit code.
 
 pub mod text;
 

@@ -1,4 +1,4 @@
-//! Options that every program has, described and checked once. A program flattens them into its own.
+//! Options that all programs share, described and checked once. A program flattens them into its own options.
 
 use crate::{
     access::{Access, Guard},
@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::{env, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
-/// The NATS server where nothing names one.
+/// Default NATS server.
 const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
 /// TLS of a program's ports, and the clients that may call.
@@ -58,7 +58,7 @@ pub struct ProcessOptions {
     /// Address of the HTTP side port, which serves /metrics, /livez and /readyz
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub http_listen: SocketAddr,
-    /// Who gets into the ports.
+    /// Admission to the ports.
     #[command(flatten)]
     #[serde(flatten)]
     pub entry: EntryOptions,
@@ -100,28 +100,28 @@ pub struct ProcessOptions {
     pub drain_timeout: Span,
 }
 
-/// The same, checked.
+/// The checked process options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
     /// Address of the gRPC port.
     pub listen: SocketAddr,
-    /// Who gets into the gRPC port.
+    /// Admission to the gRPC port.
     pub guard: Guard,
     /// The HTTP side port.
     pub http: HttpConfig,
-    /// What connects to servers.
+    /// Connects to servers.
     pub dialer: Dialer,
-    /// What is logged, how, and where spans go.
+    /// Logging and export of spans.
     pub log: LogConfig,
-    /// Longest time that stopping takes.
+    /// Maximum duration of a graceful shutdown.
     pub drain_timeout: Duration,
 }
 
 impl EntryOptions {
-    /// Opens the files, and checks that what other machines reach has TLS, or that `insecure` accepts it.
+    /// Opens the files. Checks that ports that other machines reach have TLS, or that `insecure` is set.
     ///
     /// # Errors
-    /// If a file cannot be used, options contradict each other, or an address is open; the error names the option.
+    /// If a file is invalid, options contradict each other, or a port is unprotected. The error names the option.
     pub fn guard(
         &self,
         addresses: &[(&'static str, SocketAddr)],
@@ -143,7 +143,7 @@ impl EntryOptions {
         Ok(Guard { tls, access, connection_age: self::connection_age(connection_age)? })
     }
 
-    /// Certificate and key, which go together.
+    /// Certificate and key, which require each other.
     fn identity(&self) -> Result<Option<Identity>, ConfigError> {
         let lacks = |field, other| {
             ConfigError::invalid(field, format!("is required with {other}: set both, or none"))
@@ -182,7 +182,7 @@ impl ProcessOptions {
     /// Checks the options.
     ///
     /// # Errors
-    /// If one of them cannot be used; the error names it.
+    /// If an option is invalid. The error names it.
     pub fn check(&self) -> Result<ProcessConfig, ConfigError> {
         if self.listen == self.http_listen && self.listen.port() != 0 {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
@@ -235,7 +235,7 @@ impl ProcessOptions {
     }
 }
 
-/// With less, clients would do little else but connect.
+/// With a shorter age, clients would do little but connect.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(1);
 
 fn connection_age(SpanOrOff(age): SpanOrOff) -> Result<Option<Duration>, ConfigError> {
@@ -302,7 +302,7 @@ pub struct NatsAccessOptions {
 }
 
 impl NatsAccessOptions {
-    /// The same; the files are not read yet.
+    /// The access settings; the files are not read yet.
     #[must_use]
     pub fn access(&self) -> NatsAccess {
         NatsAccess {
@@ -315,24 +315,23 @@ impl NatsAccessOptions {
         }
     }
 
-    /// Whether one of these is set, so that the program needs NATS.
+    /// Whether one of these options is set, so that the program needs NATS.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.access().first_set().is_some()
     }
 
-    /// The servers of `url`, or else the default one.
+    /// The servers of `url`, or the default server.
     ///
     /// # Errors
-    /// If the URL names no server, or a file is not what its option wants.
+    /// If the URL has no server, or the content of a file does not suit its option.
     pub fn servers(&self, url: Option<&ServerUrl>) -> Result<NatsServers, ConfigError> {
         let default = || default_nats_url(env::var_os("NATS_SERVER"));
         NatsServers::read(&url.cloned().unwrap_or_else(default), self.access())
     }
 }
 
-/// The server where no option names one: that of the variable `NATS_SERVER`, often without a scheme, or else the default
-/// port on this machine.
+/// The default server: the variable `NATS_SERVER`, often without a scheme, else the default port on this machine.
 fn default_nats_url(variable: Option<OsString>) -> ServerUrl {
     let named = variable.and_then(|url| url.into_string().ok()).filter(|url| !url.is_empty());
     let with_scheme = |url: String| if url.contains("://") { url } else { format!("nats://{url}") };
@@ -340,10 +339,10 @@ fn default_nats_url(variable: Option<OsString>) -> ServerUrl {
 }
 
 impl NatsOptions {
-    /// The servers and how events travel. `None` if nothing needs NATS: no option of it is set, and not `is_wanted`.
+    /// The servers and the delivery. `None` if NATS is unused: all NATS options are unset, and `is_wanted` is false.
     ///
     /// # Errors
-    /// If the URL names no server, or a file is not what its option wants.
+    /// If the URL has no server, or the content of a file does not suit its option.
     pub fn check(&self, is_wanted: bool) -> Result<Option<(NatsServers, Delivery)>, ConfigError> {
         let is_set = self.nats_url.is_some() || self.nats_delivery.is_some();
         if !(is_wanted || is_set || self.access.is_set()) {
@@ -354,10 +353,10 @@ impl NatsOptions {
     }
 }
 
-/// A time longer than nothing.
+/// Checks that a duration is above 0.
 ///
 /// # Errors
-/// If it is 0.
+/// If the duration is 0.
 pub fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> {
     if time.is_zero() {
         return Err(ConfigError::invalid(field, "is 0s, must be longer"));
@@ -365,10 +364,10 @@ pub fn positive(field: &str, Span(time): Span) -> Result<Duration, ConfigError> 
     Ok(time)
 }
 
-/// A number of permits of a semaphore.
+/// Checks a number of permits for a semaphore.
 ///
 /// # Errors
-/// If it is 0, or more than a semaphore has.
+/// If the number is 0, or above a semaphore's maximum.
 pub fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
     let max = Semaphore::MAX_PERMITS;
     if !(1..=max).contains(&value) {
@@ -377,15 +376,15 @@ pub fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
     Ok(value)
 }
 
-/// The address of a gRPC port that this process connects to.
+/// Checks the address of a gRPC port that this process connects to.
 ///
 /// # Errors
-/// If it is none, or is `https://` and there are no authorities to trust.
+/// If the address is invalid, or is `https://` without trusted authorities.
 pub fn dialled(field: &str, text: &str, dialer: &Dialer) -> Result<String, ConfigError> {
     dialer.check(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }
 
-/// The exporter of spans has no TLS.
+/// Reads the OTLP endpoint. The exporter of spans has no TLS.
 fn otlp_target(text: &str) -> Result<String, ConfigError> {
     const FIELD: &str = "otlp-endpoint";
     let url = target(FIELD, text)?;
@@ -396,10 +395,10 @@ fn otlp_target(text: &str) -> Result<String, ConfigError> {
     Ok(url)
 }
 
-/// The address of a gRPC port of others.
+/// Checks the address of a gRPC port of another process.
 ///
 /// # Errors
-/// If it is none.
+/// If the address is invalid.
 pub fn target(field: &str, text: &str) -> Result<String, ConfigError> {
     read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
 }

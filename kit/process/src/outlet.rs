@@ -1,18 +1,18 @@
-//! Streams of answers that a task sends.
+//! Answer streams that a task sends through a bounded queue.
 
 use futures::{Stream, StreamExt, future, stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// How a stream of answers ends: with one more answer, plainly, or with an error.
+/// End of an answer stream: with one more answer, without one, or with an error.
 pub type Last<T> = Result<Option<T>, Status>;
 
-/// The task's end of a stream of answers. The end of the stream is sent beside the queue, so that a client
-/// whose queue is full gets it too: a stream that was cut off never looks complete.
+/// The sending end of an answer stream. The stream's end is sent beside the queue, so that a client with a full queue
+/// receives it too: an interrupted stream never looks complete.
 #[derive(Debug)]
 pub struct Outlet<T> {
-    /// Answers that wait to be taken by the client.
+    /// Answers that wait for the client to read them.
     pub queue: mpsc::Sender<T>,
     last: oneshot::Sender<Last<T>>,
 }
@@ -26,7 +26,7 @@ impl<T> Outlet<T> {
     }
 }
 
-/// A stream of answers that queues at most so many.
+/// Creates an answer stream with a queue of limited length.
 pub fn outlet<T: Send>(
     queued_max: usize,
 ) -> (Outlet<T>, impl Stream<Item = Result<T, Status>> + Send) {

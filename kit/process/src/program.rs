@@ -1,4 +1,4 @@
-//! A running program: its tasks and ports, stopped in order.
+//! A running program: its tasks and ports, with an ordered shutdown.
 
 use crate::telemetry::Readiness;
 use kvasir_tasks::tasks::{EndError, Ended, Tasks, end};
@@ -20,10 +20,10 @@ pub struct ListenError {
     error: io::Error,
 }
 
-/// Opens the port that `option` names, and returns its address as well: where the port was 0, a free one.
+/// Opens the port of the option `option`. Returns its address as well: port 0 selects a free port.
 ///
 /// # Errors
-/// If the address is taken, or not this machine's.
+/// If the address is in use, or does not belong to this machine.
 pub async fn listen(
     option: &'static str,
     address: SocketAddr,
@@ -34,26 +34,26 @@ pub async fn listen(
     Ok((listener, address))
 }
 
-/// What a program runs in the background.
+/// Tasks of a program.
 #[derive(Debug)]
 pub struct Program {
-    /// The port and all behind it, which stop first.
+    /// The main port and the tasks behind it, which stop first.
     pub tasks: Tasks,
-    /// Ends `tasks`.
+    /// Stops `tasks`.
     pub stop: CancellationToken,
-    /// The side port and what records the work, which stop last.
+    /// The side port and the recording of metrics and logs, which stop last.
     pub side: Tasks,
-    /// Ends `side`.
+    /// Stops `side`.
     pub stop_side: CancellationToken,
-    /// Shown by the side port; not ready while the program stops.
+    /// Readiness as shown by the side port; not ready while the program stops.
     pub readiness: Readiness,
 }
 
 impl Program {
-    /// Runs until `signal` is ready or a task ends early, then stops in order.
+    /// Runs until `signal` is ready or a task ends early, then shuts down in order.
     ///
     /// # Errors
-    /// If a task ended early, or stopping took longer than `drain_timeout`.
+    /// If a task ended early, or the shutdown took longer than `drain_timeout`.
     pub async fn run(
         mut self,
         signal: impl Future<Output = ()>,
@@ -72,7 +72,7 @@ impl Program {
         let deadline = Instant::now() + drain_timeout;
         self.stop.cancel();
         let is_stopped = self.tasks.end(deadline).await;
-        // Until now it showed that the program stops.
+        // Until now, the side port showed that the program is stopping.
         self.stop_side.cancel();
         let is_clean = self.side.end(deadline).await && is_stopped;
         drop(stopping);

@@ -1,4 +1,4 @@
-//! How much callers may ask: a rate for each tenant, by option, and one for each identity, by its file.
+//! Rate limits of callers: one for each tenant, by option, and one for each identity, by its file (token bucket).
 
 use crate::net::Reasons;
 use kvasir_access::{Principal, Rate, Used};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// What tenants and identities have used of their rates. Clones share it.
+/// Used rates of tenants and identities. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Rates {
     tenant: Option<Rate>,
@@ -25,7 +25,7 @@ struct UsedBy {
 }
 
 impl Rates {
-    /// With a rate for each tenant; none for any number of queries.
+    /// Creates the limits with a rate per tenant; `None` is unlimited.
     pub(crate) fn new(tenant: Option<Rate>) -> Self {
         let tenants = Mutex::default();
         let identities = Mutex::default();
@@ -36,7 +36,7 @@ impl Rates {
         self.tenant
     }
 
-    /// What limits the queries of a caller; none if nothing does.
+    /// Rate limits that apply to a caller, if any.
     pub(crate) fn quota(&self, principal: &Arc<Principal>, refused: &Reasons) -> Option<Quota> {
         let is_limited = self.tenant.is_some() || principal.rate().is_some();
         let quota = || Quota {
@@ -48,7 +48,7 @@ impl Rates {
     }
 }
 
-/// What limits the queries of one caller.
+/// Rate limits of one caller.
 #[derive(Debug, Clone)]
 pub struct Quota {
     rates: Rates,
@@ -56,25 +56,25 @@ pub struct Quota {
     refused: Reasons,
 }
 
-/// A query that is refused for a rate.
+/// A query that exceeds a rate limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{whose} has used its rate of queries: retry in {} ms", .wait.as_millis() + 1)]
 pub struct RateExceeded {
     whose: String,
-    /// After this time one will be let through.
+    /// Time after which the next query is allowed.
     pub wait: Duration,
 }
 
 impl Quota {
-    /// Takes one query of a tenant, which the caller may name.
+    /// Takes one query of a tenant that the caller may use.
     ///
     /// # Errors
-    /// If the tenant or the caller has used its rate.
+    /// If the tenant's or the caller's rate is used up.
     pub fn take(&self, tenant: &str) -> Result<(), RateExceeded> {
         let UsedBy { begin, tenants, identities } = &*self.rates.used;
         let now = begin.elapsed();
         let take = |used: &Mutex<Used>, name: &str, rate: Option<Rate>| match rate {
-            // Nothing panics while it holds the lock.
+            // Code under this lock does not panic.
             Some(rate) => used.lock().unwrap_or_else(PoisonError::into_inner).take(name, rate, now),
             None => Ok(()),
         };

@@ -1,4 +1,4 @@
-//! Limits that all tenants, or all callers, share, and of which each may take a part.
+//! Limits that all tenants or callers share, with a maximum share per tenant or caller (fair sharing).
 
 use crate::net::{Limit, Share};
 use prometheus_client::metrics::gauge::Gauge;
@@ -7,20 +7,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Sharers after whose number the idle ones are looked for the first time.
+/// Number of sharers at which idle ones are first searched and dropped.
 const SWEPT_MIN: usize = 64;
 
-/// The largest part of a shared limit that one sharer may take, in thousandths.
+/// Maximum share of one sharer, in thousandths of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LargestShare(u16);
 
 impl LargestShare {
-    /// One may take everything.
+    /// One sharer may take everything.
     pub const ALL: Self = Self(1_000);
-    /// One may take half.
+    /// One sharer may take half.
     pub const HALF: Self = Self(500);
 
-    /// A share of 0.001 to 1, rounded down to thousandths. None for other numbers.
+    /// Creates a share of 0.001 to 1, rounded down to thousandths. None for other numbers.
     #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         let thousandths = (share * 1_000.0 + f64::EPSILON).floor();
@@ -32,14 +32,14 @@ impl LargestShare {
         (share <= 1.0 && thousandths >= 1.0).then_some(Self(thousandths as u16))
     }
 
-    /// That part of a limit, at least 1.
+    /// This share of a limit, at least 1.
     const fn of(self, max: usize) -> usize {
         let part = max / 1_000 * self.0 as usize + max % 1_000 * self.0 as usize / 1_000;
         if part == 0 { 1 } else { part }
     }
 }
 
-/// A limit that is shared.
+/// A limit with its sharers.
 #[derive(Debug)]
 pub struct SharedLimit {
     all: Limit,
@@ -50,42 +50,43 @@ pub struct SharedLimit {
 #[derive(Debug, Default)]
 struct Sharers {
     limits: HashMap<Box<str>, Limit>,
-    /// Number of them at which the idle ones are dropped.
+    /// Number of sharers at which idle ones are dropped.
     swept_at: usize,
 }
 
-/// What one sharer has taken of a limit: it is given back when this is dropped.
+/// The amount that one sharer has taken of a limit, released on drop.
 #[derive(Debug)]
 pub struct TakenShare {
     of_all: Share,
     of_sharer: Share,
 }
 
-/// A limit leaves too little.
+/// The limit has too little left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    /// What may still be taken.
+    /// Amount that is still free.
     pub free: usize,
-    /// The limit.
+    /// The maximum.
     pub max: usize,
-    /// Whether it is the sharer's own, and not that of all together.
+    /// Whether the sharer's own share is exhausted; false if the total is.
     pub is_share: bool,
 }
 
 impl SharedLimit {
-    /// A limit of which nothing is taken yet.
+    /// Creates an unused limit.
     #[must_use]
     pub fn new(max: usize, share: LargestShare) -> Self {
         let all = Limit::new(max, Gauge::default());
         Self { all, share_max: share.of(max), sharers: Mutex::default() }
     }
 
-    /// Takes so much for one of those who share it, by name: a tenant, or a caller.
+    /// Takes `count` for the sharer with this name: a tenant or a caller.
     ///
     /// # Errors
-    /// If its part leaves less, or the whole limit does.
+    /// If the sharer's share or the total limit has less left.
     pub fn take(&self, sharer: &str, count: usize) -> Result<TakenShare, Exhausted> {
-        // Nothing panics while it holds the lock. It is held so that no limit is dropped before something is taken of it.
+        // Code under this lock does not panic. The lock is held until the amount is taken, so that the sharer's limit
+        // is not dropped before.
         let mut sharers = self.sharers.lock().unwrap_or_else(PoisonError::into_inner);
         let own = sharers.limit_of(sharer, self.share_max);
         let of_sharer = own.take(count).ok_or_else(|| exhausted(own, true))?;
@@ -100,7 +101,7 @@ fn exhausted(limit: &Limit, is_share: bool) -> Exhausted {
 }
 
 impl TakenShare {
-    /// Takes more. Returns false, and takes nothing, if the limits leave less.
+    /// Takes more. Returns false, without a change, if the limits have less left.
     #[must_use]
     pub fn grow(&mut self, count: usize) -> bool {
         if !self.of_sharer.grow(count) {

@@ -1,4 +1,4 @@
-//! Connections of a port, plain or over TLS.
+//! Accepts the connections of a port, plain or over TLS.
 
 use crate::access::Guard;
 use crate::net::{Connection, LimitedListener, Peer};
@@ -20,12 +20,12 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::Error as TlsFault, server::TlsStream};
 use tracing::field::display;
 
-/// Longest time for a handshake.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The log tells of failed handshakes at most this often.
+/// Minimum time between two log lines about failed handshakes.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connection that is ready for requests.
+/// An accepted connection, ready for requests.
 #[derive(Debug)]
 pub enum Socket {
     /// Without TLS.
@@ -35,7 +35,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// The client. It has the names of its certificate, if it showed one.
+    /// The client, with the names of its certificate if it presented one.
     #[must_use]
     pub fn peer(&self) -> &Arc<Peer> {
         match self {
@@ -45,20 +45,20 @@ impl Socket {
     }
 }
 
-/// Accepts the connections of a port. Handshakes run side by side, each within the port's limit on connections: one that
-/// is slow or fails holds up no other.
+/// Accepts a port's connections. Handshakes run concurrently within the port's limit on connections, so that a slow or
+/// failing handshake delays no other.
 #[derive(Debug)]
 pub struct Accepting {
     listener: LimitedListener,
     tls: Option<(ServerTls, Protocol)>,
     handshakes: JoinSet<Result<Socket, Failed>>,
-    /// When the log last told of a failed handshake.
+    /// Time of the last log line about a failed handshake.
     warned: Option<Instant>,
-    /// How many have failed since, of which it says nothing.
+    /// Number of failed handshakes since then, which were not logged.
     untold: u64,
 }
 
-/// A handshake that failed.
+/// A failed handshake.
 #[derive(Debug)]
 struct Failed {
     reason: &'static str,
@@ -67,13 +67,13 @@ struct Failed {
 }
 
 impl Accepting {
-    /// Of a listener, with what is spoken over TLS; none for no TLS.
+    /// Accepts the connections of a listener, with TLS and a protocol; none for plain connections.
     #[must_use]
     pub fn new(listener: LimitedListener, tls: Option<(ServerTls, Protocol)>) -> Self {
         Self { listener, tls, handshakes: JoinSet::new(), warned: None, untold: 0 }
     }
 
-    /// The next connection that is ready.
+    /// The next ready connection.
     pub async fn accept(&mut self) -> Socket {
         loop {
             let ended = select! {
@@ -85,13 +85,13 @@ impl Accepting {
                     self.handshakes.spawn(shake_hands(acceptor, connection));
                     continue;
                 }
-                // The pattern must match whatever comes: else `select!` would wait for the listener alone.
+                // The pattern must match every result; else `select!` would wait only for the listener.
                 ended = self.handshakes.join_next(), if !self.handshakes.is_empty() => ended,
             };
             match ended {
                 Some(Ok(Ok(socket))) => return socket,
                 Some(Ok(Err(failed))) => self.note(&failed),
-                // It panicked, which the runtime has told.
+                // The handshake panicked; the runtime has already reported it.
                 Some(Err(_)) | None => {}
             }
         }
@@ -103,7 +103,7 @@ impl Accepting {
         self.listener.metrics().handshake_failures.count(reason);
         let now = Instant::now();
         let is_told = self.warned.is_some_and(|at| now.duration_since(at) < WARN_INTERVAL);
-        // A connection that is opened and closed is a look at the port, by a load balancer for example.
+        // A connection that is opened and closed is a probe of the port, for example by a load balancer.
         if is_told || *reason == CLOSED {
             self.untold += u64::from(*reason != CLOSED);
             tracing::debug!(client, why, "a TLS handshake failed");
@@ -123,7 +123,7 @@ async fn shake_hands(acceptor: TlsAcceptor, connection: Connection) -> Result<So
             let (connection, session) = stream.get_ref();
             if let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) {
                 let names = CertificateNames::of(certificate);
-                // It is the first and only one.
+                // This is the first and only call.
                 let _set = connection.peer().certificate.set(names);
             }
             Ok(Socket::Tls(Box::new(stream)))
@@ -133,12 +133,12 @@ async fn shake_hands(acceptor: TlsAcceptor, connection: Connection) -> Result<So
     }
 }
 
-/// The client went away.
+/// The client disconnected.
 const CLOSED: &str = "closed";
-/// It took too long.
+/// The handshake timed out.
 const TIMED_OUT: &str = "timeout";
 
-/// The label of a failure, and what the log says of it.
+/// Label and log text of a failure.
 fn reason(error: &io::Error) -> (&'static str, String) {
     let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFault>());
     if let Some(fault) = fault {
@@ -165,7 +165,7 @@ fn reason(error: &io::Error) -> (&'static str, String) {
     }
 }
 
-/// Warns in the log of a port that others can reach and that is not protected.
+/// Logs a warning for an unprotected port that other machines can reach.
 pub fn warn_if_open(option: &str, address: SocketAddr, guard: &Guard) {
     if address.ip().is_loopback() {
         return;

@@ -3,9 +3,9 @@ use std::io;
 /// Why a database on disk cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// No space is left, or a quota is used up.
+    /// The disk is full, or a quota is used up.
     Full,
-    /// The process may not read or write there.
+    /// The process lacks permission to read or write there.
     Denied,
     /// Another process uses it.
     Locked,
@@ -15,12 +15,12 @@ pub enum Cause {
     Foreign,
     /// The disk reports errors.
     Failing,
-    /// The place cannot have a database: the folder cannot be created, or its file system lacks a feature.
+    /// The location cannot contain a database: the folder cannot be created, or its file system lacks a feature.
     Unusable,
 }
 
 impl Cause {
-    /// The cause of an error of the file system.
+    /// Classifies an error of the file system.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         let is_one_of = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
@@ -39,7 +39,7 @@ impl Cause {
         }
     }
 
-    /// The cause of an error of RocksDB, which distinguishes causes of I/O errors only by their text.
+    /// Classifies an error of RocksDB, which distinguishes causes of I/O errors only by their text.
     #[must_use]
     pub fn of_rocksdb(error: &rocksdb::Error) -> Self {
         Self::of_text(&error.kind(), error.as_ref())
@@ -59,7 +59,7 @@ impl Cause {
         } else if has(&LOCKED) {
             Self::Locked
         } else if *kind == rocksdb::ErrorKind::Corruption || text.contains("No such file") {
-            // A missing file is damage, too: RocksDB knows what it has written.
+            // A missing file is damage, too: RocksDB keeps a list of its files.
             Self::Damaged
         } else if *kind == rocksdb::ErrorKind::InvalidArgument {
             Self::Foreign
@@ -68,9 +68,9 @@ impl Cause {
         }
     }
 
-    /// The cause of any other error.
+    /// Classifies any other error by its text.
     fn of_rest(text: &str) -> Self {
-        // RocksDB reports the last one for its own files.
+        // RocksDB reports the last text for its own files.
         const FAILING: [&str; 4] =
             ["Input/output error", "Stale file handle", "Too many open files", "Is a directory"];
         if FAILING.iter().any(|at| text.contains(at)) { Self::Failing } else { Self::Unusable }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn codes_of_the_file_system_give_the_cause() {
-        // As Linux numbers them.
+        // Error numbers of Linux.
         for (code, expected) in [
             (28, Cause::Full),
             (30, Cause::Denied),

@@ -1,5 +1,4 @@
-//! RocksDB for processes that persist something: one set of [`options`], and one classification of its
-//! errors ([`Cause`]).
+//! RocksDB for processes that persist data: one set of [`options`], and one classification of its errors ([`Cause`]).
 
 mod cause;
 pub mod options;

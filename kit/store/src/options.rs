@@ -1,4 +1,4 @@
-//! Options of databases, writes and reads.
+//! RocksDB options for databases, writes and reads.
 
 use crate::Bounds;
 use rocksdb::{
@@ -6,26 +6,26 @@ use rocksdb::{
     WriteOptions, statistics::StatsLevel,
 };
 
-/// Size of a write buffer. At most two are in memory. Larger buffers rewrite the tables less often.
+/// Size of a write buffer. At most two are in memory. Larger buffers cause fewer rewrites of tables.
 const WRITE_BUFFER_BYTES: usize = 32 << 20;
 const WRITE_BUFFERS: i32 = 2;
-/// Blocks are read once, so the cache is for indexes of tables only.
+/// Size of the block cache. Blocks are read once, so the cache is only for the indexes of tables.
 const BLOCK_CACHE_BYTES: usize = 8 << 20;
 const BLOCK_BYTES: usize = 16 << 10;
 const TABLE_BYTES: u64 = 64 << 20;
 const LEVEL_BYTES: u64 = 4 * TABLE_BYTES;
 const OPEN_FILES_MAX: i32 = 128;
-/// One job flushes, one compacts.
+/// Background jobs: one flushes, one compacts.
 const BACKGROUND_JOBS: i32 = 2;
 const LOG_BYTES_MAX: usize = 1 << 20;
 const LOGS_RETAINED: usize = 2;
 const MANIFEST_BYTES_MAX: usize = 4 << 20;
 const MANIFEST_STEP_BYTES: usize = 64 << 10;
-/// RocksDB syncs tables in steps of this size, not all at once.
+/// RocksDB syncs tables in steps of this size instead of in one piece.
 const SYNC_STEP_BYTES: u64 = 1 << 20;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// Options of a database. Hashes do not compress, so nothing is compressed.
+/// Options of a database, without compression: hashes are incompressible.
 #[must_use]
 pub fn database() -> Options {
     let mut options = Options::default();
@@ -40,7 +40,7 @@ pub fn database() -> Options {
     options.set_max_file_opening_threads(1);
     options.set_max_open_files(OPEN_FILES_MAX);
     options.set_max_total_wal_size(2 * u64::try_from(WRITE_BUFFER_BYTES).unwrap_or(u64::MAX));
-    // Recover the log up to the first incomplete or damaged write, and nothing after it.
+    // Recover the write-ahead log up to the first incomplete or damaged write, and ignore the rest.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_bytes_per_sync(SYNC_STEP_BYTES);
     options.set_max_manifest_file_size(MANIFEST_BYTES_MAX);
@@ -63,7 +63,7 @@ fn tables() -> BlockBasedOptions {
     tables
 }
 
-/// Options of a write that is on disk when it returns, with all writes before it.
+/// Options of a durable write: when it returns, it and all earlier writes are on disk.
 #[must_use]
 pub fn synced() -> WriteOptions {
     let mut options = WriteOptions::default();

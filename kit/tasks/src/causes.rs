@@ -1,8 +1,8 @@
-//! An error with all its causes, in one line.
+//! Formats an error with all its causes in one line.
 
 use std::error::Error;
 
-/// An error and its causes, outermost first. A cause that an outer message contains already is not repeated.
+/// An error and its causes, outermost first. Causes that an outer message already contains are omitted.
 #[must_use]
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();

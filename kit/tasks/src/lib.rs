@@ -1,7 +1,7 @@
-//! What programs and libraries of Kvasir share, however small they are.
+//! Small utilities that programs and libraries of Kvasir share.
 //!
-//! - [`tasks`]: tasks by name, each joined.
-//! - [`causes`]: an error with all its causes, in one line.
+//! - [`tasks`]: named tasks that are always joined.
+//! - [`causes`]: formats an error with all its causes in one line.
 
 pub mod causes;
 pub mod tasks;

@@ -1,4 +1,4 @@
-//! Tasks by name, each joined.
+//! Named tasks that are always joined (structured concurrency).
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-/// Tasks, by name; they end when this is dropped.
+/// A set of named tasks. Dropping the set aborts them.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<anyhow::Result<()>>,
     names: HashMap<Id, &'static str>,
 }
 
-/// What a task ends with.
+/// Result type of a task.
 pub trait Outcome {
-    /// As a result.
+    /// Converts the result.
     ///
     /// # Errors
     /// If the task failed.
@@ -35,32 +35,33 @@ impl Outcome for anyhow::Result<()> {
     }
 }
 
-/// A task that has ended, and how.
+/// A finished task and its result.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its name.
+    /// Name of the task.
     pub name: &'static str,
-    /// How.
+    /// Result of the task.
     pub outcome: anyhow::Result<()>,
 }
 
-/// Why a program ends, other than by a signal.
+/// Why a program ends without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// A task failed that runs until the program is stopped.
+    /// A task failed that should run until the program stops.
     #[error("task {name:?} failed: {error:#}")]
     Fault {
         /// The task.
         name: &'static str,
-        /// Why.
+        /// Error of the task.
         error: anyhow::Error,
     },
-    /// Stopping took longer than it may.
+    /// Stopping exceeded the drain timeout.
     #[error("drain-timeout: stopping took longer than {0:?}")]
     DrainTimeout(Duration),
 }
 
-/// How a program ends: with the task that ended early, if one did; else with whether it stopped in time.
+/// The result of a program: the failure of the task that ended early, if one did; else whether the program stopped in
+/// time.
 ///
 /// # Errors
 /// If a task ended early, or the program did not stop cleanly within `drain_timeout`.
@@ -82,13 +83,14 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
-    /// Whether a task of that name has not ended.
+    /// Whether a task with this name is still running.
     #[must_use]
     pub fn runs(&self, name: &str) -> bool {
         self.names.values().any(|running| *running == name)
     }
 
-    /// The next task that ends, except `passing` without an error. None once all tasks have ended.
+    /// The next task that ends with a fault. Tasks named `passing` count only if they fail. None when all tasks have
+    /// ended.
     pub async fn next_fault(&mut self, passing: &str) -> Option<Ended> {
         loop {
             let ended = self.next_ended().await?;
@@ -98,21 +100,21 @@ impl Tasks {
         }
     }
 
-    /// The first such fault in several sets. Never ready if all tasks have ended without one.
+    /// The first fault in several sets. Pending forever if all tasks have ended well.
     pub async fn first_fault(sets: &mut [&mut Self], passing: &str) -> Ended {
         let mut faults: FuturesUnordered<_> =
             sets.iter_mut().map(|tasks| tasks.next_fault(passing)).collect();
         loop {
             match faults.next().await {
                 Some(Some(fault)) => return fault,
-                // One set is empty: there are others.
+                // This set is empty; others remain.
                 Some(None) => {}
                 None => pending().await,
             }
         }
     }
 
-    /// The next task to end; none once all have. A panic is an error.
+    /// The next task to end; none when all have ended. A panic is an error.
     pub async fn next_ended(&mut self) -> Option<Ended> {
         let (id, outcome) = match self.set.join_next_with_id().await? {
             Ok((id, outcome)) => (id, outcome),
@@ -122,7 +124,8 @@ impl Tasks {
         Some(Ended { name, outcome })
     }
 
-    /// Joins all tasks and aborts those that run at `deadline`. True if none was aborted and none failed.
+    /// Joins all tasks and aborts those that still run at `deadline`. Returns true if all tasks ended by themselves,
+    /// without a failure.
     pub async fn end(&mut self, deadline: Instant) -> bool {
         let mut is_clean = true;
         while let Ok(Some(Ended { name, outcome })) = timeout_at(deadline, self.next_ended()).await

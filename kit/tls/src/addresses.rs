@@ -1,4 +1,4 @@
-//! The addresses of a name, tried in turn.
+//! Tries the addresses of a host name in turn.
 
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
@@ -6,10 +6,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Most addresses of a name that are tried.
+/// Maximum number of addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// Looks a name up, now, and opens a connection to the first of its addresses that lets the client in.
+/// Resolves a name and opens a connection to the first address that accepts the client.
 pub(crate) async fn open_first<T, F>(
     (host, port): (&str, u16),
     within: Duration,
@@ -23,7 +23,7 @@ where
     try_in_turn(&addresses, begin + within, open).await
 }
 
-/// Each address has an equal share of the time that is left. What the last one says is the error.
+/// Tries the addresses in turn. Each gets an equal share of the remaining time. Returns the error of the last address.
 async fn try_in_turn<T, F>(
     addresses: &[SocketAddr],
     until: Instant,

@@ -1,5 +1,5 @@
-//! Calls that a server has refused to begin, made again. A server tells a client whose connection is old to open another
-//! one. A call that is on its way to the old one at that moment fails, although nothing is wrong with it or the server.
+//! Retries calls that the server rejected before they began. A server asks the client of an old connection to
+//! reconnect. A call sent on the old connection at that moment fails, although both the call and the server are fine.
 
 use h2::Reason;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -20,10 +20,10 @@ use tonic::{
 };
 use tower::{Service, ServiceExt};
 
-/// Most times that a call is made again.
+/// Maximum number of retries of a call.
 const AGAIN_MAX: usize = 2;
 
-/// A request that can be made again as long as nothing of its body was read.
+/// A request that can be retried as long as the transport has not read any of its body.
 pub(crate) struct Repeatable {
     parts: Parts,
     body: Shared,
@@ -40,14 +40,14 @@ impl Shared {
     }
 }
 
-/// A body that is taken from its shared place when the transport begins to read it.
+/// A body that is taken from its shared slot when the transport begins to read it.
 struct Lent {
     shared: Shared,
     body: Option<Body>,
 }
 
 impl Repeatable {
-    /// The request, and what makes it again.
+    /// Splits a request into a sendable request and the means to repeat it.
     pub(crate) fn new(request: Request<Body>) -> (Request<Body>, Self) {
         let (parts, body) = request.into_parts();
         let repeatable = Self { parts, body: Shared(Arc::new(Mutex::new(Some(body)))) };
@@ -59,7 +59,7 @@ impl Repeatable {
         Request::from_parts(self.parts.clone(), Body::new(lent))
     }
 
-    /// The answer to the request, which is made again if it was refused before it began.
+    /// The answer to the request. Retries a request that was rejected before it began.
     pub(crate) async fn answer(
         self,
         mut transport: transport::Channel,
@@ -77,7 +77,7 @@ impl Repeatable {
     }
 }
 
-/// Whether the call never began: it was queued when its connection ended, or the server says that it takes no more.
+/// Whether the call never began: it was queued when its connection ended, or the server accepts no more calls.
 fn is_refused(error: &transport::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -108,7 +108,7 @@ impl HttpBody for Lent {
         }
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(context),
-            // It was lent once more, to another connection.
+            // The body was passed on to another connection.
             None => Poll::Ready(None),
         }
     }

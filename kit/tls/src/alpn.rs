@@ -1,4 +1,4 @@
-//! Names of what is spoken within TLS.
+//! Names of protocols within TLS (ALPN).
 
-/// Connections for blocks between agents.
+/// Protocol of connections that transfer blocks between agents.
 pub const BLOCKS_ALPN: &[u8] = b"kvasir-blocks/1";

@@ -1,4 +1,4 @@
-//! Channels that tell who calls.
+//! gRPC channels that send a bearer token with each call.
 
 use crate::{
     TlsError,
@@ -19,10 +19,10 @@ use tonic::{
 };
 use tower::Service;
 
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 4 << 10;
 
-/// A token in a file, which is read again when it changes.
+/// A token in a file, reloaded when the file changes.
 #[derive(Debug, Clone)]
 pub(crate) struct Token {
     pub(crate) file: PathBuf,
@@ -33,19 +33,19 @@ impl Token {
     pub(crate) fn open(file: PathBuf) -> Result<Self, TlsError> {
         let source = Source { option: "token-file", path: file.clone() };
         let header = Reloaded::open(vec![source], |contents| {
-            // There is one source.
+            // The file is the only source.
             contents.first().map_or_else(|| Ok(HeaderValue::from_static("")), header)
         })?;
         Ok(Self { file, header: Arc::new(header) })
     }
 
-    /// As it is now, as a header.
+    /// The current token, as a header.
     pub(crate) fn header(&self) -> HeaderValue {
         HeaderValue::clone(&self.header.get())
     }
 }
 
-/// What the file has, as a header. No error has a part of it.
+/// The content of the token file, as a header. Errors contain nothing of the file.
 fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
     let token = contents.text()?.trim();
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
@@ -61,8 +61,8 @@ fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
     Ok(header)
 }
 
-/// A connection to a server, which shows the token of its [`Dialer`](crate::Dialer) with each call. Calls that the server
-/// refuses to begin, since the connection is old, are made again on another one. Clones share the connection.
+/// A connection to a server that sends the token of its [`Dialer`](crate::Dialer) with each call. Calls that the server
+/// rejects before they begin, because the connection is old, are retried on another one. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Channel {
     transport: transport::Channel,
@@ -74,7 +74,7 @@ impl Channel {
         Self { transport, token }
     }
 
-    /// The connection alone, which shows no token and makes no call again.
+    /// The bare connection, without token and retries.
     #[must_use]
     pub fn into_transport(self) -> transport::Channel {
         self.transport
@@ -82,7 +82,7 @@ impl Channel {
 }
 
 impl From<transport::Channel> for Channel {
-    /// Without a token.
+    /// A channel without a token.
     fn from(transport: transport::Channel) -> Self {
         Self { transport, token: None }
     }

@@ -1,4 +1,4 @@
-//! Connections of clients.
+//! Client connections, plain or over TLS.
 
 use crate::{
     Channel, TlsError,
@@ -32,43 +32,43 @@ use tokio_util::either::Either;
 use tonic::{codegen::http::Uri, transport::Endpoint};
 use tower::Service;
 
-/// A connection that is no gRPC: plain, or over TLS.
+/// A connection for another protocol than gRPC, plain or over TLS.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// Longest time to connect.
+/// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of keep-alive pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest wait for the answer to a keep-alive ping.
+/// Timeout for the answer to a keep-alive ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the first bytes of a server within TLS 1.3. There a client's handshake is over before the server has
-/// verified its certificate, so that only the server's first words tell whether it is let in. gRPC servers
-/// speak first; one that does not is used after this time.
+/// Timeout for the server's first bytes within TLS 1.3. There a client's handshake ends before the server has verified
+/// the client's certificate, so only the server's first bytes show whether it accepts the client. gRPC servers send
+/// first. A server that does not is used after this time.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
-/// Most of these bytes.
+/// Maximum number of first bytes that are kept.
 const FIRST_BYTES_MAX: usize = 4 << 10;
 
-/// Files of a client.
+/// TLS files of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// Authorities of servers.
+    /// Trusted authorities of servers.
     pub ca: PathBuf,
-    /// What the client shows servers that demand a certificate.
+    /// Certificate and key for servers that require a client certificate.
     pub identity: Option<Identity>,
 }
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The certificate, with those between it and its authority.
+    /// The certificate, with intermediate certificates.
     pub cert: PathBuf,
-    /// Its key.
+    /// The key of the certificate.
     pub key: PathBuf,
 }
 
-/// Connects gRPC clients: plain to `http://` targets, over TLS to `https://` targets, which needs files. All
-/// clients of the workspace connect by it, so that they accept the same targets and notice a lost peer in the same time.
-/// Clones share the files.
+/// Connects gRPC clients: plain to `http://` targets, over TLS to `https://` targets, which requires files. All clients
+/// of the workspace use it, so that they accept the same targets and detect a lost peer in the same time. Clones share
+/// the files.
 #[derive(Debug, Clone, Default)]
 pub struct Dialer {
     tls: Option<Tls>,
@@ -81,24 +81,24 @@ struct Tls {
     config: Arc<Reloaded<Arc<ClientConfig>>>,
 }
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The target is none.
+    /// The target is invalid.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The target needs TLS.
+    /// The target requires TLS, and no authorities are configured.
     #[error("{0:?} needs the certificate of the authority that signed the server's (tls-ca)")]
     NoAuthority(String),
-    /// The server cannot be reached, or does not let this client in.
+    /// The server cannot be reached, or rejects this client.
     #[error("{}", causes_of(.0))]
     Transport(tonic::transport::Error),
-    /// The same, where it is no gRPC.
+    /// A connection for another protocol than gRPC failed.
     #[error("{0}")]
     Stream(#[from] io::Error),
 }
 
-/// The causes of an error of the transport, whose own message tells nothing.
+/// The causes of a transport error. The error's own message has no details.
 fn causes_of(error: &tonic::transport::Error) -> String {
     let mut line = String::new();
     let mut cause = error.source();
@@ -115,10 +115,10 @@ fn causes_of(error: &tonic::transport::Error) -> String {
 }
 
 impl Dialer {
-    /// A dialer for both kinds of targets. [`Dialer::default`] is one for `http://` targets only.
+    /// Creates a dialer for both kinds of targets. [`Dialer::default`] supports only `http://` targets.
     ///
     /// # Errors
-    /// If a file cannot be used.
+    /// If a file is invalid.
     pub fn open(files: ClientFiles) -> Result<Self, TlsError> {
         let source = |option, path: &PathBuf| Source { option, path: path.clone() };
         let mut sources = vec![source("tls-ca", &files.ca)];
@@ -129,26 +129,26 @@ impl Dialer {
         Ok(Self { tls: Some(Tls { files, config }), token: None })
     }
 
-    /// The same, with a token from a file, which the clients show with each call. Over `http://` whoever sees the network reads
-    /// it.
+    /// Adds a token from a file, which clients send with each call. Over `http://`, the token can be read on the
+    /// network.
     ///
     /// # Errors
-    /// If the file cannot be used.
+    /// If the file is invalid.
     pub fn with_token(self, file: PathBuf) -> Result<Self, TlsError> {
         Ok(Self { token: Some(Token::open(file)?), ..self })
     }
 
-    /// The same without the token, for servers that others name: these must not learn it. They know this client by its
-    /// certificate.
+    /// Removes the token, for servers at addresses that others supply: such servers must not receive it. They identify
+    /// this client by its certificate.
     #[must_use]
     pub fn without_token(&self) -> Self {
         Self { tls: self.tls.clone(), token: None }
     }
 
-    /// Checks that a target can be used.
+    /// Checks that a target is valid and supported.
     ///
     /// # Errors
-    /// If the text is no target, or needs files that this dialer does not have.
+    /// If the text is not a target, or requires files that this dialer lacks.
     pub fn check(&self, target: &str) -> Result<String, DialError> {
         let url = read_target(target)?;
         if is_tls(&url) && self.tls.is_none() {
@@ -157,18 +157,18 @@ impl Dialer {
         Ok(url)
     }
 
-    /// What the clients show with each call; none without a token.
+    /// The `authorization` header that clients send with each call, if there is a token.
     #[must_use]
     pub fn authorization(&self) -> Option<String> {
         let header = self.token.as_ref()?.header();
         header.to_str().ok().map(str::to_owned)
     }
 
-    /// Connects for blocks between agents, to the first address of the target that can be reached. Within TLS 1.3 only
-    /// the server's first words tell whether it has let the client in.
+    /// Connects to the first reachable address of the target, to transfer blocks between agents. Within TLS 1.3, only
+    /// the server's first bytes show whether it accepts the client.
     ///
     /// # Errors
-    /// As [`Dialer::check`], or if there is no connection within the time.
+    /// As [`Dialer::check`], or if no connection is established in time.
     pub async fn open_for_blocks(
         &self,
         target: &str,
@@ -198,7 +198,7 @@ impl Dialer {
         Ok(Either::Right(Box::new(opened)))
     }
 
-    /// A channel that connects when it is first used, and again whenever the connection is lost.
+    /// A channel that connects at its first use, and reconnects after each loss of the connection.
     ///
     /// # Errors
     /// As [`Dialer::check`].
@@ -206,7 +206,7 @@ impl Dialer {
         self.lazy_within(target, CONNECT_TIMEOUT)
     }
 
-    /// The same, with another longest time to connect.
+    /// Like [`lazy`](Self::lazy), with another connect timeout.
     ///
     /// # Errors
     /// As [`Dialer::check`].
@@ -226,7 +226,7 @@ impl Dialer {
     /// Connects within 5 s.
     ///
     /// # Errors
-    /// As [`Dialer::check`], or if there is no connection.
+    /// As [`Dialer::check`], or if the connection fails.
     pub async fn connect(&self, target: &str) -> Result<Channel, DialError> {
         let (endpoint, dial) = self.endpoint(target, CONNECT_TIMEOUT)?;
         let channel = match dial {
@@ -245,8 +245,8 @@ impl Dialer {
         let url = self.check(target)?;
         let malformed = || TargetError::Malformed(target.to_owned());
         let address = url.split_once("://").map_or(&*url, |(_scheme, address)| address);
-        // The transport sees TLS in requests only: with the feature for a TLS of its own, which another crate may
-        // switch on, it would refuse the scheme.
+        // The transport supports TLS in requests only with its own TLS feature, which another crate may enable. It
+        // would then reject the scheme `https`.
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|_error| malformed())?;
         let endpoint = endpoint
@@ -296,7 +296,7 @@ fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// Opens TLS connections to one server, with its addresses and the files as they are at each of them.
+/// Opens TLS connections to one server. Resolves its addresses and reads the files again for each connection.
 #[derive(Debug, Clone)]
 struct Dial {
     at: (String, u16),
@@ -345,10 +345,10 @@ async fn connect(
     })
 }
 
-/// A connection whose server has let the client in, as far as it says so.
+/// A connection whose server has accepted the client, as far as the server has shown.
 struct Opened {
     stream: TlsStream<TcpStream>,
-    /// What the server said first and was not read yet.
+    /// The server's first bytes, not yet read.
     first: Vec<u8>,
 }
 

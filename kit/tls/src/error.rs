@@ -1,9 +1,9 @@
 use std::{io, path::PathBuf};
 
-/// Longest file, in bytes: lists of revoked certificates are the longest.
+/// Maximum file size, in bytes. Revocation lists are the longest files.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Why a file cannot be used. No variant has a part of the file: it may be a key.
+/// Why a file cannot be used. Errors contain nothing of the file, because it may be a key.
 #[derive(Debug, thiserror::Error)]
 #[error("{option}: {}: {problem}", path.display())]
 pub struct TlsError {
@@ -11,36 +11,37 @@ pub struct TlsError {
     pub option: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Problem of the file.
     pub problem: Problem,
 }
 
 impl TlsError {
-    /// An option without its file: a fault of the program, as files are read in the order of their options.
+    /// The error of an option without its file: a bug of the program, because files are read in the order of their
+    /// options.
     pub(crate) fn without_file(option: &'static str) -> Self {
         Self { option, path: PathBuf::new(), problem: Problem::Missing("file") }
     }
 }
 
-/// What is wrong with a file.
+/// Problem of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
-    /// It is a folder, a pipe or a device.
+    /// The path is a folder, a pipe or a device.
     #[error("is not a regular file")]
     NotAFile,
-    /// It is too long.
+    /// The file is too long.
     #[error("has {0} bytes, the limit is {max}", max = FILE_BYTES_MAX)]
     TooLong(u64),
-    /// It has nothing of the kind that the option is for.
+    /// The file contains no item of the kind that its option requires.
     #[error("has no {0} in PEM format")]
     Missing(&'static str),
-    /// Its PEM blocks are damaged.
+    /// The PEM blocks of the file are damaged.
     #[error("has a damaged PEM block")]
     Damaged,
-    /// What it has cannot be used.
+    /// The content of the file cannot be used.
     #[error("{0}")]
     Unusable(String),
 }

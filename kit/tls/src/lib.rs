@@ -1,11 +1,11 @@
-//! TLS of all programs and of the client library: rustls with ring, certificates in PEM files.
+//! TLS for all programs and for the client library: rustls with ring, certificates in PEM files.
 //!
 //! - [`Dialer`]: connects clients, plain to `http://` targets and over TLS to `https://` targets.
-//! - `ServerTls` (feature `server`): what a port presents and demands.
-//! - `CertificateNames` (feature `server`): whom a client's certificate names.
+//! - `ServerTls` (feature `server`): the certificate of a port, and the certificates that it requires.
+//! - `CertificateNames` (feature `server`): the names in a client's certificate.
 //!
-//! Both sides read their files again when these change, without a restart. While a new file cannot be used, what was
-//! read before stays in force, and the log says why.
+//! Both sides reload their files when these change, without a restart. While a new file is invalid, the previous
+//! content stays in force, and the log shows the reason.
 
 mod addresses;
 mod again;

@@ -1,29 +1,29 @@
-//! Whom a certificate names.
+//! Names in a certificate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-/// The names in a certificate that was verified.
+/// The names in a verified certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CertificateNames {
-    /// Common name of the subject; none if it has none.
+    /// Common name of the subject, if it has one.
     pub common_name: Option<String>,
-    /// Alternative names that are names of hosts.
+    /// Alternative names that are DNS names.
     pub dns: Vec<String>,
     /// Alternative names that are URIs, such as `spiffe://…`.
     pub uris: Vec<String>,
-    /// Alternative names that are addresses.
+    /// Alternative names that are IP addresses.
     pub addresses: Vec<IpAddr>,
 }
 
 impl CertificateNames {
-    /// The names that identities are told by: the common name, names of hosts, URIs.
+    /// The names by which identities are found: the common name, DNS names, URIs.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         let others = self.dns.iter().chain(&self.uris);
         self.common_name.iter().chain(others).map(String::as_str)
     }
 
-    /// The names in a certificate. One that cannot be read has none.
+    /// Reads the names in a certificate; empty if the certificate cannot be parsed.
     #[must_use]
     pub fn of(der: &[u8]) -> Self {
         let Ok((_rest, certificate)) = X509Certificate::from_der(der) else {

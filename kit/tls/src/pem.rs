@@ -1,4 +1,4 @@
-//! PEM files.
+//! Reads PEM files.
 
 use crate::{Problem, TlsError, error::FILE_BYTES_MAX};
 #[cfg(feature = "server")]
@@ -15,13 +15,13 @@ use std::{fs::File, io::Read, path::PathBuf};
 /// A file, and the option that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The option.
+    /// The option with the file's path.
     pub option: &'static str,
     /// The file.
     pub path: PathBuf,
 }
 
-/// A file that was read.
+/// The content of a file.
 pub struct Contents {
     source: Source,
     bytes: Vec<u8>,
@@ -41,9 +41,9 @@ impl Source {
     /// Reads the file.
     ///
     /// # Errors
-    /// If it cannot be read or is too long.
+    /// If the file cannot be read or is too long.
     pub(crate) fn read(&self) -> Result<Contents, TlsError> {
-        // A pipe would never end.
+        // Reading a pipe would never end.
         let is_file = self.path.metadata().map_err(|error| self.refused(error))?.is_file();
         if !is_file {
             return Err(self.refused(Problem::NotAFile));
@@ -64,15 +64,15 @@ impl Contents {
         self.source.refused(problem)
     }
 
-    /// Its text.
+    /// The content as text.
     ///
     /// # Errors
-    /// If it is not UTF-8.
+    /// If the content is not UTF-8.
     pub fn text(&self) -> Result<&str, TlsError> {
         std::str::from_utf8(&self.bytes).map_err(|_error| self.unusable("is not UTF-8"))
     }
 
-    /// It cannot be used, for a reason that has nothing of what it contains.
+    /// An error for unusable content. The error's text must not contain any of the content.
     #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
     pub fn unusable(&self, error: impl ToString) -> TlsError {
         self.refused(Problem::Unusable(error.to_string()))
@@ -91,7 +91,7 @@ impl Contents {
         self.all("list of revoked certificates")
     }
 
-    /// Why it does not go with its certificate.
+    /// Why the key does not match its certificate.
     pub(crate) fn unusable_key(&self, error: &rustls::Error) -> TlsError {
         if let rustls::Error::InconsistentKeys(_) = error {
             return self.unusable("is not the key of tls-cert");
@@ -120,7 +120,7 @@ impl Contents {
         Ok(roots)
     }
 
-    /// The errors of the parser quote the file, so none is passed on.
+    /// The parser's errors quote the file, so they are not passed on.
     fn damaged(&self, error: &pem::Error, what: &'static str) -> TlsError {
         let is_missing = matches!(error, pem::Error::NoItemsFound);
         self.refused(if is_missing { Problem::Missing(what) } else { Problem::Damaged })

@@ -1,4 +1,4 @@
-//! What is made of files, made again when one of them changes.
+//! Values built from files, and rebuilt when one of the files changes.
 
 use crate::{
     TlsError,
@@ -13,13 +13,13 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How often files are looked at, at most: at the next use after so long.
+/// Minimum time between two checks of the files. A check runs at the next use after this time.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Builds the value from the contents of the files, in the order of the sources.
 type Make<T> = dyn Fn(&[Contents]) -> Result<T, TlsError> + Send + Sync;
 
-/// A value that is made of files. Each value is made of one reading of all files.
+/// A value built from files. Each value comes from one reading of all files.
 pub struct Reloaded<T> {
     sources: Vec<Source>,
     make: Box<Make<T>>,
@@ -28,14 +28,14 @@ pub struct Reloaded<T> {
 
 struct State<T> {
     current: Arc<T>,
-    /// Of the files that `current` was made of.
+    /// Stamps of the files from which `current` was built.
     stamps: Vec<Option<Stamp>>,
     looked: Instant,
-    /// Why the files that are there now are not in force.
+    /// Why the present files are not in force.
     refusal: Option<String>,
 }
 
-/// What changes with a file, if it is written to or replaced. The time of the last change alone has too coarse a clock.
+/// Detects a file that was written or replaced. The time of the last change alone is too coarse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -46,7 +46,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// None if there is no such file.
+    /// `None` if the file is missing.
     fn of(path: &Path) -> Option<Self> {
         let at = path.metadata().ok()?;
         Some(Self {
@@ -63,22 +63,22 @@ impl<T: 'static> Reloaded<T> {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// If one of them cannot be used.
+    /// If a file is invalid.
     pub fn open(
         sources: Vec<Source>,
         make: impl Fn(&[Contents]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
-        // Before the files are read: what changes meanwhile is seen at the next look.
+        // Before the files are read, so that the next check detects changes made meanwhile.
         let stamps = stamps(&sources);
         let current = Arc::new(read(&sources, &make)?);
         let state = State { current, stamps, looked: Instant::now(), refusal: None };
         Ok(Self { sources, make: Box::new(make), state: Mutex::new(state) })
     }
 
-    /// The value of the files as they were at the last look.
+    /// The value as of the last check.
     #[must_use]
     pub fn get(&self) -> Arc<T> {
-        // Nothing panics while it holds the lock.
+        // Code under this lock does not panic.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if now.duration_since(state.looked) >= CHECK_INTERVAL {
@@ -100,7 +100,7 @@ impl<T: 'static> Reloaded<T> {
                 state.refusal = None;
                 tracing::info!(files = self.names(), "files have changed: they are in force");
             }
-            // It is tried again at each look: the files may be half replaced.
+            // Each check retries: the files may be half replaced.
             Err(error) => {
                 let why = Some(error.to_string());
                 if state.refusal != why {

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 use tokio::time::advance;
 
-/// The lengths of the certificates in two files, and how often they were read.
+/// The lengths of the certificates in two files, and the number of readings.
 fn open(folder: &TempDir) -> (Reloaded<Vec<usize>>, [PathBuf; 2]) {
     let paths = ["a.pem", "b.pem"].map(|name| folder.path().join(name));
     let sources =
@@ -43,7 +43,7 @@ async fn what_is_replaced_is_in_force_at_the_next_look_and_what_is_damaged_is_no
     advance(CHECK_INTERVAL).await;
     assert_eq!(*reloaded.get(), [3, 2]);
 
-    // As Kubernetes and certbot replace files: another file gets the name.
+    // Like Kubernetes and certbot: a new file is renamed over the old one.
     let fresh = folder.path().join("fresh.pem");
     fs::write(&fresh, certificates(5)).expect("a file");
     fs::rename(&fresh, &first).expect("the same folder");
@@ -54,7 +54,7 @@ async fn what_is_replaced_is_in_force_at_the_next_look_and_what_is_damaged_is_no
     assert!(Arc::ptr_eq(&before, &reloaded.get()), "nothing has changed");
 }
 
-/// A file of the same length, within the same tick of the clock of the last change.
+/// A file of the same length, changed within the same clock tick.
 #[tokio::test(start_paused = true)]
 async fn a_replacement_of_the_same_length_and_time_is_seen() {
     let folder = TempDir::new().expect("a folder");

@@ -1,4 +1,4 @@
-//! What a port presents and demands.
+//! TLS of a port: its certificate, and the certificates that it requires of clients.
 
 use crate::{
     TlsError,
@@ -14,29 +14,28 @@ use rustls::{
 use std::{path::PathBuf, sync::Arc};
 use tokio_rustls::TlsAcceptor;
 
-/// Files of a server.
+/// TLS files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// Its certificate, with those between it and its authority.
+    /// The certificate, with intermediate certificates.
     pub cert: PathBuf,
     /// The key of the certificate.
     pub key: PathBuf,
-    /// Authorities of clients; without them clients need no certificate.
+    /// Authorities of clients. If not set: clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// Certificates of clients that are revoked. Each authority of clients needs its list then: a client whose
-    /// authority has none is refused.
+    /// Revocation lists of client certificates. Then every client authority needs a list: a client whose authority
+    /// lacks one is rejected.
     pub client_crl: Option<PathBuf>,
 }
 
-/// What is spoken within TLS.
+/// Protocol within TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// gRPC, thus HTTP/2. Clients without a certificate are refused, where certificates are demanded.
+    /// gRPC over HTTP/2. Where certificates are required, clients without one are rejected.
     Grpc,
-    /// HTTP/1.1. Clients without a certificate are let in; what they may see is the port's to say.
+    /// HTTP/1.1. Clients without a certificate are accepted; the port decides which pages they see.
     Http1,
-    /// Blocks between agents ([`BLOCKS_ALPN`]). Clients without a certificate are refused, where certificates are
-    /// demanded.
+    /// Blocks between agents ([`BLOCKS_ALPN`]). Where certificates are required, clients without one are rejected.
     Blocks,
 }
 
@@ -57,7 +56,7 @@ impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// If one of them cannot be used.
+    /// If a file is invalid.
     pub fn open(files: ServerFiles) -> Result<Self, TlsError> {
         let source = |option, path: &PathBuf| Source { option, path: path.clone() };
         let mut sources = vec![source("tls-cert", &files.cert), source("tls-key", &files.key)];
@@ -67,7 +66,7 @@ impl ServerTls {
         Ok(Self { files, configs })
     }
 
-    /// What makes a connection one of TLS, with the files as they are now.
+    /// A TLS acceptor with the current files.
     #[must_use]
     pub fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
         let configs = self.configs.get();
@@ -118,8 +117,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
             Protocol::Blocks => BLOCKS_ALPN.to_vec(),
         }];
         if client_ca.is_some() {
-            // A session that is resumed is not verified again: a client whose certificate has expired or was revoked
-            // would come back.
+            // A resumed session is not verified again, so a client with an expired or revoked certificate could return.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }

@@ -1,4 +1,4 @@
-//! The process: the subscriber, the advice and the side port, run and stopped in order.
+//! Runs the process: NATS subscriber, advice rounds and HTTP side port, started together and stopped in order.
 
 use crate::config::Config;
 use crate::hook::{HOOKS_QUEUED_MAX, run_hooks};
@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-/// Most blocks of a place that `/tree` shows.
+/// Maximum number of blocks that `/tree` lists for one place.
 pub const BLOCKS_SHOWN_MAX: usize = 65_536;
 
 /// Why the process ends, other than by a signal.
@@ -33,7 +33,7 @@ pub enum RunError {
     /// The side port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A task failed, or stopping took longer than it may.
+    /// A task failed, or the shutdown exceeded its deadline.
     #[error(transparent)]
     End(#[from] EndError),
 }
@@ -41,7 +41,7 @@ pub enum RunError {
 /// Runs an advisor until `signal` is ready, then stops in order: the subscriber and advice, the hook, the side port.
 ///
 /// # Errors
-/// If the port cannot be had, a task fails, or stopping takes too long.
+/// If the port cannot be opened, a task fails, or the shutdown exceeds its deadline.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
     let (listener, http) = listen("http-listen", config.http.listen).await?;
     tracing::info!(%http, "listening");
@@ -102,7 +102,7 @@ fn start(config: Config, listener: TcpListener) -> Program {
     Program { tasks, stop, side, stop_side, readiness }
 }
 
-/// Gives advice now and then.
+/// Computes advice at a fixed interval.
 struct Adviser {
     known: Arc<Mutex<Known>>,
     rules: Rules,
@@ -124,7 +124,7 @@ impl Adviser {
                 _ = rounds.tick() => {}
             }
             let round = Arc::clone(&adviser);
-            // It looks at every block, and the reader of standard output may be slow.
+            // A round visits every block, and standard output may block. Both run on a blocking thread.
             let given = spawn_blocking(move || {
                 let now = round.began.elapsed();
                 let advice = advise(&round.known.lock().tree, &round.rules, now);
@@ -143,7 +143,7 @@ impl Adviser {
         for piece in advice {
             self.metrics.advised(piece.kind);
             let Ok(line) = serde_json::to_string(piece) else { continue };
-            // Without a reader there is nobody to be told.
+            // Ignored: standard output may have no reader.
             drop(writeln!(out, "{line}"));
             let queued = self.hook.as_ref().map(|hook| hook.try_send(format!("{line}\n")));
             if let Some(Err(_full)) = queued {
@@ -154,7 +154,7 @@ impl Adviser {
     }
 }
 
-/// What `/metrics` shows of the tree.
+/// Metrics of the tree for `/metrics`.
 #[derive(Debug)]
 struct Figures(Arc<Mutex<Known>>);
 
@@ -171,13 +171,13 @@ impl Collector for Figures {
             (known.tree.len() as u64, known.tree.refused(), places, bytes)
         };
         let alone = |value: u64| vec![(Vec::new(), value)];
-        let help = "Different blocks that any place has";
+        let help = "Distinct blocks stored in any place";
         encode_gauge(&mut to, "advisor_blocks", help, alone(blocks))?;
-        let help = "Bytes of all copies";
+        let help = "Bytes stored in all places, counting every copy of a block";
         encode_gauge(&mut to, "advisor_stored_bytes", help, alone(bytes))?;
-        let help = "Locations of workers by how far they are known";
+        let help = "Places (workers' storage locations) by the state of their event stream";
         encode_gauge(&mut to, "advisor_places", help, places.into())?;
-        let help = "Blocks that were not taken, for there was no room";
+        let help = "Blocks that the advisor refused because its limit on blocks was reached";
         encode_counter(&mut to, "advisor_refused_blocks", help, alone(refused))
     }
 }
@@ -194,7 +194,7 @@ struct ShownPlace {
     bytes: u64,
 }
 
-/// Which place's blocks are asked for.
+/// Request to `/tree`: selects the place whose blocks are listed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedPlace {
@@ -212,7 +212,7 @@ struct ShownBlocks {
     sequence_hashes: Vec<String>,
 }
 
-/// Without a request all places, with one the blocks of a place, at most [`BLOCKS_SHOWN_MAX`].
+/// Answers `/tree`: all places without a request, else at most [`BLOCKS_SHOWN_MAX`] blocks of the requested place.
 fn tree_page(known: &Mutex<Known>, request: Option<&str>) -> Result<String, String> {
     let written = match request {
         None => serde_json::to_string(&shown_places(&known.lock())),

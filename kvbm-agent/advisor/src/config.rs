@@ -1,5 +1,4 @@
-//! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole before any port is
-//! opened.
+//! Configuration from flags, then environment, then file, then defaults. All options are checked before any port opens.
 
 use crate::hook::HookConfig;
 use crate::state::Rules;
@@ -17,13 +16,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most blocks that may be known.
+/// Upper limit of `--blocks-max`.
 const BLOCKS_MAX: usize = 100_000_000;
-/// Most pieces of advice of a kind in a round.
+/// Upper limit of `--advice-max`.
 const ADVICE_MAX: usize = 10_000;
-/// Most commands at a time.
+/// Upper limit of `--hooks-max`.
 const HOOKS_MAX: usize = 256;
-/// Age at which a connection to the side port ends, so that a removed identity's do.
+/// Maximum age of a connection to the side port, so that a removed identity loses access.
 const CONNECTION_AGE: Span = Span::seconds(1_800);
 
 /// Options, each available as a flag, an environment variable and a key of the file.
@@ -34,7 +33,7 @@ pub struct Options {
     /// If not set: the variable NATS_SERVER, else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
-    /// How to sign on, and what stands before all names.
+    /// Credentials for NATS, and the prefix of all subjects and stored names.
     #[command(flatten)]
     #[serde(flatten)]
     pub access: NatsAccessOptions,
@@ -93,7 +92,7 @@ pub struct Options {
     /// Address of the HTTP side port: /metrics, /livez, /readyz and /tree
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub http_listen: SocketAddr,
-    /// Who gets into it.
+    /// Access control of the HTTP side port.
     #[command(flatten)]
     #[serde(flatten)]
     pub entry: EntryOptions,
@@ -124,36 +123,36 @@ impl config::Options for Options {
 /// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What is logged, and how.
+    /// Log format and filter.
     pub log: LogConfig,
-    /// The side port.
+    /// Address and access control of the HTTP side port.
     pub http: HttpConfig,
-    /// Where agents publish.
+    /// NATS servers on which agents publish.
     pub servers: NatsServers,
-    /// Most blocks that are known.
+    /// Maximum number of tracked blocks.
     pub blocks_max: usize,
-    /// How long a location may be silent.
+    /// Time without a message after which a location's blocks expire.
     pub worker_timeout: Duration,
-    /// Least time between two requests to an agent.
+    /// Minimum time between two image requests to one agent.
     pub ask_interval: Duration,
-    /// How often there is advice.
+    /// Time between two rounds of advice.
     pub advice_interval: Duration,
-    /// How long the same advice is not repeated.
+    /// Minimum time before a piece of advice is repeated.
     pub repeat_after: Duration,
-    /// Time after which a use counts half as much.
+    /// Time after which the weight of a use is halved.
     pub half_life: Duration,
-    /// When to advise what.
+    /// Thresholds of the advice.
     pub rules: Rules,
-    /// What carries advice out; none for nothing.
+    /// Program to run for each piece of advice. `None`: advice is only printed.
     pub hook: Option<HookConfig>,
-    /// Longest time that stopping takes.
+    /// Maximum time for a graceful shutdown.
     pub drain_timeout: Duration,
 }
 
-/// Reads the command line, the environment and the file, and checks all of it.
+/// Reads and checks the command line, the environment and the file.
 ///
 /// # Errors
-/// If anything cannot be read, understood or used; the error names it.
+/// If a value cannot be read, parsed or used. The error names it.
 pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Config>, ConfigError> {
     read_options::<Options, Config>(arguments, Config::check)
 }
@@ -162,7 +161,7 @@ impl Config {
     /// Checks options.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it.
+    /// If an option is missing or cannot be used. The error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let listen = options.http_listen;
         let age = SpanOrOff(Some(CONNECTION_AGE));

@@ -1,4 +1,4 @@
-//! A program of the storage provider's that carries advice out: it is run once for each piece.
+//! Runs the storage provider's program once for each piece of advice.
 
 use crate::metrics::AdvisorMetrics;
 use kvasir_tasks::tasks::Tasks;
@@ -13,23 +13,23 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Most pieces of advice that wait for the program; more are dropped, and come again when they may be repeated.
+/// Maximum number of queued pieces of advice. Further ones are dropped, and given again after the repeat time.
 pub const HOOKS_QUEUED_MAX: usize = 1_024;
-/// Name of the tasks.
+/// Name of the tasks that run the program.
 const RUN: &str = "hook";
 
-/// What is run.
+/// The program to run, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookConfig {
-    /// The program; it gets no arguments.
+    /// Path of the program. It receives no arguments.
     pub program: PathBuf,
-    /// Longest time that it runs; then it is killed.
+    /// Maximum run time of the program, which is then killed.
     pub timeout: Duration,
-    /// How often it runs at a time.
+    /// Maximum number of concurrent runs.
     pub running_max: usize,
 }
 
-/// How a run ended.
+/// Outcome of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -73,7 +73,7 @@ pub async fn run_hooks(
             }
         }
     }
-    // Each ends within its own timeout.
+    // Each run ends within its own timeout.
     while running.next_ended().await.is_some() {}
 }
 
@@ -86,7 +86,7 @@ async fn run(config: &HookConfig, line: &str) -> Outcome {
             .kill_on_drop(true)
             .spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that needs no input may end before it was written.
+            // Ignored: a program that reads no input may exit before the write.
             drop(stdin.write_all(line.as_bytes()).await);
         }
         child.wait().await

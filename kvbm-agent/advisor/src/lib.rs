@@ -1,11 +1,12 @@
-//! An example of a storage provider's subscriber: it follows the storage events of block managers over NATS, keeps a tree
-//! of what is stored where, and advises on promotion, demotion and compaction. Agents know nothing of it.
+//! Example subscriber for storage providers: follows the storage events of block managers over NATS. It keeps a tree of
+//! the stored blocks and their locations. From the tree it advises on promotion, demotion and compaction. Agents do not
+//! depend on it.
 //!
-//! - [`state`]: the tree, the streams that it comes from, and the advice. No I/O, no clock.
-//! - [`config`]: what can be configured.
-//! - [`metrics`]: what is counted.
+//! - [`state`]: the tree, the streams that fill it, and the advice. No I/O, no clock.
+//! - [`config`]: the command-line options.
+//! - [`metrics`]: the counters.
 //! - [`subscriber`]: the connection to NATS.
-//! - [`hook`]: a command that carries advice out.
+//! - [`hook`]: runs a program for each piece of advice.
 //! - [`app`]: the process.
 
 pub mod state;

@@ -1,4 +1,4 @@
-//! Entry of the process: configuration, then the advisor. Nothing else.
+//! Entry of the process: reads the configuration, then runs the advisor.
 
 use kvasir_advisor::app;
 use kvasir_advisor::config::{self, Options};

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the advisor.
 
 use crate::state::{AdviceKind, Applied};
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Counters of an advisor.
+/// Counters of an advisor, and the state of its connection.
 #[derive(Default)]
 pub struct AdvisorMetrics {
     batches: Family<Outcome, Counter>,
@@ -26,7 +26,7 @@ pub struct AdvisorMetrics {
     advice: Family<Kind, Counter>,
     hooks: Family<Outcome, Counter>,
     expired: Counter,
-    /// Why there is no connection to NATS; none while there is one.
+    /// Why NATS is not connected; `None` while it is.
     outage: Mutex<Option<String>>,
 }
 
@@ -37,24 +37,25 @@ impl fmt::Debug for AdvisorMetrics {
 }
 
 impl AdvisorMetrics {
-    /// All of them, and in the registry.
+    /// Creates all counters and registers them.
     #[must_use]
     pub fn registered(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let batches = "Batches of storage events by what became of them";
+        let batches = "Batches of storage events received, by outcome";
         registry.register("advisor_batches", batches, metrics.batches.clone());
-        let asked = "Requests for images";
+        let asked = "Requests for images of all stored blocks, sent to agents";
         registry.register("advisor_image_requests", asked, metrics.asked.clone());
-        let advice = "Pieces of advice by kind";
+        let advice = "Pieces of advice created, by kind";
         registry.register("advisor_advice", advice, metrics.advice.clone());
-        let hooks = "Runs of the hook by outcome; dropped are those that it had no time for";
+        let hooks = "Runs of the advice hook by outcome; dropped: the hook's queue was full";
         registry.register("advisor_hooks", hooks, metrics.hooks.clone());
-        let expired = "Places that were forgotten because they gave no sign of life";
+        let expired =
+            "Places (workers' storage locations) dropped because they sent no message for too long";
         registry.register("advisor_places_expired", expired, metrics.expired.clone());
         metrics
     }
 
-    /// A batch came.
+    /// Counts a batch by its outcome.
     pub fn applied(&self, applied: Applied) {
         self.batch(match applied {
             Applied::Taken => "taken",
@@ -64,7 +65,7 @@ impl AdvisorMetrics {
         });
     }
 
-    /// A batch came that breaks the contract.
+    /// Counts a batch that breaks the contract.
     pub fn malformed(&self) {
         self.batch("malformed");
     }
@@ -73,32 +74,32 @@ impl AdvisorMetrics {
         self.batches.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// Images were asked for.
+    /// Counts a request for images.
     pub fn asked(&self) {
         self.asked.inc();
     }
 
-    /// There was advice.
+    /// Counts a piece of advice.
     pub fn advised(&self, kind: AdviceKind) {
         self.advice.get_or_create(&Kind { kind: kind.as_str() }).inc();
     }
 
-    /// A run of the hook ended so, or was dropped.
+    /// Counts a run of the hook by its outcome, or a dropped one.
     pub fn hooked(&self, outcome: &'static str) {
         self.hooks.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// Places were forgotten.
+    /// Counts expired places.
     pub fn expired(&self, places: usize) {
         self.expired.inc_by(places as u64);
     }
 
-    /// Notes why there is no connection; none for that there is one.
+    /// Sets why NATS is not connected; `None` if it is.
     pub fn set_outage(&self, why: Option<String>) {
         *self.outage.lock() = why;
     }
 
-    /// Why there is no connection.
+    /// Why NATS is not connected; `None` while it is.
     #[must_use]
     pub fn outage(&self) -> Option<String> {
         self.outage.lock().clone()

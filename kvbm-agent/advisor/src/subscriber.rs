@@ -1,4 +1,4 @@
-//! The connection to NATS: batches into the tree, requests for images out.
+//! NATS client: applies received batches to the tree, and requests images.
 
 use crate::metrics::AdvisorMetrics;
 use crate::state::{Streams, Tree};
@@ -17,46 +17,46 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Messages that wait to be read, of up to a megabyte. What does not fit is lost, and asked for.
+/// Maximum number of queued messages, each up to a megabyte. Messages beyond it are lost, and replaced by an image.
 const MESSAGES_QUEUED_MAX: usize = 256;
-/// Commands that wait for the connection's task.
+/// Maximum number of commands queued for the connection's task.
 const COMMANDS_QUEUED_MAX: usize = 64;
-/// Longest time that a request may wait to be sent: while there is no connection it is not needed.
+/// Maximum time to send a request. Requests are useless without a connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often it is looked what is lacking, and who is silent.
+/// Time between two checks for missing batches and silent places.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is known.
+/// State of the advisor.
 #[derive(Debug)]
 pub struct Known {
-    /// The blocks.
+    /// Blocks, and the places that have them.
     pub tree: Tree,
-    /// Where they come from.
+    /// Progress of each place's batches.
     pub streams: Streams,
 }
 
 /// Follows the storage events of all agents.
 #[derive(Debug)]
 pub struct Subscriber {
-    /// Where agents publish.
+    /// NATS servers on which agents publish.
     pub servers: NatsServers,
-    /// What is known.
+    /// State to update.
     pub known: Arc<Mutex<Known>>,
-    /// What is counted.
+    /// Counters to update.
     pub metrics: Arc<AdvisorMetrics>,
-    /// When the times of `known` began.
+    /// Start of the times in `known`.
     pub began: Instant,
-    /// Least time between two requests to an agent.
+    /// Minimum time between two image requests to one agent.
     pub ask_interval: Duration,
-    /// How long a location may be silent.
+    /// Time without a message after which a location's blocks expire.
     pub worker_timeout: Duration,
 }
 
 impl Subscriber {
-    /// Follows until `stop` is cancelled. After each outage it asks all agents for images.
+    /// Follows events until `stop` is cancelled. After each outage, requests images from all agents.
     ///
     /// # Errors
-    /// If the client library gives up, which it does for no outage.
+    /// If the client library fails permanently. No outage causes that.
     pub async fn run(self, stop: CancellationToken) -> Result<(), async_nats::Error> {
         let connected = Arc::new(Notify::new());
         let client = self.connect(&connected).await?;
@@ -134,7 +134,7 @@ impl Subscriber {
         }
     }
 
-    /// Asks for what is lacking, and forgets who is silent.
+    /// Requests missing images, and drops silent places.
     async fn look(&self, client: &Client) {
         let now = self.began.elapsed();
         let (workers, expired) = {
@@ -149,13 +149,13 @@ impl Subscriber {
         for worker in workers {
             let subject = storage_snapshots_subject(&worker);
             if !self.ask(client, self.servers.namespace().subject(subject)).await {
-                // Nor would the next ones arrive.
+                // The next requests would fail, too.
                 return;
             }
         }
     }
 
-    /// Asks for an image. Returns whether the server has the request.
+    /// Requests images from an agent. Returns whether the server has received the request.
     async fn ask(&self, client: &Client, subject: String) -> bool {
         let sending = async {
             client.publish(subject, Default::default()).await?;

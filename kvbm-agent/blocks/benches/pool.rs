@@ -1,5 +1,5 @@
-//! What a block costs: `cargo bench -p kvasir-blocks`. One core; the bars are 2 M/s for allocate and free, and 500 k/s
-//! for register and drop with events.
+//! Cost per block of pool operations: `cargo bench -p kvasir-blocks`. One core. Targets: 2 M/s for allocate and free,
+//! and 500 k/s for register and drop with events.
 
 #![allow(clippy::expect_used, reason = "a bench")]
 
@@ -12,7 +12,7 @@ use kvasir_proto::types::{LocalHash, SequenceHash};
 use std::sync::Arc;
 
 const BLOCKS: u32 = 65_536;
-/// Operations of one sample.
+/// Operations per sample.
 const BATCH: u64 = 1_024;
 const CHAIN_BLOCKS: usize = 256;
 
@@ -26,7 +26,7 @@ fn pool(eviction: EvictionPolicy) -> (BlockPool<Host>, Arc<EventManager>) {
     (BlockPool::new(config, Arc::clone(&events)).expect("a pool"), events)
 }
 
-/// Chains of [`CHAIN_BLOCKS`] blocks, whose hashes are spread as real ones are.
+/// Chains of [`CHAIN_BLOCKS`] blocks, with hashes as widely distributed as real ones.
 fn identities(count: usize) -> Vec<BlockIdentity> {
     let mut identities = Vec::with_capacity(count);
     for chain in 0..count.div_ceil(CHAIN_BLOCKS) as u64 {
@@ -64,7 +64,7 @@ fn allocate_and_free_by_64(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The pool is full: each block that is registered evicts one, so there are two events a block, which are read.
+/// The pool is full: each registered block evicts another one. This makes two events per block, which are read.
 #[divan::bench(args = [EvictionPolicy::Lru, EvictionPolicy::TinyLfu, EvictionPolicy::Lineage])]
 fn register_evict_and_drop(bencher: Bencher<'_, '_>, eviction: EvictionPolicy) {
     let (pool, events) = pool(eviction);
@@ -85,7 +85,7 @@ fn register_evict_and_drop(bencher: Bencher<'_, '_>, eviction: EvictionPolicy) {
     });
 }
 
-/// A prompt of 256 blocks that are inactive: all come into use and go out of it again.
+/// A prompt of 256 inactive blocks: all are activated and released again.
 #[divan::bench]
 fn match_prefix_of_256(bencher: Bencher<'_, '_>) {
     let (pool, _events) = pool(EvictionPolicy::Lineage);

@@ -1,13 +1,13 @@
-//! Blocks of KV cache in four tiers, without their bytes: who owns a slot, which block is in it, what is evicted, what
-//! is copied where, and what is told about it.
+//! Manages KV-cache blocks in four tiers without their bytes: ownership of slots, registration, eviction, copies
+//! between tiers, and events.
 //!
-//! No I/O, no clock, no tasks: time is an argument, and a transfer is a value that somebody else carries out.
+//! No I/O, no clock, no tasks: time is an argument, and a transfer is a value that the caller executes.
 //!
 //! Reading order: `tier` and `identity`, `layout`, `events`, `inactive`, `store` (slots under one lock), `lifecycle`
-//! (handles with types), `pool`, `plan`, `gate`, `manager`; then, of `layout` alone, what peers share: `sets`, `gather`.
-//! No module refers to a later one.
+//! (typed handles), `pool`, `plan`, `gate`, `manager`. Then `sets` and `gather`, which peers share and which use only
+//! `layout`. No module refers to a later one.
 //!
-//! A block of one tier is no block of another one:
+//! Tiers are types: a block of one tier is not accepted by another tier's pool.
 //!
 //! ```compile_fail,E0308
 //! use kvasir_blocks::{BlockPool, Device, Host, RegisteredBlock};
@@ -17,7 +17,7 @@
 //! }
 //! ```
 //!
-//! What a block can't do in its state does not compile. A block that nobody has filled can't be registered:
+//! Operations that a block's state does not allow do not compile. An unfilled block can't be registered:
 //!
 //! ```compile_fail,E0599
 //! use kvasir_blocks::{Host, MutableBlock};
@@ -27,7 +27,7 @@
 //! }
 //! ```
 //!
-//! One that is filled, but not committed, can't either:
+//! A filled block that is not committed can't be registered either:
 //!
 //! ```compile_fail,E0599
 //! use kvasir_blocks::{Host, PartialBlock};
@@ -37,7 +37,7 @@
 //! }
 //! ```
 //!
-//! A block in use begins no second sequence:
+//! A block in use can't begin a second sequence:
 //!
 //! ```compile_fail,E0382
 //! use kvasir_blocks::{Host, MutableBlock};
@@ -49,7 +49,7 @@
 //! }
 //! ```
 //!
-//! Nobody writes a registered block, and a transfer's slot can't be registered before it has stopped:
+//! A registered block can't be written, and the slot of a running transfer can't be registered:
 //!
 //! ```compile_fail,E0599
 //! use kvasir_blocks::{BlockIdentity, Host, QuarantinedBlock};

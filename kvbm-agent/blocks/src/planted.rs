@@ -1,37 +1,38 @@
-//! Rules that tests break on purpose, to see that the simulation notices. In the product none is ever broken.
+//! Fault injection: rules that tests break on purpose, to check that the simulation detects it. Disabled outside of
+//! tests.
 
-/// A rule that is broken.
+/// A rule to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// A registration that ends is not published.
+    /// The end of a registration is not published.
     ForgetRemove,
     /// A registration is published twice.
     RegisterTwice,
-    /// Events that did not fit are forgotten without a word.
+    /// A queue overflow is not reported.
     SilentOverflow,
-    /// A transfer is committed whatever its checksums are.
+    /// A transfer is committed in spite of wrong checksums.
     SkipChecksum,
-    /// A transfer is committed however many bytes it moved.
+    /// A transfer is committed in spite of missing bytes.
     SkipLength,
     /// A transfer is committed when it begins.
     CommitEarly,
-    /// A transfer is committed again when its outcome comes again.
+    /// A transfer is committed again for a repeated outcome.
     CommitTwice,
-    /// A transfer that was cancelled is committed when it ends.
+    /// A cancelled transfer is committed when it ends.
     CommitLate,
-    /// A transfer lets go of its source when it begins.
+    /// A transfer releases its source when it begins.
     DropSourceEarly,
-    /// A cancelled transfer lets go of its destination at once.
+    /// A cancelled transfer releases its destination immediately.
     ReuseQuarantined,
-    /// A finished transfer keeps its destination.
+    /// A finished transfer never releases its destination.
     LeakSlot,
-    /// A source that proved corrupt stays.
+    /// A corrupt source stays registered.
     KeepCorrupt,
-    /// The checksum of a block does not go with it.
+    /// A block's checksum is not passed to its copy.
     LoseChecksum,
     /// An evicted block is still found.
     EvictUnderneath,
-    /// A pool that has too few blocks gives what it has.
+    /// A pool with too few blocks returns a partial allocation.
     AllocateSome,
 }
 

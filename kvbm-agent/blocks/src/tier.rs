@@ -1,9 +1,9 @@
-//! The tiers that blocks lie in, as values and as types.
+//! The storage tiers of blocks (G1 to G4), as values and as types.
 
 use kvasir_proto::types::Tier;
 use std::fmt::{Debug, Display, Formatter, Result};
 
-/// A tier of storage, nearest to the engine first.
+/// A storage tier, ordered by distance from the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum BlockTier {
@@ -29,7 +29,7 @@ impl BlockTier {
         self as usize
     }
 
-    /// The tier under which an index of workers knows it; none for a volume, which belongs to no worker.
+    /// The corresponding tier in the index; `None` for a volume, which belongs to no worker.
     #[must_use]
     pub const fn of_worker(self) -> Option<Tier> {
         match self {
@@ -60,13 +60,13 @@ impl BlockTiers {
     /// No tier.
     pub const EMPTY: Self = Self(0);
 
-    /// This set and `tier`.
+    /// This set with `tier` added.
     #[must_use]
     pub const fn with(self, tier: BlockTier) -> Self {
         Self(self.0 | 1 << tier as u8)
     }
 
-    /// This set without `tier`.
+    /// This set with `tier` removed.
     #[must_use]
     pub const fn without(self, tier: BlockTier) -> Self {
         Self(self.0 & !(1 << tier as u8))
@@ -90,9 +90,9 @@ impl BlockTiers {
     }
 }
 
-/// A tier as a type: a block of one tier is no block of another one.
+/// A tier as a type, so that blocks of different tiers can't be mixed up.
 pub trait TierMarker: Debug + Send + Sync + 'static {
-    /// The same tier as a value.
+    /// The tier as a value.
     const TIER: BlockTier;
 }
 

@@ -1,14 +1,14 @@
-//! The event side of an agent: what a worker's sources publish, as one numbered stream that an index can follow. It is
-//! what `libkvasir` links into engines.
+//! The event side of an agent: merges the events of a worker's sources into one numbered stream that an index can
+//! follow. `libkvasir` links this crate into engines.
 //!
-//! - [`consolidate`]: several sources of one worker as one: pure.
-//! - [`journal`]: the last batches of a worker and all that it holds: pure.
+//! - [`consolidate`]: merges several sources of one worker. Pure.
+//! - [`journal`]: a worker's latest batches and held blocks. Pure.
 //! - [`disk`]: the journal on disk, for an agent that restarts.
-//! - [`feed`]: a journal that tasks share.
+//! - [`feed`]: a journal shared by tasks.
 //! - [`hub`]: all sources of a worker as one stream.
-//! - [`publisher`]: a source that is the engine in the same process.
+//! - [`publisher`]: a source that is an engine in this process.
 //! - [`uplink`]: the numbered, acknowledged stream of batches to an index.
-//! - [`pause`]: pauses between attempts.
+//! - [`pause`]: exponential backoff with jitter.
 
 pub mod consolidate;
 

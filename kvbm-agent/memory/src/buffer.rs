@@ -5,15 +5,15 @@ use crate::region::{AllocateError, StorageAllocator};
 use crate::system::SystemAllocator;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes whose first one is aligned: the only slot of an arena of its own.
+/// A buffer with an aligned first byte: the only slot of its own arena.
 #[derive(Debug)]
 pub struct AlignedBuffer(WriteSlot);
 
 impl AlignedBuffer {
-    /// Zeros, of which the first has the alignment, which is a power of two.
+    /// Allocates zeroed bytes. `alignment` is a power of two.
     ///
     /// # Errors
-    /// If there is no such memory.
+    /// If the memory can't be allocated.
     pub fn new(bytes: usize, alignment: usize) -> Result<Self, AllocateError> {
         let region = SystemAllocator.allocate(bytes, alignment)?;
         let layout = SlotLayout { block_bytes: bytes, stride_bytes: bytes, slots: 1 };

@@ -1,50 +1,50 @@
-//! Who holds which slot: one writer, or any number of readers.
+//! Reader-writer locks of slots that never wait: one writer, or any number of readers.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The state of a slot that a writer holds; below, the number of its readers.
+/// State of a slot that is being written. Lower values count its readers.
 const WRITTEN: u32 = u32::MAX;
-/// Most readers of a slot at a time.
+/// Maximum readers of a slot at a time.
 const READERS_MAX: u32 = u32::MAX - 1;
 
-/// A slot could not be borrowed.
+/// Why a slot could not be acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// There is no such slot.
+    /// The slot does not exist.
     #[error("there is no slot {slot}: there are {slots}")]
     Unknown {
         /// The slot.
         slot: u32,
-        /// How many there are.
+        /// Number of slots.
         slots: u32,
     },
-    /// Somebody writes it.
+    /// The slot is being written.
     #[error("slot {0} is being written")]
     Written(u32),
-    /// Somebody reads it.
+    /// The slot is being read.
     #[error("slot {0} is being read")]
     Read(u32),
 }
 
-/// The slots of a storage, and who holds them. Claims never wait.
+/// Lock states of the slots of a storage. Acquiring a claim never waits.
 #[derive(Debug)]
 pub struct Claims {
     states: Box<[AtomicU32]>,
 }
 
 impl Claims {
-    /// Slots that nobody holds.
+    /// Creates the states of free slots.
     #[must_use]
     pub fn new(slots: u32) -> Arc<Self> {
         Arc::new(Self { states: (0..slots).map(|_| AtomicU32::new(0)).collect() })
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        // They were made from a u32.
+        // The length was a u32 when the states were created.
         u32::try_from(self.states.len()).unwrap_or(u32::MAX)
     }
 
@@ -54,18 +54,18 @@ impl Claims {
         found.ok_or(ClaimError::Unknown { slot, slots: self.slots() })
     }
 
-    /// Whether nobody holds the slot at the moment.
+    /// Whether a slot is neither read nor written at the moment.
     ///
     /// # Errors
-    /// If there is no such slot.
+    /// If the slot does not exist.
     pub fn is_free(&self, slot: u32) -> Result<bool, ClaimError> {
         Ok(self.state(slot)?.load(Ordering::Acquire) == 0)
     }
 
-    /// Holds a slot together with other readers.
+    /// Acquires a slot for reading, shared with other readers.
     ///
     /// # Errors
-    /// If it is being written, or there is none.
+    /// If the slot is being written, or does not exist.
     pub fn read(self: &Arc<Self>, slot: u32) -> Result<ReadClaim, ClaimError> {
         let one_more = |state: u32| (state < READERS_MAX).then(|| state + 1);
         let outcome =
@@ -76,10 +76,10 @@ impl Claims {
         }
     }
 
-    /// Holds a slot alone.
+    /// Acquires a slot exclusively.
     ///
     /// # Errors
-    /// If somebody holds it, or there is none.
+    /// If the slot is being read or written, or does not exist.
     pub fn write(self: &Arc<Self>, slot: u32) -> Result<WriteClaim, ClaimError> {
         let outcome =
             self.state(slot)?.compare_exchange(0, WRITTEN, Ordering::Acquire, Ordering::Relaxed);
@@ -97,14 +97,14 @@ impl Claims {
     }
 }
 
-/// A slot that is held, for reading or alone.
+/// A claim to a slot, for reading or exclusive.
 pub trait Claim: Debug {
-    /// Which slot it is.
+    /// The slot's number.
     #[must_use]
     fn slot(&self) -> u32;
 }
 
-/// A slot that others may hold for reading, too. Dropping it gives the slot back.
+/// A shared claim to a slot. Dropping it releases the slot.
 #[derive(Debug)]
 pub struct ReadClaim {
     claims: Arc<Claims>,
@@ -125,7 +125,7 @@ impl Drop for ReadClaim {
     }
 }
 
-/// A slot that nobody else holds. Dropping it gives the slot back.
+/// An exclusive claim to a slot. Dropping it releases the slot.
 #[derive(Debug)]
 pub struct WriteClaim {
     claims: Arc<Claims>,
@@ -139,12 +139,12 @@ impl Claim for WriteClaim {
 }
 
 impl WriteClaim {
-    /// Goes on as one reader, without a moment in which nobody holds the slot.
+    /// Downgrades to a read claim. The slot is never free in between.
     #[must_use]
     pub fn into_read(self) -> ReadClaim {
         let read = ReadClaim { claims: Arc::clone(&self.claims), slot: self.slot };
         self.claims.release(self.slot, |state| state.store(1, Ordering::Release));
-        // The slot is the reader's now. No slot has this number, so nothing is given back.
+        // The read claim owns the slot now. No slot has this number, so the drop releases nothing.
         let mut gone = self;
         gone.slot = u32::MAX;
         read

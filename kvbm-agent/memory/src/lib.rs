@@ -1,14 +1,16 @@
-//! Memory of the block manager. A [`Region`] is a run of bytes; an [`Arena`] cuts it into slots and says who may touch which:
-//! a slot is borrowed by one writer or by any number of readers, and safe code cannot get at it otherwise.
+//! Memory of the block manager: allocation, and access control per slot. A [`Region`] is a contiguous range of bytes.
+//! An [`Arena`] divides it into slots, each borrowed by one writer or any number of readers. Safe code can't access a
+//! slot otherwise.
 //!
-//! - [`mod@region`]: what a region is, and what allocates one ([`StorageAllocator`]): where a third party plugs in.
-//! - [`system`], [`pinned`], [`shared`], `device` (feature `cuda`): the regions that come with the crate.
-//! - `nixl` (feature `nixl`): transfers with peers and files by NIXL, which is found at run time.
-//! - [`claims`]: who holds which slot. [`arena`]: slots, guards, and copies between them.
+//! - [`mod@region`]: regions, and the trait of their allocators ([`StorageAllocator`]), which third parties can
+//!   implement.
+//! - [`system`], [`pinned`], [`shared`], `device` (feature `cuda`): the regions of this crate.
+//! - `nixl` (feature `nixl`): transfers with peers and files by NIXL, which is loaded at run time.
+//! - [`claims`]: readers and writers of slots. [`arena`]: slots, guards, and copies between slots.
 //! - [`buffer`]: aligned buffers for direct I/O.
-//! - `mapping`: pages from the kernel. `raw`: copies through pointers.
+//! - `mapping`: memory-mapped pages. `raw`: copies through pointers.
 //!
-//! Pointers are met in few files, each listed in `tests/suites/tidy/words.rs`; every such place states why it is sound.
+//! Only a few files use pointers; `tests/suites/tidy/words.rs` lists them. Each use states why it is sound.
 
 pub mod arena;
 pub mod buffer;

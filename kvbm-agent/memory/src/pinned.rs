@@ -1,18 +1,18 @@
-//! Memory of this process that is never paged out.
+//! Memory of this process that is never paged out (`mlock`).
 
 use crate::mapping::Mapping;
 use crate::region::{Access, AllocateError, Region, RegionKind, StorageAllocator};
 
-/// Pages of this process that are locked in memory, so that reading them never waits for a disk. A device's own page-locked
-/// memory, which it copies from and to faster, is `DeviceAllocator::pinned`.
+/// Pages of this process that are locked in memory, so that reading them never waits for a disk.
+/// `DeviceAllocator::pinned` allocates a device's own page-locked memory, which the device copies faster.
 #[derive(Debug)]
 pub struct PinnedStorage(Mapping);
 
 impl PinnedStorage {
-    /// A locked region of zeros whose first byte has the alignment, which is a power of two.
+    /// Allocates a locked, zeroed region. `alignment` is a power of two.
     ///
     /// # Errors
-    /// If the system has no such memory, or `RLIMIT_MEMLOCK` does not allow to lock it.
+    /// If the system can't allocate the memory, or `RLIMIT_MEMLOCK` does not allow locking it.
     pub fn new(bytes: usize, alignment: usize) -> Result<Self, AllocateError> {
         let mapping = Mapping::anonymous(bytes, alignment)?;
         mapping.lock()?;
@@ -20,7 +20,7 @@ impl PinnedStorage {
     }
 }
 
-// SAFETY: as for `SystemStorage`; that pages are locked changes nothing about who reaches them.
+// SAFETY: see `SystemStorage`; locking the pages does not change who can access them.
 unsafe impl Region for PinnedStorage {
     fn kind(&self) -> RegionKind {
         RegionKind::Pinned

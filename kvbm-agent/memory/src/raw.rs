@@ -1,13 +1,13 @@
-//! Copies from and to memory that others may write at the same moment.
+//! Copies from and to memory that other processes may write concurrently.
 
 use std::ptr::NonNull;
 
-/// The unit of a copy. A volatile access of this size is one instruction on the machines that Kvasir runs on.
+/// The unit of a copy. On the machines that Kvasir supports, a volatile access of this size is one instruction.
 type Word = u64;
 const WORD_BYTES: usize = size_of::<Word>();
 
-/// Copies `into.len()` bytes that others may write meanwhile. Each byte that arrives was there at some moment of the copy;
-/// they need not have been there together.
+/// Copies `into.len()` bytes that may be written concurrently. Each copied byte was present at some moment during the
+/// copy, but not necessarily at the same moment as the others.
 ///
 /// # Safety
 /// `from` is valid for reads of `into.len()` bytes, and no reference to these bytes exists in this process.
@@ -17,25 +17,26 @@ pub(crate) unsafe fn read(from: NonNull<u8>, into: &mut [u8]) {
     let (head_bytes, rest) = into.split_at_mut(head);
     let (words, tail) = rest.as_chunks_mut::<WORD_BYTES>();
     for (offset, byte) in head_bytes.iter_mut().enumerate() {
-        // SAFETY: `offset` is below `into.len()`, for which the caller answers. A volatile read of plain integers is
-        // sound whatever another process writes.
+        // SAFETY: `offset` is less than `into.len()`, which the caller guarantees to be valid. A volatile read of plain
+        // integers is sound whatever another process writes.
         *byte = unsafe { start.add(offset).read_volatile() };
     }
     // SAFETY: `head` is at most `into.len()`.
     let aligned = unsafe { start.add(head) };
     for (index, word) in words.iter_mut().enumerate() {
-        // SAFETY: the words lie in `into.len()` bytes, and `aligned` has a word's alignment, unless there are none.
+        // SAFETY: the words are within `into.len()` bytes, and `aligned` has a word's alignment, unless there are no
+        // words.
         *word = unsafe { aligned.cast::<Word>().add(index).read_volatile() }.to_ne_bytes();
     }
     // SAFETY: head and words together are at most `into.len()` bytes.
     let last = unsafe { aligned.add(size_of_val(words)) };
     for (offset, byte) in tail.iter_mut().enumerate() {
-        // SAFETY: as for the head.
+        // SAFETY: same as for the head.
         *byte = unsafe { last.add(offset).read_volatile() };
     }
 }
 
-/// Copies `from` to memory that others may read or write meanwhile.
+/// Copies `from` to memory that may be read or written concurrently.
 ///
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes, and no reference to these bytes exists in this process.
@@ -45,19 +46,20 @@ pub(crate) unsafe fn write(to: NonNull<u8>, from: &[u8]) {
     let (head_bytes, rest) = from.split_at(head);
     let (words, tail) = rest.as_chunks::<WORD_BYTES>();
     for (offset, byte) in head_bytes.iter().enumerate() {
-        // SAFETY: `offset` is below `from.len()`, for which the caller answers.
+        // SAFETY: `offset` is less than `from.len()`, which the caller guarantees to be valid.
         unsafe { start.add(offset).write_volatile(*byte) };
     }
     // SAFETY: `head` is at most `from.len()`.
     let aligned = unsafe { start.add(head) };
     for (index, word) in words.iter().enumerate() {
-        // SAFETY: the words lie in `from.len()` bytes, and `aligned` has a word's alignment, unless there are none.
+        // SAFETY: the words are within `from.len()` bytes, and `aligned` has a word's alignment, unless there are no
+        // words.
         unsafe { aligned.cast::<Word>().add(index).write_volatile(Word::from_ne_bytes(*word)) };
     }
     // SAFETY: head and words together are at most `from.len()` bytes.
     let last = unsafe { aligned.add(size_of_val(words)) };
     for (offset, byte) in tail.iter().enumerate() {
-        // SAFETY: as for the head.
+        // SAFETY: same as for the head.
         unsafe { last.add(offset).write_volatile(*byte) };
     }
 }

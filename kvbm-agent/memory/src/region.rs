@@ -1,91 +1,91 @@
-//! What a region of memory is, and what allocates one.
+//! Memory regions and their allocators: the traits that storages and third parties implement.
 
 use std::fmt::Debug;
 use std::io;
 use std::ptr::NonNull;
 
-/// What kind of memory a region is.
+/// The kind of memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RegionKind {
     /// Memory of this process.
     System,
     /// Memory of this process that is never paged out.
     Pinned,
-    /// Memory that other processes map, too.
+    /// Memory that other processes also map.
     Shared,
     /// Memory of the accelerator with this number.
     Device(u32),
-    /// What a third party plugged in.
+    /// Memory of a third party's implementation.
     Foreign,
 }
 
-/// How the bytes of a region are reached.
+/// How the bytes of a region are accessed.
 #[derive(Debug, Clone, Copy)]
 pub enum Access<'a> {
-    /// By pointer, and by nobody but this process through this region.
+    /// By pointer. Only this process accesses the bytes, through this region.
     Private(NonNull<u8>),
-    /// By pointer, while others may write at any moment: what was read once may be different when it is read again.
+    /// By pointer. Other processes may write at any time, so two reads may return different bytes.
     Shared(NonNull<u8>),
-    /// By copies only: the processor cannot address the memory.
+    /// Only by copies, because the processor can't address the memory.
     Copied(&'a dyn Copies),
 }
 
-/// Copies between a region that the processor cannot address and its own memory.
+/// Copies between host memory and a region that the processor can't address.
 pub trait Copies: Debug + Send + Sync {
-    /// Copies bytes of the region that begin at `offset` into `into`. Returns when they have arrived.
+    /// Copies bytes of the region, from `offset` on, into `into`. Returns when they have arrived.
     ///
     /// # Errors
-    /// If the range does not lie in the region, or the device fails.
+    /// If the range is outside the region, or the device fails.
     fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError>;
 
-    /// Copies `from` into the region, from `offset` on. Returns when `from` is not read any more.
+    /// Copies `from` into the region at `offset`. Returns when `from` is no longer read.
     ///
     /// # Errors
-    /// If the range does not lie in the region, or the device fails.
+    /// If the range is outside the region, or the device fails.
     fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError>;
 }
 
-/// A run of bytes that an [`Arena`](crate::Arena) cuts into slots. It is released when it is dropped.
+/// A contiguous range of bytes that an [`Arena`](crate::Arena) divides into slots. Dropping it releases the memory.
 ///
 /// # Safety
-/// For as long as the region lives, wherever the value itself is moved to:
+/// While the region lives, even if the value itself is moved:
 /// - [`bytes`](Self::bytes) and [`access`](Self::access) return the same every time;
-/// - a pointer in the access is valid for reads and writes of that many bytes, from any thread, and all of them are
-///   initialised;
-/// - with [`Access::Private`], nothing reads or writes these bytes but the arena that the region is given to: no other
-///   process, no device outside of a transfer that holds a slot, no alias in this process, and no other method of the type;
-/// - with [`Access::Shared`], nothing in this process makes a reference to these bytes.
+/// - a pointer in the access is valid for reads and writes of that many bytes, from any thread, and all of these bytes
+///   are initialised;
+/// - with [`Access::Private`], only the arena that owns the region reads or writes these bytes: no other process, no
+///   device outside of a transfer that claims a slot, no alias in this process, and no other method of the type;
+/// - with [`Access::Shared`], this process never creates a reference to these bytes.
 pub unsafe trait Region: Debug + Send + Sync {
-    /// What kind of memory it is.
+    /// The kind of memory.
     fn kind(&self) -> RegionKind;
 
-    /// Its size in bytes.
+    /// Size in bytes.
     fn bytes(&self) -> usize;
 
-    /// How its bytes are reached.
+    /// How the bytes are accessed.
     fn access(&self) -> Access<'_>;
 }
 
-/// What regions come from.
+/// Allocates regions of one kind of memory.
 pub trait StorageAllocator: Debug + Send + Sync {
-    /// A region of `bytes` zeros, whose first byte has the alignment, which is a power of two.
+    /// Allocates a zeroed region of `bytes` bytes. `alignment` is a power of two and applies to the first byte.
     ///
     /// # Errors
-    /// If there is no such memory.
+    /// If the memory can't be allocated.
     fn allocate(&self, bytes: usize, alignment: usize) -> Result<Box<dyn Region>, AllocateError>;
 }
 
-/// Bytes of a region could not be reached.
+/// Why bytes of a region can't be accessed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The range does not lie inside.
+    /// The range is outside the memory.
     #[error("bytes {offset} to {offset} + {bytes} do not lie in {limit} bytes")]
     Outside {
-        /// Where the range begins.
+        /// Start of the range.
         offset: usize,
-        /// How long it is.
+        /// Length of the range, in bytes.
         bytes: usize,
-        /// The size of what it was to lie in.
+        /// Size of the memory, in bytes.
         limit: usize,
     },
     /// The device refused or failed.
@@ -94,72 +94,72 @@ pub enum AccessError {
 }
 
 impl AccessError {
-    /// Checks that a range lies in `limit` bytes.
+    /// Checks that a range is within `limit` bytes.
     ///
     /// # Errors
-    /// If it does not.
+    /// [`AccessError::Outside`] if the range ends beyond the limit.
     pub fn check(offset: usize, bytes: usize, limit: usize) -> Result<(), Self> {
         let end = offset.checked_add(bytes);
         end.filter(|end| *end <= limit).map(drop).ok_or(Self::Outside { offset, bytes, limit })
     }
 }
 
-/// Why memory could not be had.
+/// Why memory can't be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// Nothing was asked for.
+    /// The requested size is 0.
     #[error("a region of 0 bytes was asked for")]
     Empty,
-    /// Not a power of two.
+    /// The alignment is not a power of two.
     #[error("alignment {0} is not a power of two")]
     Alignment(usize),
-    /// More than an address can express.
+    /// The size exceeds the address space.
     #[error("{bytes} bytes at alignment {alignment} are more than this machine can address")]
     TooLarge {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// Their alignment.
+        /// Requested alignment.
         alignment: usize,
     },
-    /// The kernel refused.
+    /// The kernel refused the allocation.
     #[error("the system has no {bytes} bytes of memory to give: {source}")]
     Refused {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The limit of locked memory is too low.
+    /// The limit for locked memory is too low.
     #[error(
         "cannot lock {bytes} bytes in memory, because RLIMIT_MEMLOCK is {limit}: raise it (ulimit -l, LimitMEMLOCK= of \
          systemd, --ulimit memlock= of Docker), or use system memory"
     )]
     Locked {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// The limit, in words.
+        /// The limit, as text.
         limit: String,
     },
-    /// A file of shared memory could not be used.
+    /// A shared-memory file can't be used.
     #[error("{path}: {source}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What went wrong.
+        /// The error.
         source: io::Error,
     },
-    /// Another process owns the file of shared memory.
+    /// Another process owns the shared-memory file.
     #[error("{path} is in use by another process that owns it: give each agent a file of its own")]
     InUse {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
-    /// A file is not an arena that this version understands.
+    /// The file is not a shared arena of this version.
     #[error("{path} is not a shared arena of this version: {reason}")]
     Foreign {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What is different.
+        /// The difference.
         reason: String,
     },
     /// There is no accelerator, or its driver failed.
@@ -167,10 +167,10 @@ pub enum AllocateError {
     Device(String),
 }
 
-/// Checks what an allocator was asked for.
+/// Checks the parameters of an allocation.
 ///
 /// # Errors
-/// If it is nothing, or the alignment is none.
+/// If the size is 0, or the alignment is not a power of two.
 pub(crate) fn check(bytes: usize, alignment: usize) -> Result<(), AllocateError> {
     if bytes == 0 {
         return Err(AllocateError::Empty);

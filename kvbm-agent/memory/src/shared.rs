@@ -1,8 +1,8 @@
-//! Memory that an engine's process maps, too.
+//! Shared memory, which engine processes map, too.
 //!
-//! The file begins with a header of [`HEADER_BYTES`] bytes, little-endian: the magic, the version (4 bytes), where the slots
-//! begin (4), bytes of a block (8), bytes of a slot (8), how many slots (8). It is written before the first page is mapped and
-//! never read back by its owner. Python reads it with `struct.unpack_from("<8sIIQQQ", memory)`.
+//! The file begins with a header of [`HEADER_BYTES`] bytes, little-endian: magic (8 bytes), version (4), offset of the
+//! first slot (4), bytes per block (8), bytes per slot (8), number of slots (8). It is written before the first page is
+//! mapped, and its owner never reads it back. Python reads it with `struct.unpack_from("<8sIIQQQ", memory)`.
 
 use crate::arena::SlotLayout;
 use crate::mapping::{Mapping, check_memory};
@@ -18,39 +18,40 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// The first bytes of a shared arena.
+/// First bytes of a shared arena's file.
 pub const MAGIC: [u8; 8] = *b"KVASIRSM";
-/// The version of the header.
+/// Version of the header.
 pub const VERSION: u32 = 1;
 /// Bytes before the first slot.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Where shared memory lives.
+/// Where the shared memory is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// A file without a name, whose size nobody can change: engines open it as [`SharedStorage::path`], or are handed its
+    /// An anonymous file whose size can't be changed. Engines open it at [`SharedStorage::path`], or receive its
     /// descriptor.
     Memfd,
-    /// A file, best below `/dev/shm`: for engines that share a file system with the agent, and not its processes. Whoever
-    /// may write the file can also cut it off, which kills the processes that map it: it is made for this user alone.
+    /// A named file, preferably below `/dev/shm`. It is for engines that have a file system in common with the agent,
+    /// but not its process namespace. Anyone who may write the file can truncate it, which kills the processes that map
+    /// it. Therefore only this user gets access.
     File(PathBuf),
 }
 
-/// Memory that other processes map and may write at any moment.
+/// Memory that other processes map and may write at any time.
 #[derive(Debug)]
 pub struct SharedStorage {
     mapping: Mapping,
     file: File,
     layout: SlotLayout,
-    /// The file to be removed at the end.
+    /// The file to remove on drop.
     own_path: Option<PathBuf>,
 }
 
 impl SharedStorage {
-    /// Makes an arena of zeros. All of its memory is reserved now, so that a full `/dev/shm` is an error here.
+    /// Creates a zeroed arena. Reserves all memory immediately, so that a full `/dev/shm` is reported here.
     ///
     /// # Errors
-    /// If the layout overflows, there is no room, or the file belongs to another process.
+    /// If the layout overflows, there is not enough room, or the file belongs to another process.
     pub fn create(backing: &Backing, layout: SlotLayout) -> Result<Self, AllocateError> {
         let end = layout.bytes().ok().and_then(|bytes| bytes.checked_add(HEADER_BYTES));
         let too_large = AllocateError::TooLarge { bytes: usize::MAX, alignment: HEADER_BYTES };
@@ -73,10 +74,10 @@ impl SharedStorage {
         Ok(Self { mapping, file, layout, own_path })
     }
 
-    /// Maps an arena that another process made: an engine's side of it.
+    /// Maps an arena that another process created; called by engines.
     ///
     /// # Errors
-    /// If the file cannot be opened, or is not an arena of this version.
+    /// If the file can't be opened, or is not an arena of this version.
     pub fn open(path: &Path) -> Result<Self, AllocateError> {
         let name = path.display().to_string();
         let error = |error| file_error(&name, error);
@@ -95,20 +96,20 @@ impl SharedStorage {
         Ok(Self { mapping, file, layout, own_path: None })
     }
 
-    /// How it is cut into slots.
+    /// The layout of the slots.
     #[must_use]
     pub fn layout(&self) -> SlotLayout {
         self.layout
     }
 
-    /// What a process of the same user opens to map it.
+    /// The path that a process of the same user opens to map the memory.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let of_process = || format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()).into();
         self.own_path.clone().unwrap_or_else(of_process)
     }
 
-    /// The open file, to be handed to another process.
+    /// The open file, for passing its descriptor to another process.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -118,15 +119,15 @@ impl SharedStorage {
 impl Drop for SharedStorage {
     fn drop(&mut self) {
         if let Some(path) = &self.own_path {
-            // If it is gone already, nothing is left to do.
+            // The file may be gone already, which is fine.
             drop(fs::remove_file(path));
         }
     }
 }
 
-// SAFETY: the pages are mapped for as long as the value lives and wherever it moves; a file's bytes are initialised. Their
-// size was reserved before, and a sealed memfd cannot shrink. Other processes may write them at any moment, which `Shared`
-// states; this type makes no references to them.
+// SAFETY: the pages are mapped while the value lives, even if it is moved; a file's bytes are initialised. Their size
+// was reserved before, and a sealed memfd cannot shrink. Other processes may write them at any time, which `Shared`
+// declares; this type creates no references to them.
 unsafe impl Region for SharedStorage {
     fn kind(&self) -> RegionKind {
         RegionKind::Shared
@@ -150,8 +151,8 @@ fn memfd() -> io::Result<File> {
     Ok(memfd_create("kvasir-arena", flags)?.into())
 }
 
-/// A new file under this name, locked for as long as it is open. What an owner left that is no more is removed: engines
-/// that still map it keep what they have.
+/// Creates a file, and locks it while it is open. Removes a file that a dead owner left behind; engines that still map
+/// the old file keep their mapping.
 fn fresh_file(path: &Path) -> Result<File, AllocateError> {
     let name = path.display().to_string();
     let error = |error| file_error(&name, error);
@@ -167,7 +168,7 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
     match options.open(path) {
         Ok(left) => {
             lock(&left)?;
-            // The lock is worth something only if the name still leads to what is locked.
+            // The lock is valid only if the path still refers to the locked file.
             let ours = left.metadata().map_err(error)?;
             let named = fs::metadata(path).map_err(error)?;
             if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
@@ -189,7 +190,8 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
     Ok(file)
 }
 
-/// Whether a file was made here; one that was cut off before its header was written is empty, or has zeros there.
+/// Whether an agent created this file. If the agent died before it wrote the header, the file is empty or begins with
+/// zeros.
 fn is_memory(file: &File, bytes: u64) -> bool {
     let mut magic = [0; MAGIC.len()];
     bytes == 0
@@ -219,7 +221,7 @@ fn header(layout: SlotLayout) -> Vec<u8> {
     .concat()
 }
 
-/// The layout that a header states, or what is wrong with it.
+/// Decodes the layout in a header, or describes the error.
 fn read_header(header: &[u8; HEADER_BYTES]) -> Result<SlotLayout, String> {
     let (magic, rest) = header.split_first_chunk().unwrap_or((&[0; 8], &[]));
     let (version, rest) = rest.split_first_chunk().unwrap_or((&[0; 4], &[]));

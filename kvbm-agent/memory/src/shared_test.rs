@@ -13,7 +13,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("kvasir-arena").tempdir_in("/dev/shm").expect("a folder")
 }
 
-/// What an engine in Python does: it maps the file, reads the header, changes one block and leaves a value in another.
+/// An engine in Python: it maps the file, reads the header, changes one block and leaves a value in another.
 const ENGINE: &str = r#"
 import mmap, struct, sys
 with open(sys.argv[1], "r+b") as file:
@@ -84,7 +84,7 @@ fn a_file_has_one_owner_and_outlives_a_crash() {
     assert!(matches!(second, Err(AllocateError::InUse { .. })), "{second:?}");
     assert!(path.exists());
     drop(owner);
-    // What a killed owner left.
+    // A file left behind by a killed owner.
     fs::write(&path, super::header(LAYOUT)).expect("a file");
     let owner = SharedStorage::create(&backing, LAYOUT).expect("a fresh file");
     assert_eq!(SharedStorage::open(&path).expect("an arena").layout(), LAYOUT);
@@ -111,7 +111,7 @@ fn what_is_no_arena_is_refused() {
     assert!(refused(&header).contains("begin at"));
 }
 
-/// A mistyped path costs nobody's file.
+/// A mistyped path does not destroy another file.
 #[test]
 fn a_file_of_others_is_not_replaced() {
     let folder = folder();
@@ -129,7 +129,7 @@ fn more_than_the_machine_has_is_refused_at_once() {
     assert!(matches!(outcome, Err(AllocateError::Refused { .. })), "{outcome:?}");
 }
 
-/// Runs in a second process, too, which may not make files of more than 64 KiB.
+/// Also runs in a second process, which may not create files of more than 64 KiB.
 #[test]
 fn a_file_that_finds_no_room_is_not_left_behind() {
     if getrlimit(Resource::Fsize).current == Some(65_536) {
@@ -142,7 +142,7 @@ fn a_file_that_finds_no_room_is_not_left_behind() {
     }
     let folder = folder();
     let this = "shared::tests::a_file_that_finds_no_room_is_not_left_behind";
-    // A limit in blocks of 512 bytes, and no signal.
+    // The limit is in blocks of 512 bytes. The signal is ignored.
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact \"$1\"";
     let own = current_exe().expect("this program");
     let mut child = Command::new("sh");

@@ -1,24 +1,24 @@
-//! Memory of this process.
+//! Ordinary memory of this process.
 
 use crate::mapping::Mapping;
 use crate::region::{Access, AllocateError, Region, RegionKind, StorageAllocator};
 
-/// Pages of this process, zeroed, aligned as asked for. They take memory once they are written.
+/// Zeroed, aligned pages of this process. They use physical memory only after they were written.
 #[derive(Debug)]
 pub struct SystemStorage(Mapping);
 
 impl SystemStorage {
-    /// A region of zeros whose first byte has the alignment, which is a power of two.
+    /// Allocates a zeroed region. `alignment` is a power of two.
     ///
     /// # Errors
-    /// If the system has no such memory.
+    /// If the system can't allocate the memory.
     pub fn new(bytes: usize, alignment: usize) -> Result<Self, AllocateError> {
         Ok(Self(Mapping::anonymous(bytes, alignment)?))
     }
 }
 
-// SAFETY: the pages are mapped for as long as the value lives and wherever it moves; they are initialised by the kernel; they
-// are private to this process, and this type has no other method that leads to them.
+// SAFETY: the pages are mapped while the value lives, even if it is moved. The kernel initialises them. They are
+// private to this process, and no other method of this type exposes them.
 unsafe impl Region for SystemStorage {
     fn kind(&self) -> RegionKind {
         RegionKind::System

@@ -37,7 +37,7 @@ fn buffers_are_aligned_zeros_that_can_be_written() {
 
 #[test]
 fn locked_memory_is_locked_or_says_which_limit_is_too_low() {
-    // In a process of its own, whose limit is lowered without the right to exceed it.
+    // In a separate process, whose limit is lowered and which has no right to exceed it.
     if env::var_os("KVASIR_LOCK").is_some() {
         match PinnedStorage::new(1 << 20, 4096) {
             Ok(_) => panic!("locked"),
@@ -49,7 +49,7 @@ fn locked_memory_is_locked_or_says_which_limit_is_too_low() {
     assert_eq!(small.bytes(), 64 << 10);
     let name = "system::tests::locked_memory_is_locked_or_says_which_limit_is_too_low";
     let program = env::current_exe().expect("this test");
-    // Root locks what it likes, so this is done as nobody, where it can be.
+    // Root may lock any memory, so run this as user nobody if possible.
     let script =
         "ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock -- \"$@\"";
     let output = Command::new("sh")

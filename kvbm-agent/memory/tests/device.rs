@@ -1,5 +1,5 @@
-//! Device memory against a driver made for tests (`tests/device/driver.c`): the calls, their order, and what goes wrong.
-//! What only an accelerator can show is not shown here.
+//! Tests device memory with a simulated driver (`tests/device/driver.c`): the calls, their order, and errors. It does
+//! not test behaviour that requires an accelerator.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use kvasir_memory::{
@@ -47,7 +47,7 @@ fn blocks_go_to_the_device_and_come_back() {
     assert!(on_device.as_slice().is_none());
     assert_eq!(copy(&source, &mut on_device, block.len(), |_| true), Ok(true));
     let on_device = on_device.into_read();
-    // From another thread, on which the context was never current.
+    // Read from another thread, on which the context was never current.
     let back = thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut target = system.write(0).expect("a free slot");

@@ -1,4 +1,4 @@
-//! How a third party plugs memory in: one region that the processor addresses, and one that it reaches by copies.
+//! Example of third-party regions: one that the processor addresses, and one that it accesses by copies.
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "whoever implements a region promises what its pointer leads to")]
 
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 
 const LAYOUT: SlotLayout = SlotLayout { block_bytes: 30_000, stride_bytes: 32_768, slots: 4 };
 
-/// Memory from somebody else's allocator: here, the heap.
+/// Memory from another allocator, here the heap.
 #[derive(Debug)]
 struct Heap(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: the bytes are reached by nobody but the arena, whose claims keep threads apart.
+// SAFETY: only the arena accesses the bytes, and its claims separate threads.
 unsafe impl Sync for Heap {}
 
-// SAFETY: the box owns initialised bytes that stay where they are when the value moves; the type gives nothing else out.
+// SAFETY: the box owns initialised bytes, which do not move with the value; the type exposes no other access.
 unsafe impl Region for Heap {
     fn kind(&self) -> RegionKind {
         RegionKind::Foreign
@@ -30,12 +30,12 @@ unsafe impl Region for Heap {
     }
 
     fn access(&self) -> Access<'_> {
-        // All of the bytes, through cells: they may be written.
+        // A pointer to all bytes, through cells, so that they may be written.
         Access::Private(NonNull::from(&*self.0).cast())
     }
 }
 
-/// Memory behind a device's interface. Nothing of it is `unsafe` but the promise that there is no pointer to be wrong.
+/// Memory behind a device's interface. Its only unsafe part is the promise of the trait, and it has no pointer.
 #[derive(Debug)]
 struct Remote(Mutex<Vec<u8>>);
 

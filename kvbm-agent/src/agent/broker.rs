@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is published over NATS.
+/// Parts of an agent that are published over NATS.
 pub(super) struct Context<'a> {
     pub(super) feed: &'a Arc<Feed>,
     pub(super) board: &'a Arc<LoadBoard>,
@@ -23,8 +23,7 @@ pub(super) struct Context<'a> {
     pub(super) loads_interval: Duration,
 }
 
-/// Starts to publish batches and loads, until `stop` is cancelled, and to answer questions, until the
-/// service ends.
+/// Starts to publish batches and loads until `stop` is cancelled, and to answer requests until the service ends.
 pub(super) fn start(
     context: &Context<'_>,
     config: BrokerConfig,
@@ -56,7 +55,7 @@ pub(super) fn start(
     Ok(seen)
 }
 
-/// Starts to publish storage events, if the block manager has any, until `stop` is cancelled.
+/// Starts to publish storage events until `stop` is cancelled, if the block manager records them.
 #[cfg(feature = "blocks")]
 fn start_storage(
     context: &Context<'_>,
@@ -72,7 +71,7 @@ fn start_storage(
     }
 }
 
-/// There is no block manager.
+/// Does nothing: this build has no block manager.
 #[cfg(not(feature = "blocks"))]
 const fn start_storage(
     context: &Context<'_>,

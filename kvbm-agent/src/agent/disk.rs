@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 
-/// Continues in memory where the disk fails, once it is certain that the next start will not resume from what is there.
+/// Continues in memory after a disk failure, once it is certain that the next start will not resume from the folder.
 fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, DiskError> {
     if error.is_misconfigured() {
         return Err(error);
@@ -15,8 +15,8 @@ fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, Disk
     Ok(None)
 }
 
-/// The agent's stream, and its sources on disk: in memory, and in a folder if one is configured. A disk
-/// that fails costs the folder; a folder that is not this agent's, the start.
+/// Opens the agent's stream and its sources on disk: in memory, and in a folder if one is configured. If the disk
+/// fails, the agent starts without the folder. If the folder is not this agent's, the start fails.
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,
@@ -46,7 +46,7 @@ mod tests {
     use kvasir_proto::types::{Incarnation, PartitionKey, WorkerId};
     use std::fs;
 
-    /// An incarnation continues in memory: what is on disk is older from then on.
+    /// The incarnation continues in memory, so that the journal on disk is outdated.
     #[tokio::test]
     async fn a_start_without_its_disk_ends_what_is_on_it() {
         let partition = PartitionKey::new("m", "").expect("a name");
@@ -66,7 +66,7 @@ mod tests {
         let (feed, _) = start(1).await.expect("a folder of its own");
         assert!(feed.disk().is_some());
         drop(feed);
-        // Nothing can be opened behind this.
+        // Without its manifest, the database cannot be opened.
         let files = fs::read_dir(folder.path().join("db")).expect("a database");
         let mut files = files.map(|file| file.expect("a file").path());
         let is_manifest = |file: &PathBuf| file.to_string_lossy().contains("MANIFEST");

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is known of how busy the worker is.
+/// Loads of a running agent's worker.
 pub(super) struct StartedLoads {
     pub(super) board: Arc<LoadBoard>,
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
 }
 
-/// Starts to read the engine's metrics, and to forget what is old.
+/// Starts to read the engine's metrics, and to expire old loads.
 pub(super) fn start(
     feed: &Feed,
     config: &LoadConfig,
@@ -39,7 +39,7 @@ pub(super) fn start(
 }
 
 impl StartedLoads {
-    /// The service for them on the agent's port, until `stop` is cancelled.
+    /// Creates the service for loads on the agent's port, until `stop` is cancelled.
     pub(super) fn service(
         &self,
         feed: &Feed,

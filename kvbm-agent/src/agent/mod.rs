@@ -1,6 +1,5 @@
-//! An agent of one worker: what an engine publishes goes in with [`Agent::publish`], is journalled, and goes up to
-//! every indexer, over gRPC, NATS or as an engine would publish it; what an indexer missed it fetches from the
-//! agent's `LocalIndexer`.
+//! Agent of one worker. It journals an engine's events from [`Agent::publish`] and sends them to every indexer: over
+//! gRPC, over NATS, or over ZMQ as an engine would. Indexers fetch missed events from the agent's `LocalIndexer`.
 
 mod broker;
 mod disk;
@@ -45,63 +44,62 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use zmq::Zmq;
 
-/// Most indexers that one agent feeds: the replicas of its shard.
+/// Maximum number of indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
-/// Most indexers of other shards.
+/// Maximum number of indexers of other shards.
 pub const POOL_INDEXERS_MAX: usize = 256;
-/// How often indexers are sent a heartbeat, unless it is configured: often enough for
-/// leases of 15 s and more.
+/// Default time between two heartbeats to indexers, short enough for leases of 15 s and more.
 pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
-/// Most often.
+/// Minimum time between two heartbeats.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// The one task that may end before the agent does: without a usable disk there are no images.
+/// Name of the only task that may end before the agent does: without a usable disk, there are no images.
 const IMAGE: &str = "image";
 
-/// What an agent is to do.
+/// Configuration of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// The agent's stream.
+    /// Identity of the agent's stream, and limits of its journal.
     pub source: SourceConfig,
-    /// Folder of its journal on disk, so that a restarted agent continues if its engine survived;
-    /// none for memory only.
+    /// Folder of the journal on disk, so that a restarted agent continues if its engine survived; `None` for memory
+    /// only.
     pub journal_dir: Option<PathBuf>,
-    /// What feeds it.
+    /// Sources of the agent's events.
     pub sources: SourcesConfig,
-    /// The block manager beside them; none for none.
+    /// Block manager; `None` to run without one.
     pub blocks: Option<BlocksConfig>,
     /// Indexers to feed (`host:port`, `http://host:port` or `https://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
-    /// The pool of the store that engines announce as shared with other workers; none to leave that out.
+    /// Pool of the store that engines announce as shared with other workers; `None` to leave it out.
     pub engine_pool: Option<WorkerId>,
-    /// Indexers of other shards: the contents of pools are published to them, too, because workers of all shards read
-    /// them; at most [`POOL_INDEXERS_MAX`].
+    /// Indexers of other shards, at most [`POOL_INDEXERS_MAX`]. The contents of pools are published to them, too,
+    /// because workers of all shards read pools.
     pub pool_indexers: Vec<String>,
-    /// What connects to them.
+    /// Dialer that connects to indexers.
     pub dialer: Dialer,
-    /// NATS servers to publish and answer over, beside or in place of them.
+    /// NATS servers to publish and answer over, besides or instead of indexers.
     pub broker: Option<BrokerConfig>,
-    /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
+    /// ZMQ sockets that publish like an engine, for consumers that expect one; `None` for no sockets.
     pub zmq: Option<ZmqConfig>,
-    /// How busy its ranks are, and how that is published.
+    /// How the loads of the worker's ranks are read and published.
     pub loads: LoadConfig,
-    /// How the worker is registered at indexers; none if it is registered elsewhere. Without an address of
-    /// `LocalIndexer` it gets the one that is listened on.
+    /// Registration of the worker at indexers; `None` if it is registered elsewhere. If the registration has no address
+    /// of `LocalIndexer`, it gets the agent's own.
     pub registration: Option<Registration>,
     /// Whether the worker is removed from indexers when the agent is stopped.
     pub deregister: bool,
-    /// How often indexers are sent a heartbeat; at least 10 ms. Three times
-    /// in the worker's lease, if it has one.
+    /// Time between two heartbeats to indexers, at least 10 ms. Choose at most a third of the worker's lease, if it has
+    /// one.
     pub heartbeat_interval: Duration,
-    /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
+    /// Address on which to serve `LocalIndexer` and `WorkerLoads`; `None` for no port. Port 0 is any free port.
     pub listen: Option<SocketAddr>,
-    /// TLS of that port; none for none.
+    /// TLS and access control of the port at `listen`.
     pub guard: Guard,
-    /// Bounds of that service.
+    /// Limits of the services on the port at `listen`.
     pub service: ServiceConfig,
 }
 
-/// A running agent. Dropped without [`stop`](Self::stop), it ends at once and delivers nothing more.
+/// A running agent. If dropped without [`stop`](Self::stop), it ends immediately and delivers nothing more.
 #[derive(Debug)]
 pub struct Agent {
     feed: Arc<Feed>,
@@ -120,17 +118,17 @@ pub struct Agent {
     source_tasks: Tasks,
     uplink_tasks: Tasks,
     service_tasks: Tasks,
-    /// Dropped, they stop what they guard.
+    /// Dropping these guards stops their tasks.
     stop_sources: DropGuard,
     stop_uplinks: DropGuard,
     stop_service: DropGuard,
 }
 
 impl Agent {
-    /// Starts an agent. It need not reach its indexers yet.
+    /// Starts an agent. Its indexers need not be reachable yet.
     ///
     /// # Errors
-    /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
+    /// If the source breaks the contract, too many indexers are given, or the port cannot be opened.
     #[expect(clippy::too_many_lines, reason = "it puts all parts together, one after the other")]
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
@@ -160,7 +158,7 @@ impl Agent {
         let stop = &stop_sources;
         let sources =
             sources::start((&feed, found), (config.sources, blocks.as_ref(), &pools), tasks, stop)?;
-        // Not cut off before what sources publish is on disk.
+        // Images stop last, once the sources' events are on disk.
         for feed in [&feed].into_iter().chain(&pools.engine) {
             service_tasks.spawn(IMAGE, write_images(Arc::clone(feed), stop_service.clone()));
         }
@@ -224,146 +222,145 @@ impl Agent {
         })
     }
 
-    /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
-    /// where it is more than one message carries. Never waits: what an indexer does not
-    /// take yet stays in the journal, and a dump has what the journal cannot retain.
-    /// For an engine that embeds the agent as its only source; others go through the [hub](Self::hub).
+    /// Publishes events of one rank, and returns the number of their batch. Events that exceed one message become
+    /// several batches; the last number is returned. Never waits: unsent batches stay in the journal, and a dump
+    /// replaces evicted ones. For an engine that embeds the agent as its only source; other sources use the
+    /// [hub](Self::hub).
     ///
     /// # Errors
-    /// If the batch breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
+    /// If the batch breaks a limit, or the incarnation's numbers are used up. Then the journal is unchanged.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         self.feed.publish(rank, events)
     }
 
-    /// The cache starts empty again, under a new incarnation.
+    /// Begins a new incarnation with an empty cache.
     pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
         self.feed.begin_incarnation(incarnation, first_sequence);
     }
 
-    /// Where its sources come together.
+    /// Hub that merges the agent's sources.
     #[must_use]
     pub const fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
 
-    /// What takes how busy a rank is.
+    /// Publisher for the loads of the worker's ranks.
     #[must_use]
     pub const fn metrics(&self) -> &WorkerMetricsPublisher {
         &self.metrics
     }
 
-    /// Progress of reading the engine's metrics, with a notification of every read; none if they are not read.
+    /// Receiver of the scrape status, notified of every read of the engine's metrics; `None` if they are not read.
     #[must_use]
     pub fn watch_scraped(&self) -> Option<watch::Receiver<ScrapeStatus>> {
         self.scraped.clone()
     }
 
-    /// What publishers were refused on its port; none without `EventIngest`.
+    /// Refusals of publishers on the agent's port; `None` without `EventIngest`.
     #[must_use]
     pub const fn refusals(&self) -> Option<&Arc<Refusals>> {
         self.refusals.as_ref()
     }
 
-    /// Its block manager; none without one.
+    /// The block manager; `None` without one.
     #[must_use]
     pub const fn blocks(&self) -> Option<&Arc<Blocks>> {
         self.blocks.as_ref()
     }
 
-    /// Where `LocalIndexer` is served.
+    /// Address on which `LocalIndexer` is served; `None` without a port.
     #[must_use]
     pub const fn local_address(&self) -> Option<SocketAddr> {
         self.local
     }
 
-    /// Metrics of that port.
+    /// Metrics of the agent's port.
     #[must_use]
     pub const fn port_metrics(&self) -> &PortMetrics {
         &self.port_metrics
     }
 
-    /// State of the journal.
+    /// Status of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.feed.status()
     }
 
-    /// State of the journal on disk; none if it is in memory only.
+    /// Status of the journal on disk; `None` if it is in memory only.
     #[must_use]
     pub fn disk(&self) -> Option<DiskStatus> {
         self.feed.disk().map(Disk::status)
     }
 
-    /// Waits until it is known whether the incarnation on disk continues; until then nothing is published.
+    /// Waits until it is decided whether the incarnation on disk continues. Until then, nothing is published.
     pub async fn settled(&self) {
         self.feed.until_settled().await;
     }
 
-    /// [Digest](kvasir_proto::digest) of all that it holds, as in its heartbeats; none where blocks are
-    /// missing for the limit on held names.
+    /// [Digest](kvasir_proto::digest) of all held blocks, as in heartbeats; `None` if blocks are missing because of the
+    /// limit on held names.
     #[must_use]
     pub fn digest(&self) -> Option<u64> {
         let incarnation = self.feed.status().incarnation;
         self.feed.heartbeat(incarnation).and_then(|heartbeat| heartbeat.digest)
     }
 
-    /// How far each uplink has come, in the order of the indexers.
+    /// Status of each uplink, in the order of the indexers.
     #[must_use]
     pub fn uplinks(&self) -> Vec<UplinkStatus> {
         self.uplinks.iter().map(|uplink| uplink.borrow().clone()).collect()
     }
 
-    /// The same, with word of every change.
+    /// Receivers of each uplink's status, in the order of the indexers.
     #[must_use]
     pub fn watch_uplinks(&self) -> Vec<watch::Receiver<UplinkStatus>> {
         self.uplinks.clone()
     }
 
-    /// The stream of the store that engines share; none without `engine_pool`.
+    /// Stream of the store that engines share; `None` without `engine_pool`.
     #[must_use]
     pub const fn engine_pool(&self) -> Option<&Arc<Feed>> {
         self.pools.engine.as_ref()
     }
 
-    /// How far the uplinks of its pools have come, each with the pool and the indexer; none without a pool. With word of
-    /// every change.
+    /// Receivers of the status of the pools' uplinks, each with its pool and indexer; empty without a pool.
     #[must_use]
     pub fn watch_pool_uplinks(&self) -> Vec<PoolUplink> {
         self.pool_uplinks.clone()
     }
 
-    /// How far the broker has come; none without one.
+    /// Status of the broker; `None` without one.
     #[must_use]
     pub fn broker(&self) -> Option<BrokerStatus> {
         self.broker.as_ref().map(|broker| broker.borrow().clone())
     }
 
-    /// The same, with word of every change.
+    /// Receiver of the broker's status; `None` without a broker.
     #[must_use]
     pub fn watch_broker(&self) -> Option<watch::Receiver<BrokerStatus>> {
         self.broker.clone()
     }
 
-    /// Where it is published as an engine would; none where it is not.
+    /// Endpoints of the ZMQ sockets; `None` without ZMQ.
     #[must_use]
     pub fn zmq_endpoints(&self) -> Option<ZmqEndpoints> {
         self.zmq.as_ref().map(|zmq| zmq.endpoints)
     }
 
-    /// How far that has come.
+    /// Status of the ZMQ sockets; `None` without ZMQ.
     #[must_use]
     pub fn zmq(&self) -> Option<ZmqStatus> {
         self.zmq.as_ref().map(|zmq| zmq.status.borrow().clone())
     }
 
-    /// The same, with word of every change.
+    /// Receiver of the ZMQ sockets' status; `None` without ZMQ.
     #[must_use]
     pub fn watch_zmq(&self) -> Option<watch::Receiver<ZmqStatus>> {
         self.zmq.as_ref().map(|zmq| zmq.status.clone())
     }
 
-    /// Waits until every indexer has batch `sequence` of the incarnation that is present now, and the broker
-    /// too, or that incarnation is over. Subscribers of its ZMQ sockets do not confirm, and are not waited for.
+    /// Waits until every indexer and the broker have batch `sequence` of the current incarnation, or that incarnation
+    /// is over. Ignores ZMQ subscribers, because they do not confirm.
     pub async fn delivered(&self, sequence: u64) {
         let incarnation = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -371,7 +368,7 @@ impl Agent {
                 status.incarnation == incarnation && status.acknowledged >= Some(sequence)
             };
             let over = || self.feed.status().incarnation != incarnation;
-            // An uplink that has ended will not deliver: then there is nothing to wait for.
+            // An uplink that has ended will not deliver, so the wait for it ends.
             let mut uplink = uplink.clone();
             let _ended = uplink.wait_for(|status| has(status) || over()).await;
         }
@@ -390,9 +387,8 @@ impl Agent {
         Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
-    /// Stops within `limit`, in this order: it refuses the calls of engines and offloads what waits, takes nothing more from
-    /// its sources, and delivers what the journal has to the indexers that can be reached. Returns whether every task
-    /// came to its end in time.
+    /// Stops within `limit`, in this order: refuses engines' calls and completes waiting offloads, stops the sources,
+    /// and delivers the rest of the journal to reachable indexers. Returns whether every task ended in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let offloaded = match &self.blocks {
@@ -410,7 +406,7 @@ impl Agent {
     }
 }
 
-/// What goes together.
+/// Checks that the options are consistent.
 const fn check(config: &AgentConfig) -> Result<(), AgentError> {
     let count = config.indexers.len();
     let limit = INDEXERS_MAX;
@@ -432,7 +428,7 @@ fn targets(indexers: &[String], dialer: &Dialer) -> Result<Vec<String>, DialErro
     indexers.iter().map(|text| dialer.check(text)).collect()
 }
 
-/// The service `LocalIndexer` over the agent's stream.
+/// Creates the service `LocalIndexer` for the agent's stream.
 fn local_indexer(
     feed: &Arc<Feed>,
     config: ServiceConfig,
@@ -446,7 +442,7 @@ fn local_indexer(
     Arc::new(LocalIndexerService::new(served, config, stop))
 }
 
-/// The block manager, and the socket to serve it on, if there are any.
+/// Starts the block manager and binds its socket, if configured.
 async fn start_blocks(
     config: Option<BlocksConfig>,
     address: &WorkerAddress,
@@ -467,7 +463,7 @@ fn start_uplink(
     receiver
 }
 
-/// The registration with the address of the agent's own port, unless it names another one.
+/// The registration, with the address of the agent's own port unless it has another address.
 fn reachable(
     mut registration: Option<Registration>,
     local: Option<SocketAddr>,

@@ -1,5 +1,5 @@
-//! The pools that an agent feeds: its volume, and the store that its engines share with others. Each is a stream of its
-//! own, to the indexers of all shards.
+//! Streams of the pools that an agent feeds: its volume, and the store that its engines share with other workers. Each
+//! pool has its own stream to the indexers of all shards.
 
 use super::{AgentError, disk};
 use crate::blocks::BlocksConfig;
@@ -18,22 +18,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-/// A pool and an indexer, and how far the uplink between them has come.
+/// A pool, an indexer, and the status of the uplink between both.
 pub type PoolUplink = ((WorkerId, String), watch::Receiver<UplinkStatus>);
 
-/// The streams of the pools of one agent. Their source has the name of the agent's worker: other agents see the same
-/// stores, and are other sources.
+/// Streams of an agent's pools. Each source is named after the agent's worker, because other agents publish the same
+/// stores as other sources.
 #[derive(Debug)]
 pub(super) struct Pools {
-    /// Of what the block manager has in its volume, if it has one.
+    /// Stream of the block manager's volume, if it has one.
     pub(super) volume: Option<Arc<Feed>>,
-    /// Of what engines announce of a store that workers share, if they have one.
+    /// Stream of the store that workers share, as engines announce it.
     pub(super) engine: Option<Arc<Feed>>,
 }
 
 impl Pools {
-    /// Opens them. The block manager publishes what its volume has after a start. Engines do not repeat what they announced:
-    /// with a folder for the agent's journal, that pool's is on disk in it.
+    /// Opens the streams. The block manager publishes the volume's blocks after every start. Engines do not repeat
+    /// their announcements, so their pool has a journal on disk, inside the agent's journal folder if there is one.
     pub(super) async fn open(
         (volume, engine): (Option<WorkerId>, Option<WorkerId>),
         of: &SourceConfig,
@@ -51,7 +51,7 @@ impl Pools {
         Ok(Self { volume, engine })
     }
 
-    /// Starts the uplinks of all of them to some indexers: they register a pool where it is missing.
+    /// Starts the uplinks of all pools to some indexers. Uplinks register a pool that is missing.
     pub(super) fn start_uplinks(
         &self,
         (dialer, heartbeat_interval): (&Dialer, Duration),
@@ -70,7 +70,7 @@ impl Pools {
                     registration: Some(registration.clone()),
                     // A pool outlives its sources.
                     deregister: false,
-                    // Nobody serves a dump of it.
+                    // No service serves a dump of the pool.
                     overrun: Overrun::Republish,
                 };
                 ((id.clone(), indexer.clone()), start(pool, uplink))
@@ -80,8 +80,8 @@ impl Pools {
     }
 }
 
-/// A new incarnation publishes what is on disk. Whether that is all that indexes have is not certain after a crash of the
-/// machine, and no engine proves it.
+/// Opens the engines' pool, and republishes its blocks from disk in a new incarnation. After a machine crash, indexes
+/// may have other blocks than the disk, and no engine proves the contrary.
 async fn open_engine_pool(
     source: SourceConfig,
     folder: Option<PathBuf>,
@@ -92,14 +92,15 @@ async fn open_engine_pool(
     if !feed.is_settled() {
         let restored = Arc::clone(&feed);
         let publish = move || restored.republish(restored.status().incarnation, new_incarnation());
-        // It writes all that is held. A panic is in the log.
+        // Writes all held blocks. A panic is in the log.
         spawn_blocking(publish).await.map_err(|_panic| AgentError::DiskPanic)?;
         feed.settle(Verdict::Continued);
     }
     Ok(feed)
 }
 
-/// Without the pool, removals in the store are not recorded: a later start with the pool must not continue from what is there.
+/// Ends the pool's journal. Without the pool, removals are not recorded, so a later start with the pool must not resume
+/// it.
 fn end_journal(folder: Option<PathBuf>, of: &SourceConfig) -> Result<(), AgentError> {
     let Some(folder) = folder.filter(|folder| folder.exists()) else { return Ok(()) };
     Ok(leave(&DiskConfig {

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing here takes nearly as long.
+/// Far longer than any step of these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn id(name: &str) -> WorkerId {
@@ -24,12 +24,12 @@ fn agent() -> SourceConfig {
         block_size: 4,
         incarnation: Incarnation(1),
         first_sequence: 0,
-        // An image is due often.
+        // Small limits, so that images are due often.
         journal: JournalConfig { batches_max: 2, bytes_max: 512, ..JournalConfig::DEFAULT },
     }
 }
 
-/// Opens the pool of an agent with this journal, where numbered adapter 1 has this name.
+/// Opens the engines' pool of an agent whose numbered adapter 1 has the name `lora`.
 async fn open(folder: &TempDir, pool: Option<&str>, lora: &str) -> Option<Arc<Feed>> {
     let lora_names = BTreeMap::from([(1, lora.to_owned())]);
     let at = (Some(folder.path()), lora_names);
@@ -54,7 +54,7 @@ fn held(feed: &Feed) -> Vec<u64> {
     held.filter(|at| at.copies != [0; Tier::COUNT]).map(|at| at.name.0).collect()
 }
 
-/// An index that lacks what is not retained gets everything in a new incarnation. That one is on disk, too.
+/// An index that lacks evicted batches receives all blocks in a new incarnation. The new incarnation is on disk, too.
 #[tokio::test]
 async fn a_store_is_known_after_any_restart() {
     let folder = TempDir::new().expect("a folder");
@@ -96,7 +96,7 @@ async fn what_was_not_followed_or_is_called_otherwise_does_not_count() {
         assert_eq!(held(&feed), [1, 2]);
     };
     begin().await;
-    // Blocks were hashed by the adapter's name.
+    // Blocks that were hashed with another adapter's name are dropped.
     let renamed = open(&folder, Some("store"), "b").await.expect("a pool");
     assert_eq!(held(&renamed), [0; 0]);
     drop(renamed);

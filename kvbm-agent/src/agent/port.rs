@@ -1,4 +1,4 @@
-//! The agent's port, and its socket for engines.
+//! Serves the agent's port, and its socket for engines.
 
 use super::AgentError;
 use crate::service::{Offered, serve, serve_socket};
@@ -9,7 +9,7 @@ use kvasir_tasks::tasks::Tasks;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Serves the agent's port and socket, if it is to have them.
+/// Serves the agent's port and socket, if configured.
 pub(super) async fn serve_local(
     (address, guard): (Option<SocketAddr>, Guard),
     (offered, socket): (Offered, Option<SocketFile>),

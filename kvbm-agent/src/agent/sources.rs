@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What feeds an agent, besides who embeds it.
+/// Sources of an agent's events, besides an engine that embeds it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourcesConfig {
-    /// How many sources there may be in all.
+    /// Limits and options of the hub.
     pub hub: HubConfig,
     /// Engines to relay.
     pub relays: Vec<RelayConfig>,
@@ -74,7 +74,7 @@ pub(super) fn start(
     Ok(Sources { hub, ingest, refusals })
 }
 
-/// How long to wait for a source that is on disk: after that, it has not survived.
+/// How long to wait for a source on disk to prove that its engine survived.
 fn patience(config: &SourcesConfig) -> Duration {
     let relays = config.relays.iter().map(|relay| relay.worker_timeout);
     relays.chain(config.ingest.map(|ingest| ingest.source_timeout)).max().unwrap_or_default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What is known of the ZMQ sockets of a running agent.
+/// ZMQ sockets of a running agent.
 #[derive(Debug)]
 pub(super) struct Zmq {
     pub(super) endpoints: ZmqEndpoints,
@@ -14,8 +14,8 @@ pub(super) struct Zmq {
 }
 
 impl Zmq {
-    /// Binds the sockets if any are configured, and starts a task that publishes and one that replays, with the tokens
-    /// that stop them.
+    /// Binds the sockets, if configured. Starts a task that publishes and a task that replays, each with the token that
+    /// stops it.
     pub(super) async fn start(
         feed: &Arc<Feed>,
         config: Option<ZmqConfig>,

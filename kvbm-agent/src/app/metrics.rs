@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use std::fmt;
 use std::sync::Arc;
 
-/// What `/metrics` shows of an agent.
+/// Metrics of an agent for `/metrics`.
 #[derive(Debug)]
 pub(super) struct AgentMetrics(pub(super) Arc<View>);
 
@@ -21,27 +21,42 @@ impl Collector for AgentMetrics {
         let to = &mut encoder;
         let journal = self.0.hub.feed().status();
         let alone = |value: usize| vec![(Vec::new(), value as u64)];
-        gauge(to, "journal_batches", "Batches retained for indexes", alone(journal.batches))?;
-        gauge(to, "journal_memory_bytes", "Memory that they take", alone(journal.batch_bytes))?;
-        let help = "Blocks that wait to be published with later ones";
+        gauge(
+            to,
+            "journal_batches",
+            "Batches retained in the journal for indexes that missed them",
+            alone(journal.batches),
+        )?;
+        gauge(
+            to,
+            "journal_memory_bytes",
+            "Memory used by the batches retained in the journal",
+            alone(journal.batch_bytes),
+        )?;
+        let help = "Blocks that wait to be published together with later blocks";
         gauge(to, "waiting_blocks", help, alone(self.0.hub.waiting_blocks()))?;
-        gauge(to, "held_blocks", "Names held, over all ranks", alone(journal.held_blocks))?;
+        gauge(
+            to,
+            "held_blocks",
+            "Block names currently held in the agent's journal, over all ranks",
+            alone(journal.held_blocks),
+        )?;
         gauge(
             to,
             "inventory_memory_bytes",
-            "Memory that these take",
+            "Memory used by the journal's inventory of held block names",
             alone(journal.inventory_bytes),
         )?;
 
         if let Some(pool) = &self.0.engine_pool {
-            let help = "Names held in the store of engine-pool";
+            let help = "Block names held in the shared store of engine-pool";
             gauge(to, "engine_pool_held_blocks", help, alone(pool.status().held_blocks))?;
         }
         self.encode_sources(to)?;
         self.encode_refusals(to)?;
         if let Some(scraped) = &self.0.scraped {
             let ScrapeStatus { scrapes, failures, .. } = *scraped.borrow();
-            let help = "Reads of the engine's metrics, by outcome";
+            let help = "Scrapes of the engine's metrics, by outcome";
             let outcome = |word: &str, count| (vec![("outcome", word.to_owned())], count);
             counter(
                 to,
@@ -63,48 +78,51 @@ impl AgentMetrics {
             rows.collect::<Vec<Row>>()
         };
         let connected = each(|at| u64::from(at.status.connected));
-        gauge(to, "source_connected", "Whether a source is connected", connected)?;
+        gauge(to, "source_connected", "1 while an event source is connected", connected)?;
         let states = reports.iter().flat_map(|at| {
             let labels = |state: SourceState| {
                 vec![("source", at.name.clone()), ("state", state.to_string())]
             };
             SourceState::ALL.map(|state| (labels(state), u64::from(state == at.status.state)))
         });
-        let help = "How far a source can be trusted: 1 for the state that it is in";
+        let help = "State of an event source: 1 for the current state, 0 for the others";
         gauge(to, "source_state", help, states.collect())?;
         let lag = each(|at| at.status.lag_batches());
-        gauge(to, "source_lag_batches", "Batches of a source that are not taken yet", lag)?;
-        counter(to, "source_batches", "Batches taken", each(|at| at.counts.batches))?;
+        gauge(to, "source_lag_batches", "Batches of an event source not yet processed", lag)?;
+        counter(to, "source_batches", "Batches read from a source", each(|at| at.counts.batches))?;
         counter(
             to,
             "source_operations",
-            "Block operations in them",
+            "Block operations in the processed batches of an event source",
             each(|at| at.counts.operations),
         )?;
         let refused = each(|at| at.counts.refused);
-        counter(to, "source_refused_blocks", "Blocks not taken, for there was no room", refused)?;
+        counter(to, "source_refused_blocks", "Blocks of a source refused: no room left", refused)?;
         counter(
             to,
             "source_lives",
-            "Incarnations that have published something",
+            "Incarnations of an event source that published at least one batch",
             each(|at| at.counts.incarnations),
         )?;
         let losses = each(|at| at.counts.losses);
-        counter(to, "source_losses", "Times that events of a source were lost for good", losses)?;
+        counter(to, "source_losses", "Times that a source permanently lost events", losses)?;
         let others = each(|at| at.counts.other_topic);
-        let help = "Batches of other topics on the socket of a source: not taken";
+        let help =
+            "Batches ignored on the socket of an event source because they have another topic";
         counter(to, "source_other_topic_batches", help, others)?;
         let cut = each(|at| at.counts.connections_cut);
-        let help = "Connections to a source that were closed because it went beyond a limit of frames or messages";
+        let help =
+            "Connections to an event source closed because a frame or message exceeded a limit";
         counter(to, "source_connections_cut", help, cut)?;
         let expired = each(|at| at.counts.expired);
-        let help = "Blocks of a source whose time to live on their medium was over";
+        let help =
+            "Blocks of an event source removed because the time to live of their medium expired";
         counter(to, "source_expired_blocks", help, expired)?;
         let of_pool = each(|at| at.counts.pool_operations);
-        let help = "Block operations of a source in the store of engine-pool";
+        let help = "Block operations of an event source on the shared store of engine-pool";
         counter(to, "source_pool_operations", help, of_pool)?;
         let unknown = each(|at| at.counts.pool_unknown);
-        let help = "Blocks in that store of which only names came, and nothing else is known: not published";
+        let help = "Operations on the shared store of engine-pool not published: only the block's name is known";
         counter(to, "source_pool_unknown_blocks", help, unknown)?;
         let drops = reports.iter().flat_map(|at| {
             let source = at.name.clone();
@@ -112,18 +130,18 @@ impl AgentMetrics {
                 (vec![("source", source.clone()), ("reason", reason.as_str().to_owned())], count)
             })
         });
-        let help = "Block operations of a source that are not for the index";
+        let help = "Block operations of an event source dropped before the journal, by reason";
         counter(to, "source_dropped_operations", help, drops.collect())
     }
 
-    /// What publishers were refused, where any may publish.
+    /// Refusals of publishers, if `EventIngest` is enabled.
     fn encode_refusals(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(refusals): Option<&Refusals> = self.0.refusals.as_deref() else { return Ok(()) };
         let streams = StreamRefusal::ALL
             .map(|why| (vec![("reason", why.as_str().to_owned())], refusals.streams(why)));
-        let help = "Streams of publishers that were refused, by reason";
+        let help = "PublishEvents streams refused, by reason";
         counter(to, "refused_streams", help, streams.to_vec())?;
-        let help = "Batches of publishers that could not be read";
+        let help = "Batches of publishers that could not be decoded";
         counter(to, "refused_batches", help, vec![(Vec::new(), refusals.batches())])
     }
 
@@ -135,23 +153,53 @@ impl AgentMetrics {
         let disk = self.0.hub.feed().disk();
         let status = disk.map(|disk| disk.status());
         let is_usable = status.as_ref().is_some_and(|status| status.error.is_none());
-        let help = "Whether the journal is on disk, so that a restarted agent may continue from it";
+        let help = "1 if the journal is on disk, so that a restarted agent can continue from it";
         gauge(to, "disk_usable", help, alone(is_usable.into()))?;
         let (Some(disk), Some(status)) = (disk, status) else { return Ok(()) };
         let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
         let words = Verdict::WORDS
             .map(|word| (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str())));
-        let help = "Whether the incarnation on disk continued (kept), or why a new one began";
+        let help = "1 for the result of the last start: incarnation on disk continued (kept), or why a new one began";
         gauge(to, "disk_verdict", help, words.to_vec())?;
-        counter(to, "disk_written_bytes", "Bytes written ahead", alone(written_bytes))?;
-        gauge(to, "disk_log_bytes", "Bytes of batches that are in no image", alone(log_bytes))?;
-        counter(to, "disk_images", "Images of all that is held, completed", alone(images))?;
-        gauge(to, "disk_image_bytes", "Bytes of the image that counts", alone(image_bytes))?;
+        counter(
+            to,
+            "disk_written_bytes",
+            "Bytes written to the journal's write-ahead log on disk",
+            alone(written_bytes),
+        )?;
+        gauge(
+            to,
+            "disk_log_bytes",
+            "Bytes of journalled batches on disk that no image contains yet",
+            alone(log_bytes),
+        )?;
+        counter(
+            to,
+            "disk_images",
+            "Completed images of all held blocks, written to the journal on disk",
+            alone(images),
+        )?;
+        gauge(
+            to,
+            "disk_image_bytes",
+            "Size of the current image in the journal on disk",
+            alone(image_bytes),
+        )?;
         let blocks = alone(status.restored_blocks);
-        gauge(to, "disk_restored_blocks", "Names that were held when the agent came back", blocks)?;
+        gauge(
+            to,
+            "disk_restored_blocks",
+            "Block names restored from the journal on disk at the last start",
+            blocks,
+        )?;
         let batches = alone(status.restored_batches);
-        gauge(to, "disk_restored_batches", "Batches that were read then", batches)?;
-        let help = "How long writes ahead of the stream took";
+        gauge(
+            to,
+            "disk_restored_batches",
+            "Batches restored from the journal on disk at the last start",
+            batches,
+        )?;
+        let help = "Duration of a write to the journal's write-ahead log on disk, in seconds";
         let name = "agent_disk_write_seconds";
         let kind = MetricType::Histogram;
         disk.figures().write_seconds.encode(to.encode_descriptor(name, help, None, kind)?)
@@ -159,12 +207,12 @@ impl AgentMetrics {
 
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let feed = self.0.hub.feed();
-        // Before it is known which incarnation continues, nothing is published, and nothing lags.
+        // Until the incarnation is settled, no batch is published, so the lag is 0.
         let journal = feed.is_settled().then(|| feed.status());
         let lag = |incarnation, there| {
             journal.as_ref().map_or(0, |at| lag_batches(at, incarnation, there))
         };
-        // For each way out: whether it is connected, its lag, what it skipped.
+        // Each output: whether it is connected, its lag, its skipped batches.
         let mut ways: Vec<(String, bool, u64, u64)> = Vec::new();
         for (indexer, status) in &self.0.indexers {
             let at = status.borrow();
@@ -188,16 +236,22 @@ impl AgentMetrics {
             let rows = ways.iter().map(|way| (vec![("to", way.0.clone())], value(way)));
             rows.collect::<Vec<Row>>()
         };
-        gauge(to, "uplink_connected", "Whether an uplink is open", each(|way| way.1.into()))?;
-        let help = "Batches that are not acknowledged yet";
+        gauge(
+            to,
+            "uplink_connected",
+            "1 while the output to an index or to NATS is connected",
+            each(|way| way.1.into()),
+        )?;
+        let help = "Batches of the current incarnation that an index or NATS has not acknowledged";
         gauge(to, "uplink_lag_batches", help, each(|way| way.2))?;
-        let help = "Batches that the journal had lost before they could be sent: dumps bring them";
+        let help =
+            "Batches evicted from the journal before they were sent; the index requests a dump";
         counter(to, "uplink_skipped_batches", help, each(|way| way.3))
     }
 }
 
-/// Batches of the present incarnation that are not known to be there, where batch `there` of incarnation `of` is the
-/// last that is. As long as nothing is known, those that this process has published.
+/// Lag of an output: batches of the current incarnation after batch `there`, the last one of incarnation `of` that
+/// arrived. Before any arrival, counts the batches that this process has published.
 fn lag_batches(journal: &JournalStatus, of: Incarnation, there: Option<u64>) -> u64 {
     let past = |number: u64| number.saturating_add(1);
     let has = there.filter(|_| of == journal.incarnation).map_or(journal.own_first, past);

@@ -1,4 +1,4 @@
-//! The process: the agent and its side port, run and stopped in order.
+//! Runs the process: the agent and its side port, started together and stopped in order.
 
 #[cfg(feature = "blocks")]
 mod blocks;
@@ -21,28 +21,28 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use view::View;
 
-/// Longest time that clients of the side port get at the end.
+/// Maximum time for clients of the side port during the shutdown.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The agent cannot begin.
+    /// The agent cannot start.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The side port cannot be opened.
     #[error(transparent)]
     Http(#[from] ListenError),
-    /// A task failed, or stopping took longer than it may: then an index may lack the last batches.
+    /// A task failed, or the shutdown exceeded its deadline. Then an index may lack the last batches.
     #[error(transparent)]
     End(#[from] EndError),
 }
 
-/// Runs an agent until `signal` is ready, then stops in order: sources, uplinks once indexes have what the
-/// journal has, ports.
+/// Runs an agent until `signal` is ready, then stops in order: sources, uplinks once indexes have the journal's
+/// batches, ports.
 ///
 /// # Errors
-/// If a port cannot be had, what is configured does not go together, or stopping takes too long.
+/// If a port cannot be opened, the configuration is inconsistent, or the shutdown exceeds its deadline.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
     let (listener, http_address) = listen("http-listen", config.http.listen).await?;
     for warning in &config.warnings {
@@ -96,7 +96,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     tracing::info!("stopping");
     let is_clean = agent.stop(config.drain_timeout).await;
     stop_http.cancel();
-    // Who does not go is cut off with the runtime.
+    // Remaining clients are cut off with the runtime.
     let _late = timeout(HTTP_TIMEOUT, side.next_ended()).await;
     drop(stopping);
     tasks::end(fault, is_clean, config.drain_timeout)?;

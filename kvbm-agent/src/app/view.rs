@@ -9,24 +9,24 @@ use kvasir_proto::types::SourceState;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What an agent shows its operator, read on request.
+/// State of an agent for its operator, read on request.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) hub: Arc<Hub>,
     pub(super) indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
-    /// Ways of the pools; none without any.
+    /// Uplinks of the pools; empty without a pool.
     pools: Vec<(String, watch::Receiver<UplinkStatus>)>,
     /// The stream of the store that engines share, if there is one.
     pub(super) engine_pool: Option<Arc<Feed>>,
     pub(super) broker: Option<watch::Receiver<BrokerStatus>>,
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
     pub(super) refusals: Option<Arc<Refusals>>,
-    /// Whether the journal is to be on disk.
+    /// Whether a journal on disk is configured.
     pub(super) has_disk: bool,
 }
 
 impl View {
-    /// Of an agent that feeds these indexers.
+    /// Creates the view of an agent that feeds these indexers.
     pub(super) fn of(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
         let of_pools = agent.watch_pool_uplinks().into_iter();
         let of_pools =
@@ -43,7 +43,7 @@ impl View {
         }
     }
 
-    /// Problems, a line each. None of them stops the agent from accepting events.
+    /// Current problems, one line each. The agent still accepts events.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (indexer, status) in self.indexers.iter().chain(&self.pools) {
@@ -70,7 +70,7 @@ impl View {
     }
 }
 
-/// What is not well with a way to indexes.
+/// Problem of an output to indexes; `None` if it works.
 fn of_way(to: &str, is_up: bool, error: Option<&str>) -> Option<String> {
     match (is_up, error) {
         (_, Some(error)) => Some(format!("uplink {to}: {error}")),
@@ -79,7 +79,7 @@ fn of_way(to: &str, is_up: bool, error: Option<&str>) -> Option<String> {
     }
 }
 
-/// What is not well with a journal on disk.
+/// Problem of a journal on disk; `None` if it works.
 fn of_journal(feed: &Feed, of: &str) -> Option<String> {
     match feed.disk().map(|disk| disk.status().error) {
         None => Some(format!("{of}: not used; the log has the reason")),
@@ -87,7 +87,7 @@ fn of_journal(feed: &Feed, of: &str) -> Option<String> {
     }
 }
 
-/// What is not well with a source.
+/// Problem of a source; `None` if it is exact and connected.
 fn of_source(report: &SourceReport) -> Option<String> {
     let SourceReport { name, status, problem, .. } = report;
     if status.state == SourceState::Exact && status.connected {

@@ -1,4 +1,4 @@
-//! In place of the block manager, in builds without the feature `blocks`: types without values.
+//! Stub of the block manager, for builds without the feature `blocks`: types without values.
 
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubError};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What a block manager is made of: nothing.
+/// Configuration of a block manager. Cannot exist in this build.
 #[derive(Debug, Clone)]
 pub enum BlocksConfig {}
 
@@ -26,20 +26,20 @@ impl BlocksConfig {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     pub const fn pool(&self) -> Result<Option<WorkerId>, NameError> {
         match *self {}
     }
 }
 
-/// Why there is none: there never is a reason.
+/// Error of a block manager. Cannot occur in this build.
 pub type BlocksError = Infallible;
 
-/// A block manager: there is none.
+/// Block manager. Cannot exist in this build.
 #[derive(Debug)]
 pub enum Blocks {}
 
-/// Its place among the sources: there is none.
+/// Source of a block manager. Cannot exist in this build.
 #[derive(Debug)]
 pub enum BlockSource {}
 
@@ -47,7 +47,7 @@ impl Blocks {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     #[expect(clippy::needless_pass_by_value, reason = "as the real one")]
     pub fn start(
         config: BlocksConfig,
@@ -81,7 +81,7 @@ impl Blocks {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     pub const fn open_source(
         &self,
         _hub: &Arc<Hub>,
@@ -93,7 +93,7 @@ impl Blocks {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     pub fn publish(
         self: Arc<Self>,
         _source: BlockSource,

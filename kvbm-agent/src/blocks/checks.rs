@@ -1,4 +1,4 @@
-//! Calls that read bytes block a thread, a bounded number of them at a time.
+//! Limits the number of concurrent calls that read bytes, because each blocks a thread.
 
 use super::status::failed;
 use kvasir_proto::code::ErrorCode;
@@ -8,12 +8,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Most calls that read bytes at a time; further ones wait.
+/// Maximum number of concurrent calls that read bytes. Further calls wait.
 const CHECKS_MAX: usize = 8;
-/// Most of these that wait, each with its message in memory: of Write, up to 4 MiB. Further ones are refused.
+/// Maximum number of waiting calls. Each has its message in memory: for Write, up to 4 MiB. Further calls are refused.
 const CHECKS_WAITING_MAX: usize = 64;
 
-/// Turns of calls that read bytes.
+/// Permits for calls that read bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Checks {
     turns: Arc<Semaphore>,
@@ -26,7 +26,8 @@ impl Checks {
         Self { turns: semaphore(CHECKS_MAX), places: semaphore(CHECKS_MAX + CHECKS_WAITING_MAX) }
     }
 
-    /// Runs what blocks on a thread of its own, in its turn. It is told once nobody waits for it any more.
+    /// Runs a blocking closure on another thread, once a permit is free. Cancels its token if the caller no longer
+    /// waits.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         check: impl FnOnce(&CancellationToken) -> T + Send + 'static,

@@ -14,18 +14,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
-/// Slots begin at multiples of it, so that direct I/O needs no copy.
+/// Alignment of slots in bytes, so that direct I/O needs no copy.
 pub const SLOT_ALIGNMENT_BYTES: usize = 4_096;
 
-/// Longest name of a volume that is spelled out in the id of its pool.
+/// Maximum length of a volume's name in the id of its pool. Longer names are hashed.
 const POOL_NAME_BYTES_MAX: usize = 200;
 
-/// Where the engines' memory is.
+/// Backing of the engines' memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArenaBacking {
     /// The agent's own memory: engines read and write over gRPC.
     Private,
-    /// The same, locked: never on a swap device.
+    /// Like `Private`, but locked in memory: never on a swap device.
     Locked,
     /// Shared memory without a name, which engines open below `/proc`.
     Memfd,
@@ -36,28 +36,28 @@ pub enum ArenaBacking {
 /// A tier on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFile {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Whether to use direct I/O where the file system allows it.
     pub is_direct: bool,
 }
 
-/// A volume of objects.
+/// An object store as a tier.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumePlace {
-    /// Where it is; it may have a password in it.
+    /// URL of the store. It may contain a password.
     pub url: ServerUrl,
-    /// Its name among agents that share it; its URL if none.
+    /// Name of the volume for all agents that share it; its URL if `None`.
     pub name: Option<String>,
-    /// Options of its store, which may be keys.
+    /// Options of the store. They may contain keys.
     pub options: Vec<(String, String)>,
-    /// Longest time of one transfer.
+    /// Maximum time of one transfer.
     pub timeout: Duration,
-    /// Time between two searches for blocks of other agents; none for one search at the start.
+    /// Time between two searches for blocks of other agents; `None` searches once, at the start.
     pub search_interval: Option<Duration>,
 }
 
-/// Keys are not shown.
+/// Omits keys.
 impl fmt::Debug for VolumePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options: Vec<_> = self.options.iter().map(|(key, _secret)| key).collect();
@@ -70,93 +70,93 @@ impl fmt::Debug for VolumePlace {
     }
 }
 
-/// What blocks consist of, as it was configured.
+/// Configured dimensions of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayoutDimensions {
     /// Layers of the model.
     pub layers: u32,
-    /// 2 for keys and values apart, else 1.
+    /// 2 if keys and values are separate, else 1.
     pub outer_dim: u32,
     /// Elements per token, layer and outer index, of one rank.
     pub inner_dim: u32,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub dtype_width_bytes: u32,
-    /// How layers, keys and values lie in a slot.
+    /// Layout of layers, keys and values in a slot.
     pub form: LayoutForm,
-    /// What they are aligned to in it.
+    /// Alignment of the parts of a slot.
     pub alignment_bytes: u64,
-    /// Which part of each token the blocks hold.
+    /// Part of each token that the blocks contain.
     pub parallel: TensorParallel,
 }
 
-/// Where other agents fetch blocks, and how this one connects to them.
+/// Exchange of blocks with other agents.
 #[derive(Debug, Clone)]
 pub struct PeersConfig {
-    /// Where to listen; none for not at all.
+    /// Address to listen on; `None` to serve no blocks.
     pub listen: Option<SocketAddr>,
-    /// What other agents connect to; none if that is known only once the port is open, or there is none.
+    /// Address for other agents; `None` if there is none, or it is known only once the port is open.
     pub advertise: Option<String>,
-    /// Who gets in.
+    /// TLS and access control of the port.
     pub guard: Guard,
-    /// What connects to other agents. They learn its token.
+    /// Dialer that connects to other agents. They receive its token.
     pub dialer: Dialer,
-    /// How NIXL is used; none for TCP alone.
+    /// Options of NIXL; `None` for TCP alone.
     pub nixl: Option<NixlOptions>,
 }
 
-/// Without the feature `nixl` there is no way to use it.
+/// Options of NIXL. Cannot exist without the feature `nixl`.
 #[cfg(not(feature = "nixl"))]
 #[derive(Debug, Clone)]
 pub enum NixlOptions {}
 #[cfg(feature = "nixl")]
 pub use kvasir_transfer::NixlOptions;
 
-/// What the block manager of an agent is made of.
+/// Configuration of an agent's block manager.
 #[derive(Debug, Clone)]
 pub struct BlocksConfig {
     /// Pools, lanes, sessions.
     pub manager: ManagerConfig,
     /// Bytes of a block.
     pub block_bytes: usize,
-    /// What they consist of; none if only their number is known.
+    /// Dimensions of a block; `None` if only its size is known.
     pub dimensions: Option<LayoutDimensions>,
-    /// What their elements are, in the operator's words.
+    /// Type of the elements, as the operator names it.
     pub dtype: String,
-    /// How their bytes lie, in the operator's words.
+    /// Layout of the bytes, as the operator names it.
     pub layout: String,
-    /// What these bytes mean, in words: whatever differs in it are other blocks.
+    /// Description of the bytes' meaning. Blocks with different descriptions are different blocks.
     pub description: String,
-    /// The engines' memory.
+    /// Backing of the engines' memory.
     pub arena: ArenaBacking,
-    /// The disk tier's file; none for no such tier.
+    /// File of the disk tier; `None` for no disk tier.
     pub disk: Option<DiskFile>,
-    /// The volume; none for no such tier.
+    /// The volume; `None` for no volume tier.
     pub volume: Option<VolumePlace>,
-    /// Where to listen beside the agent's port; none for nowhere.
+    /// Path of a socket to listen on, besides the agent's port; `None` for no socket.
     pub socket: Option<PathBuf>,
     /// The rank for which blocks are published.
     pub rank: DpRank,
-    /// How what is stored where is published for storage providers; none for not at all.
+    /// How storage events are published for storage providers; `None` if they are off.
     pub storage: Option<StorageConfig>,
-    /// Blocks from and for other agents.
+    /// Exchange of blocks with other agents.
     pub peers: PeersConfig,
 }
 
 impl BlocksConfig {
-    /// Where other agents fetch them; none if nowhere, or if that is known only once the port is open.
+    /// Address where other agents fetch blocks; `None` if there is none, or it is known only once the port is open.
     #[must_use]
     pub fn peer_address(&self) -> Option<&str> {
         self.peers.advertise.as_deref()
     }
 
-    /// The pool under which an index knows the volume's blocks of this kind; none without a volume. Blocks of another kind in
-    /// the same volume are another pool's.
+    /// Pool of the volume's blocks of this kind, as the index names it; `None` without a volume. Blocks of another kind
+    /// in the same volume belong to another pool.
     ///
     /// # Errors
     /// If the volume's URL has a character that an id must not have.
     pub fn pool(&self) -> Result<Option<WorkerId>, NameError> {
         let Some(place) = &self.volume else { return Ok(None) };
-        // Without a password.
+        // The URL is displayed without a password.
         let name = place.name.clone().unwrap_or_else(|| place.url.to_string());
         let name = if name.len() > POOL_NAME_BYTES_MAX {
             format!("{:016x}", xxh3_64(name.as_bytes()))
@@ -167,7 +167,7 @@ impl BlocksConfig {
         WorkerId::new(&format!("volume:{name}#{kind:08x}")).map(Some)
     }
 
-    /// What tells blocks from those of another model, layout or dtype.
+    /// Fingerprint that distinguishes blocks of another model, layout or dtype.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let text = format!("{HASH_SCHEME}\n{}", self.description);

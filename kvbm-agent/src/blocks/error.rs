@@ -5,13 +5,13 @@ use kvasir_tiers::manager::StartError;
 use kvasir_tiers::{DiskError, VolumeError};
 use kvasir_transfer::OwnerError;
 
-/// Why there is no block manager. Each names the option.
+/// Why the block manager cannot start. Each message names the option.
 #[derive(Debug, thiserror::Error)]
 pub enum BlocksError {
-    /// There is no memory for its blocks.
+    /// Memory for the blocks cannot be allocated.
     #[error("blocks-host-bytes: {0}: ask for less, or choose another blocks-arena")]
     Memory(#[from] AllocateError),
-    /// Slots do not fit into it.
+    /// Slots do not fit into the memory.
     #[error("blocks-host-bytes: {0}")]
     Arena(#[from] ArenaError),
     /// The disk tier cannot be opened.
@@ -20,13 +20,13 @@ pub enum BlocksError {
     /// The volume cannot be used.
     #[error("blocks-volume: {0}")]
     Volume(#[from] VolumeError),
-    /// The manager refuses.
+    /// The manager refuses its configuration.
     #[error("blocks: {0}")]
     Start(#[from] StartError),
-    /// The socket cannot be had.
+    /// The socket cannot be opened.
     #[error("blocks-socket: {0}")]
     Socket(#[from] SocketFileError),
-    /// The port for other agents cannot be had.
+    /// The port for other agents cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// Blocks cannot be served to other agents.
@@ -36,7 +36,7 @@ pub enum BlocksError {
     #[cfg(feature = "nixl")]
     #[error("blocks-peer-nixl-library: {0}")]
     Nixl(#[from] kvasir_transfer::nixl::NixlError),
-    /// A fault of ours.
+    /// The block manager panicked while it started.
     #[error("blocks: the block manager failed while it began: see the log")]
     Panic,
 }

@@ -1,4 +1,4 @@
-//! Fetching blocks from other agents.
+//! Fetches blocks from other agents.
 
 use super::sessions::Open;
 use super::shared::BlockManagerService;
@@ -14,7 +14,7 @@ use tokio::select;
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Blocks that are held while others come, so that they do not give way to these.
+/// Local blocks that are held during a fetch, so that fetched blocks do not evict them.
 struct Kept<'a> {
     session: &'a Session,
     slots: Vec<SlotId>,
@@ -45,7 +45,7 @@ impl BlockManagerService {
         }
     }
 
-    /// How many of these are in some tier here, from the first one on.
+    /// Number of leading blocks of `sequences` that some local tier has.
     fn leading(&self, sequences: &[SequenceHash]) -> usize {
         self.manager.find(sequences).blocks.len()
     }
@@ -75,18 +75,18 @@ impl BlockManagerService {
     }
 }
 
-/// A fetch that is under way.
+/// A fetch in progress.
 struct Fetching<'a> {
     service: &'a BlockManagerService,
     fetch: &'a PeerFetch,
     session: &'a Session,
     deadline: Instant,
-    /// How many blocks are here.
+    /// Number of leading blocks that are local.
     leading: usize,
-    /// What has come stays until the answer is there, so that none gives way to the next.
+    /// Fetched blocks, held until the answer is ready, so that they do not evict one another.
     blocks: Vec<Filled>,
     bytes: u64,
-    /// What came from each peer, in the order in which they were asked.
+    /// Result of each peer, in the order of the requests.
     peers: Vec<pb::FetchedFromPeer>,
     /// Peers with another layout.
     others: Vec<String>,
@@ -99,12 +99,12 @@ impl<'a> Fetching<'a> {
         self.fetch.sequences.get(self.leading..).unwrap_or_default()
     }
 
-    /// Whether another peer may help.
+    /// Whether to ask another peer.
     fn goes_on(&self) -> bool {
         !self.wanted().is_empty() && !self.stopped.as_ref().is_some_and(FetchFault::is_ours)
     }
 
-    /// Asks peers with the same layout in turn, each for what is still missing.
+    /// Fetches missing blocks from peers with the same layout, one peer after the other.
     async fn whole(&mut self) {
         for peer in &self.fetch.peers {
             if !self.goes_on() {
@@ -125,7 +125,8 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Asks those with another layout together: one may have what another one lacks.
+    /// Fetches missing blocks from all peers with another layout together, because one may have parts that another
+    /// lacks.
     async fn parts(&mut self) {
         if self.others.is_empty() || !self.goes_on() {
             return;
@@ -148,7 +149,7 @@ impl<'a> Fetching<'a> {
         self.leading += blocks.len();
         self.blocks.extend(blocks);
         self.stopped = stopped;
-        // What comes next may be here already.
+        // The next blocks may be local already.
         self.leading += self.service.leading(self.wanted());
     }
 
@@ -188,7 +189,7 @@ const fn fault(fault: &FetchFault) -> pb::BlockFault {
         FetchFault::Missing | FetchFault::OtherPart | FetchFault::NoOwner { .. } => {
             pb::BlockFault::Missing
         }
-        // Nothing is wanted of it.
+        // Not a fault: the peer's blocks were not needed.
         FetchFault::NotNeeded { .. } => pb::BlockFault::Unspecified,
         FetchFault::Corrupt(_) => pb::BlockFault::Corrupt,
         FetchFault::TimedOut => pb::BlockFault::TimedOut,

@@ -1,4 +1,4 @@
-//! Calls that read bytes.
+//! Calls of `BlockManager` that read bytes.
 
 use super::checks::Checks;
 use super::messages;
@@ -21,11 +21,11 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// Parts of one Read that wait to be taken.
+/// Maximum number of queued parts of one Read.
 const PARTS_QUEUED_MAX: usize = 2;
-/// A client of Read that takes nothing for this long is cut off.
+/// Maximum time without progress of a Read's client, which is then cut off.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for room for the reason why a Read ended early.
+/// Maximum wait to send the reason why a Read ended early.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) type ReadStream = ReceiverStream<Result<pb::ReadResponse, Status>>;
@@ -60,7 +60,7 @@ impl BlockManagerService {
                     Err(error) => messages::not_committed(&error),
                 }
             };
-            // Nobody would be told of further ones.
+            // After a cancelled call, no caller would receive further results.
             let blocks = commits.blocks.iter().take_while(|_| !abandoned.is_cancelled());
             let blocks = blocks.map(commit).collect();
             Committed { open: Arc::clone(&open), blocks }
@@ -90,7 +90,7 @@ impl BlockManagerService {
         Ok(pb::VerifyResponse { blocks: checked.await?? })
     }
 
-    /// Sends blocks in a task of its own.
+    /// Sends blocks from a separate task.
     pub(super) fn read_all(&self, open: Arc<Open>, list: SlotList) -> Result<ReadStream, Status> {
         let place = Arc::clone(&self.reads).try_acquire_owned().map_err(|_full| {
             let text = format_args!("{READS_MAX} calls of Read are under way already: ask later");
@@ -107,7 +107,7 @@ impl BlockManagerService {
                 sent = reader.send_all(&open, list) => sent.map_err(|CutOff| stalled()),
             };
             if let Err(status) = ended {
-                // Without a last word, what was sent would look like everything.
+                // Without this error, the truncated answer would look complete.
                 drop(timeout(LAST_WORD_TIMEOUT, reader.parts.send(Err(status))).await);
             }
         });
@@ -115,17 +115,18 @@ impl BlockManagerService {
     }
 }
 
-/// A client of Read takes nothing, or is gone.
+/// The client of a Read makes no progress, or is gone.
 struct CutOff;
 
-/// Blocks that a session holds by a call of Commit. Unless the client is told, they are released: it could not do that.
+/// Blocks that a session holds by a call of Commit. They are released unless the client receives the answer, because it
+/// could not release them.
 struct Committed {
     open: Arc<Open>,
     blocks: Vec<pb::CommittedBlock>,
 }
 
 impl Committed {
-    /// For the answer.
+    /// Takes the blocks for the answer, so that they stay held.
     fn told(mut self) -> Vec<pb::CommittedBlock> {
         std::mem::take(&mut self.blocks)
     }
@@ -143,7 +144,7 @@ fn stalled() -> Status {
     failed(ErrorCode::Unavailable, "the client took nothing for too long: ask again")
 }
 
-/// The task's end of a stream of Read.
+/// Sending side of a Read stream.
 struct Reader {
     parts: mpsc::Sender<Result<pb::ReadResponse, Status>>,
     checks: Checks,

@@ -1,4 +1,4 @@
-//! The manager's values on the wire.
+//! Converts the manager's values to and from the wire.
 
 use kvasir_blocks::{
     BlockIdentity, BlockTier, GateVerdict, LaneStats, Offered, PinId, PoolStats, Route,
@@ -57,7 +57,7 @@ pub(super) fn committed(committed: &Committed) -> pb::CommittedBlock {
     pb::CommittedBlock { outcome: outcome.into(), block, error: String::new() }
 }
 
-/// What became of a block that was not committed; the others of the request may be.
+/// Outcome of a block that was not committed. Other blocks of the request may be committed.
 pub(super) fn not_committed(error: &CommitError) -> pb::CommittedBlock {
     let outcome = match error {
         CommitError::Checksum { .. } => pb::CommitOutcome::ChecksumMismatch,
@@ -84,7 +84,7 @@ pub(super) const fn fault(reason: StopReason) -> (pb::BlockFault, Option<BlockTi
     }
 }
 
-/// What is wrong with a held block's bytes; none if the request is.
+/// Fault of a held block's bytes; `None` if the request is wrong.
 pub(super) const fn read_fault(error: &ReadError) -> Option<pb::BlockFault> {
     match error {
         ReadError::Corrupt { .. } => Some(pb::BlockFault::Corrupt),
@@ -138,7 +138,7 @@ pub(super) fn verdict(verdict: &GateVerdict, blocks: u32) -> pb::LoadVerdict {
     }
 }
 
-/// The number without its fraction; such rates are far below the bound.
+/// The rate without its fraction. Such rates are far below the limit of the type.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

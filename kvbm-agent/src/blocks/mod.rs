@@ -1,13 +1,13 @@
-//! The block manager of an agent: what engines of this machine save, and get back. It is [`kvasir_tiers::manager`], with
-//! sessions over gRPC around it, and with its events in the agent's stream.
+//! Block manager of an agent: saves KV blocks for the engines of this machine, and loads them again. It wraps
+//! [`kvasir_tiers::manager`] in gRPC sessions, and publishes its events in the agent's stream.
 //!
-//! - `config`: what it is made of. `error`: why it can't be.
-//! - `storages`: memory, disk and volume, opened. `running`: all of it, from start to stop.
-//! - `messages`: its values on the wire. `status`: its refusals. `verdicts`: whether to load, as engines asked it.
-//! - `sessions`: who is there. `checks`: turns of calls that block. `shared`, `opened`, `held`, `service`: the calls of
-//!   `BlockManager`.
-//! - `peers`: blocks from and for other agents. `fetched`: the call that fetches them.
-//! - `source`: what is registered where, for the index. `volume`: what a volume has already.
+//! - `config`: options. `error`: why the manager cannot start.
+//! - `storages`: opens memory, disk and volume. `running`: the manager from start to stop.
+//! - `messages`: values on the wire. `status`: refusals. `verdicts`: counts of load decisions.
+//! - `sessions`: open sessions. `checks`: permits for blocking calls. `shared`, `opened`, `held`, `service`: the calls
+//!   of `BlockManager`.
+//! - `peers`: exchange of blocks with other agents. `fetched`: the call that fetches them.
+//! - `source`: publishes registrations for the index. `volume`: finds blocks that a volume has already.
 
 mod checks;
 mod config;

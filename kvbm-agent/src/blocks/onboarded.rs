@@ -1,4 +1,4 @@
-//! The call Onboard.
+//! The call Onboard: loads blocks into the engines' memory.
 
 use super::shared::BlockManagerService;
 use kvasir_proto::types::SequenceHash;
@@ -6,8 +6,9 @@ use kvasir_tiers::manager::{OnboardRequest, Onboarded, Session, SessionError};
 use tokio::time::Instant;
 
 impl BlockManagerService {
-    /// Brings blocks into the engines' memory. Blocks that no tier has are looked up in the volume first: the index credits this
-    /// worker with what the volume has, whichever agent stored it. Nothing is held until then, so a cancelled call holds nothing.
+    /// Loads blocks into the engines' memory. Blocks that no tier has are looked up in the volume first: the index
+    /// reports the volume's blocks for this worker, whichever agent stored them. No block is held until then, so a
+    /// cancelled call holds none.
     pub(super) async fn bring(
         &self,
         session: &Session,

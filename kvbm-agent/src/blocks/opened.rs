@@ -1,4 +1,4 @@
-//! Sessions begin and end.
+//! Opens and ends sessions.
 
 use super::shared::BlockManagerService;
 use super::status::{failed, no_session, of_session, stopping};
@@ -34,7 +34,7 @@ impl BlockManagerService {
         Ok(self.until_over(opened, open))
     }
 
-    /// Refuses engines whose blocks are others.
+    /// Refuses engines with another block size or dtype.
     fn check_bytes(&self, block_bytes: Option<u64>, dtype: Option<&str>) -> Result<(), Status> {
         let ours = self.manager.block_bytes() as u64;
         if let Some(theirs) = block_bytes.filter(|theirs| *theirs != ours) {
@@ -80,7 +80,7 @@ impl BlockManagerService {
         pb::OpenSessionResponse { opened: Some(opened) }
     }
 
-    /// Says that the session is open, and ends with it. Dropped before, it is the loss of its engine.
+    /// Stream that reports the open session, and ends with it. If it is dropped earlier, the engine counts as lost.
     fn until_over(&self, opened: pb::OpenSessionResponse, open: OpenStream) -> SessionStream {
         let stop = self.stop.clone();
         let end = async move {

@@ -1,4 +1,4 @@
-//! Blocks from and for other agents.
+//! Exchanges blocks with other agents, as client and server.
 
 use super::{BlocksConfig, BlocksError, NixlOptions, PeersConfig};
 use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-/// Both sides of it.
+/// Client and server of the exchange.
 #[derive(Debug)]
 pub(super) struct Peers {
     pub(super) backend: Arc<dyn TransferBackend>,
@@ -35,7 +35,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Opens the port, if there is to be one.
+    /// Creates both sides, and opens the port if configured.
     pub(super) async fn start(
         config: &BlocksConfig,
         address: &WorkerAddress,
@@ -71,7 +71,7 @@ impl Peers {
         Ok(Self { backend, owner, port: Mutex::new(port), counters })
     }
 
-    /// Serves the port until `stop` is cancelled; at once over where there is none.
+    /// Serves the port until `stop` is cancelled. Returns immediately without a port.
     pub(super) async fn serve(&self, stop: CancellationToken) {
         let port = self.port.lock().take();
         if let (Some(owner), Some((listener, guard))) = (self.owner.clone(), port) {
@@ -92,10 +92,10 @@ impl Peers {
     }
 }
 
-/// Sets of peers, and what happens.
+/// Block sets of peers, and counters.
 type Books = (BlockSetRegistry, Arc<TransferCounters>);
 
-/// What fetches.
+/// Creates the client that fetches blocks.
 #[cfg_attr(
     not(feature = "nixl"),
     expect(unused_variables, clippy::unused_async, reason = "for NIXL alone")
@@ -121,7 +121,7 @@ async fn backend(
     match nixl {}
 }
 
-/// What serves.
+/// Creates the server of blocks.
 #[cfg_attr(not(feature = "nixl"), expect(clippy::unused_async, reason = "for NIXL alone"))]
 async fn serving(
     config: OwnerConfig,
@@ -143,13 +143,14 @@ async fn serving(
     match nixl {}
 }
 
-/// Grows from start to start, as long as the machine's clock does: what an earlier process exported is fenced by it.
+/// Epoch of this process, which fences the exports of earlier processes. It grows from start to start, as long as the
+/// machine's clock does.
 fn epoch() -> u64 {
     let since = UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The fingerprint's first half is enough to tell sets apart.
+/// Short fingerprint: its first 8 bytes are enough to distinguish sets.
 fn content(config: &BlocksConfig) -> u64 {
     let kvasir_tiers::Fingerprint(bytes) = config.fingerprint();
     bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))

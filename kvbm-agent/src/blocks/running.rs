@@ -28,10 +28,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Of the time that is left to stop, one such part is for what waits to be offloaded, and one for what still runs to stop.
+/// Divisor of the remaining stop time: one part for waiting offloads, and one for running transfers to end.
 const STOP_PART: u32 = 3;
 
-/// The block manager of an agent.
+/// The block manager of an agent, with its service.
 #[derive(Debug)]
 pub struct Blocks {
     manager: Arc<KvBlockManager>,
@@ -42,7 +42,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Opens the tiers. What the disk tier has is found from then on. Returns also the socket to serve, if there is one.
+    /// Opens the tiers. On return, blocks on disk can be found. Also returns the socket to serve, if configured.
     ///
     /// # Errors
     /// [`BlocksError`] names the option.
@@ -82,7 +82,7 @@ impl Blocks {
         Ok((Self { manager, service: Arc::new(service), search, storage, stop_calls }, socket))
     }
 
-    /// Adds the service to those of a port.
+    /// Adds the service to the services of a port.
     pub fn add_to(&self, services: &mut Services) {
         services.add(
             BlockManagerServer::from_arc(Arc::clone(&self.service))
@@ -91,40 +91,40 @@ impl Blocks {
         );
     }
 
-    /// Whether other agents fetch blocks here.
+    /// Whether other agents can fetch blocks here.
     #[must_use]
     pub fn has_peer_port(&self) -> bool {
         self.service.peers.is_served()
     }
 
-    /// Serves blocks to other agents, until calls are refused; at once over where there is no such port.
+    /// Serves blocks to other agents, until calls are refused. Returns immediately without such a port.
     pub async fn serve_peers(self: Arc<Self>) {
         self.service.peers.serve(self.stop_calls.clone()).await;
     }
 
-    /// What was served to other agents, and fetched from them.
+    /// Metrics of the blocks served to other agents, and fetched from them.
     #[must_use]
     pub fn peer_metrics(&self) -> TransferMetrics {
         self.service.peers.metrics()
     }
 
-    /// What counts the connections of other agents; none where there is no such port.
+    /// Metrics of other agents' connections; `None` without such a port.
     #[must_use]
     pub fn peer_connections(&self) -> Option<&ConnectionMetrics> {
         self.service.peers.connections()
     }
 
-    /// Cancelled once calls are refused.
+    /// Token that is cancelled once calls are refused.
     #[must_use]
     pub const fn stop_calls(&self) -> &CancellationToken {
         &self.stop_calls
     }
 
-    /// Takes a place among the sources of an agent, before the hub [begins](Hub::begin). What lies in the volume is published in
-    /// the feed of its pool.
+    /// Opens the source of the block manager, before the hub [begins](Hub::begin). Blocks in the volume are published
+    /// in the feed of its pool.
     ///
     /// # Errors
-    /// If the hub takes no such source.
+    /// If the hub refuses the source.
     pub fn open_source(
         &self,
         hub: &Arc<Hub>,
@@ -134,7 +134,8 @@ impl Blocks {
         BlockSource::open(hub, self.service.config.rank, readers)
     }
 
-    /// Publishes everything through the source, then what changes, until `stop` is cancelled; then what happened before.
+    /// Publishes all blocks through the source, then changes until `stop` is cancelled, then the rest of the changes
+    /// before that.
     ///
     /// # Errors
     /// If the events have a reader already.
@@ -147,13 +148,13 @@ impl Blocks {
         Ok(())
     }
 
-    /// Where storage events wait; none if they are off.
+    /// Queue of storage events; `None` if they are off.
     #[must_use]
     pub const fn storage(&self) -> Option<&Arc<StorageBook>> {
         self.storage.as_ref()
     }
 
-    /// What makes batches of storage events, under a new incarnation.
+    /// Creates the encoder for batches of storage events, under a new incarnation.
     #[must_use]
     pub fn outbox(&self, address: WorkerAddress, config: &StorageConfig) -> Outbox {
         let state = self.manager.state();
@@ -162,13 +163,13 @@ impl Blocks {
         Outbox::new(address, new_incarnation(), block_bytes, tiers, config)
     }
 
-    /// Everything that is registered now. Takes time in proportion to that.
+    /// All current registrations. Takes time in proportion to their number.
     #[must_use]
     pub fn registrations(&self) -> Image {
         self.manager.state().events().registrations()
     }
 
-    /// Finds the blocks that the volume has already, until `stop` is cancelled.
+    /// Searches the volume for existing blocks, until `stop` is cancelled.
     pub async fn search_volume(self: Arc<Self>, stop: CancellationToken) {
         match self.search.clone() {
             Some(search) => search.run(Arc::clone(&self.manager), stop).await,
@@ -176,13 +177,13 @@ impl Blocks {
         }
     }
 
-    /// Figures of this moment.
+    /// Current metrics.
     #[must_use]
     pub fn metrics(&self) -> ManagerMetrics {
         self.manager.metrics()
     }
 
-    /// Measured bandwidth of each route, in whole bytes a second; none if it was not measured of late.
+    /// Measured bandwidth of each route, in whole bytes per second; `None` without a recent measurement.
     #[must_use]
     pub fn bandwidths(&self) -> BTreeMap<Route, Option<u64>> {
         let routes = self.manager.state().stats().lanes.into_keys();
@@ -190,14 +191,14 @@ impl Blocks {
         routes.map(|route| (route, measured(route).map(messages::whole))).collect()
     }
 
-    /// Whether to load, as engines asked it, by the tier that blocks would be loaded from.
+    /// Counts of load decisions that engines asked for, by the tier to load from.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<BlockTier, VerdictCounts> {
         self.service.verdicts.counts()
     }
 
-    /// Refuses calls from now on, carries out what waits to be offloaded as far as the time allows, and stops. What
-    /// happened meanwhile is left to its source. Returns whether everything stopped.
+    /// Refuses calls from now on, completes waiting offloads as far as the time allows, and stops. Events of this time
+    /// are left to the source. Returns whether everything stopped.
     pub async fn stop(&self, deadline: Instant) -> bool {
         self.stop_calls.cancel();
         self.service.peers.backend.close_idle();

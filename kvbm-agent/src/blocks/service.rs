@@ -1,4 +1,4 @@
-//! The service `BlockManager`.
+//! gRPC service `BlockManager`.
 
 use super::held::ReadStream;
 use super::messages;
@@ -22,14 +22,14 @@ use tokio::select;
 use tonic::{Request, Response, Status};
 
 impl BlockManagerService {
-    /// Checks who calls, and that the agent goes on.
+    /// Checks the caller, and that the agent is not stopping.
     fn let_in<T>(&self, request: &Request<T>) -> Result<Arc<Principal>, Status> {
         let principal = principal(request)?;
         check_own_worker(&principal, &self.address)?;
         if self.stop.is_cancelled() { Err(stopping()) } else { Ok(principal) }
     }
 
-    /// Checks who calls and what; returns both.
+    /// Checks caller and request; returns both.
     fn admit<T, C>(&self, request: Request<T>) -> Result<(Arc<Principal>, C), Status>
     where
         C: TryFrom<T, Error = ConvertError>,
@@ -68,7 +68,7 @@ impl BlockManagerService {
         })
     }
 
-    /// The tiers that there are, nearest first.
+    /// The configured tiers, nearest first.
     fn tiers(&self) -> impl Iterator<Item = BlockTier> {
         self.config.manager.blocks.tiers.keys().copied()
     }
@@ -112,7 +112,7 @@ impl BlockManagerService {
     }
 }
 
-/// The number of what one request may name, which fits.
+/// Number of a request's items, which fits into the type.
 fn count(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -6,20 +6,20 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// An open session. Calls under way keep it until they end.
+/// An open session. Calls in progress keep it until they end.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) session: Session,
-    /// Its stream has ended, or is to end.
+    /// Cancelled once the session's stream has ended, or must end.
     pub(super) over: CancellationToken,
 }
 
-/// The sessions that are open, by their ids.
+/// Open sessions by id.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<HashMap<SessionId, Arc<Open>>>);
 
 impl Sessions {
-    /// Adds a session, until what is returned is dropped.
+    /// Adds a session. It is removed when the returned stream is dropped.
     pub(super) fn add(self: &Arc<Self>, session: Session) -> OpenStream {
         let half = || RandomState::new().hash_one(0).to_le_bytes();
         let mut id = [0; 16];
@@ -35,25 +35,25 @@ impl Sessions {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Takes a session out: no further call finds it.
+    /// Removes a session, so that no further call finds it.
     pub(super) fn take(&self, id: SessionId) -> Option<Arc<Open>> {
         self.0.lock().remove(&id)
     }
 }
 
-/// A session's stream: its end is the session's.
+/// Stream of a session, which ends with it.
 #[derive(Debug)]
 pub(super) struct OpenStream {
     sessions: Arc<Sessions>,
     pub(super) id: SessionId,
-    /// Ready once the session was ended.
+    /// Cancelled once the session was ended.
     pub(super) over: CancellationToken,
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.over.cancel();
-        // With the last call under way, the session counts as lost, unless it was ended.
+        // After the last call in progress, the session counts as lost, unless it was ended.
         drop(self.sessions.take(self.id));
     }
 }

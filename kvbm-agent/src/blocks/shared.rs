@@ -1,4 +1,4 @@
-//! What the calls of `BlockManager` have in common.
+//! State shared by the calls of `BlockManager`.
 
 use super::BlocksConfig;
 use super::checks::Checks;
@@ -16,20 +16,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 
-/// Most streams of Read at a time, each with a copy of a block.
+/// Maximum number of concurrent Read streams, each with a copy of a block.
 pub(super) const READS_MAX: usize = 32;
 
-/// `BlockManager` over one agent's blocks. All of its calls need the right to publish for the agent's worker.
+/// gRPC service `BlockManager` for one agent's blocks. All calls need the right to publish for the agent's worker.
 #[derive(Debug)]
 pub struct BlockManagerService {
     pub(super) manager: Arc<KvBlockManager>,
     pub(super) address: WorkerAddress,
     pub(super) config: BlocksConfig,
-    /// What engines map, if they can.
+    /// Memory that engines can map, if any.
     pub(super) arena: Option<pb::BlockArena>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) peers: Peers,
-    /// None without a volume.
+    /// Lookup of blocks in the volume; `None` without a volume.
     pub(super) volume: Option<Arc<VolumeLookup>>,
     pub(super) verdicts: Verdicts,
     pub(super) checks: Checks,
@@ -39,7 +39,7 @@ pub struct BlockManagerService {
 }
 
 impl BlockManagerService {
-    /// The service, until `stop` is cancelled: then its streams end.
+    /// Creates the service. Its streams end once `stop` is cancelled.
     pub(super) fn new(
         manager: Arc<KvBlockManager>,
         address: WorkerAddress,
@@ -63,13 +63,13 @@ impl BlockManagerService {
         }
     }
 
-    /// Waits until nothing is under way, after it was stopped.
+    /// Waits until all tasks have ended, after the stop.
     pub async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// The open session of that id.
+    /// The open session with this id.
     pub(super) fn session(&self, id: SessionId) -> Result<Arc<Open>, Status> {
         self.sessions.get(id).ok_or_else(no_session)
     }

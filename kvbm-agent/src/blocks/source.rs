@@ -1,4 +1,4 @@
-//! What is registered where, as one more source of the agent's stream.
+//! The block manager as a source of the agent's stream.
 
 use crate::storage::StorageBook;
 use futures::FutureExt;
@@ -27,25 +27,25 @@ pub struct BlockSource {
     readers: Readers,
 }
 
-/// Who is told beside the readers of the agent's stream.
+/// Receivers of the events besides the agent's stream.
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// The stream of the volume's pool.
+    /// Stream of the volume's pool.
     pub(super) pool: Option<Arc<Feed>>,
     pub(super) storage: Option<Arc<StorageBook>>,
 }
 
-/// Where events of a tier are published.
+/// Stream in which events of a tier are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stream {
-    /// As the worker's.
+    /// Stream of the worker.
     Worker,
-    /// As the pool's.
+    /// Stream of the pool.
     Pool,
 }
 
 impl Stream {
-    /// The tier in which the stream has blocks of a tier; none if it does not have them.
+    /// Tier that the stream reports for blocks of `tier`; `None` if it leaves them out.
     const fn tier(self, tier: BlockTier) -> Option<Tier> {
         match (self, tier) {
             (Self::Worker, tier) => tier.of_worker(),
@@ -56,7 +56,7 @@ impl Stream {
 }
 
 impl BlockSource {
-    /// Takes its place among the agent's sources; nothing is published yet.
+    /// Opens the source, without publishing yet.
     pub(super) fn open(hub: &Arc<Hub>, rank: DpRank, readers: Readers) -> Result<Self, HubError> {
         // Each block is announced once in a tier and removed once, so either copy mode will do.
         let inlet = hub.open_imaged(SOURCE, hub.feed().status().copy_mode, rank)?;
@@ -64,16 +64,16 @@ impl BlockSource {
         Ok(Self { hub: Arc::clone(hub), inlet, rank, readers })
     }
 
-    /// Publishes everything, then what changes, until `stop` is cancelled; then what happened before.
+    /// Publishes all blocks, then changes until `stop` is cancelled, then the rest of the changes before that.
     pub(super) async fn run(self, mut feed: EventFeed, stop: CancellationToken) {
-        // Before that it is not known which incarnation the blocks belong to.
+        // Until then, it is undecided to which incarnation the blocks belong.
         select! {
             () = self.hub.feed().until_settled() => {}
             () = stop.cancelled() => return,
         }
         loop {
             let step = select! {
-                // What happened before the stop is published, too.
+                // Changes from before the stop are published, too.
                 biased;
                 step = feed.next() => step,
                 () = stop.cancelled() => break,
@@ -113,7 +113,7 @@ impl BlockSource {
     }
 }
 
-/// Publishes what a volume has. The pool has one rank.
+/// Publishes blocks of a volume. The pool has one rank.
 fn publish_pool(pool: &Feed, events: Vec<KvEvent>) {
     if events.is_empty() {
         return;
@@ -123,7 +123,7 @@ fn publish_pool(pool: &Feed, events: Vec<KvEvent>) {
     }
 }
 
-/// A step in one of the streams.
+/// Events of a step for one of the streams.
 fn published(step: &FeedStep, stream: Stream) -> Vec<KvEvent> {
     match step {
         FeedStep::Events(events) => changes(events, stream),
@@ -131,7 +131,7 @@ fn published(step: &FeedStep, stream: Stream) -> Vec<KvEvent> {
     }
 }
 
-/// Events of the index's own form, as far as they are of a stream.
+/// Converts the changes that belong to a stream.
 fn changes(events: &[BlockEvent], stream: Stream) -> Vec<KvEvent> {
     let mut published = Vec::new();
     for BlockEvent { change, registration: Registration { tier, identity }, .. } in events {
@@ -144,7 +144,7 @@ fn changes(events: &[BlockEvent], stream: Stream) -> Vec<KvEvent> {
     published
 }
 
-/// Everything that is registered in the tiers of a stream, in the place of whatever was published before.
+/// Image of all registrations in a stream's tiers, which replaces everything published before.
 fn everything(image: &Image, stream: Stream) -> Vec<KvEvent> {
     let mut published = vec![KvEvent::Cleared];
     for Registration { tier, identity } in &image.registrations {

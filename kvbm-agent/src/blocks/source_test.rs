@@ -5,7 +5,7 @@ use kvasir_proto::types::LocalHash;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Few, so that the queue overflows now and then.
+/// Small, so that the queue overflows now and then.
 const QUEUED_EVENTS_MAX: usize = 24;
 
 fn chain(blocks: u64) -> Vec<BlockIdentity> {
@@ -68,7 +68,7 @@ fn what_a_volume_has_is_the_pools_and_not_the_workers() {
     assert_eq!(everything(&image, pool), [KvEvent::Cleared, stored(Tier::Disk)]);
 }
 
-/// What an index makes of events: names by tier.
+/// An index that reads events: names by tier.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Index(BTreeSet<(Tier, u64)>);
 
@@ -94,7 +94,7 @@ impl Index {
 }
 
 proptest! {
-    /// Whatever happens, and however late it is read, the index ends with what is registered.
+    /// After any changes, and however late events are read, the index equals the registrations.
     #[test]
     fn the_index_ends_with_what_is_registered(
         steps in prop::collection::vec((0..8_usize, 0..4_usize, any::<bool>()), 0..200),
@@ -102,7 +102,7 @@ proptest! {
         let chain = chain(8);
         let manager = EventManager::new(QUEUED_EVENTS_MAX);
         let mut held: BTreeMap<(usize, usize), RegistrationHandle> = BTreeMap::new();
-        // Of the worker and of the pool.
+        // For the worker and for the pool.
         let streams = [Stream::Worker, Stream::Pool];
         let mut indexes = [Index::default(), Index::default()];
         let read = |indexes: &mut [Index; 2]| {

@@ -1,4 +1,4 @@
-//! Refusals as statuses. Each text names the field, or the limit.
+//! Converts refusals to gRPC statuses. Each text names the field or the limit.
 
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
@@ -58,7 +58,7 @@ pub(super) fn of_read(field: &str, error: &ReadError) -> Status {
     failed(code, format_args!("{field}: {error}"))
 }
 
-/// A time to live that is too long; other refusals concern one block only.
+/// Status for a time to live that is too long; `None` for refusals that concern one block only.
 pub(super) fn of_ttl(error: &PinError) -> Option<Status> {
     let PinError::Ttl { ttl, max } = error else { return None };
     let given = ttl.as_millis();

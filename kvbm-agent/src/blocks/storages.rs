@@ -1,4 +1,4 @@
-//! The storages of the tiers, opened. All of it blocks.
+//! Opens the storages of the tiers. Blocks the thread.
 
 use super::config::SLOT_ALIGNMENT_BYTES;
 use super::volume::VolumeSearch;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Name of the one volume.
+/// Name of the only volume.
 const VOLUME: &str = "blocks";
 
 /// Memory that engines map.
@@ -26,15 +26,15 @@ pub(super) struct MappedArena {
     pub(super) stride_bytes: usize,
 }
 
-/// What is configured, opened.
+/// The opened storages.
 pub(super) struct Opened {
     pub(super) storages: TierStorages,
-    /// What engines map, if they can.
+    /// Memory that engines can map, if any.
     pub(super) mapped: Option<MappedArena>,
     pub(super) search: Option<VolumeSearch>,
 }
 
-/// Opens what is configured.
+/// Opens the configured storages.
 pub(super) fn open(config: &BlocksConfig, runtime: Handle) -> Result<Opened, BlocksError> {
     let slots = |tier| config.manager.blocks.tiers.get(&tier).map_or(0, |at| at.blocks);
     let layout =

@@ -2,18 +2,18 @@ use kvasir_blocks::{BlockTier, GateVerdict};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Whether to load the blocks of a tier, as engines asked it.
+/// Counts of load decisions for the blocks of one tier, as engines asked for them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VerdictCounts {
-    /// Times that loading was better.
+    /// Number of decisions to load.
     pub loads: u64,
-    /// Times that computing was better.
+    /// Number of decisions to compute.
     pub computes: u64,
-    /// The last one, with what it rests on.
+    /// The last decision, with its inputs.
     pub last: GateVerdict,
 }
 
-/// All of them, by the tier that blocks would be loaded from.
+/// Counts by the tier to load from.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts(Mutex<BTreeMap<BlockTier, VerdictCounts>>);
 

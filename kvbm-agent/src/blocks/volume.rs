@@ -1,4 +1,4 @@
-//! Blocks in the volume that the manager does not know: from an earlier process, and from other agents.
+//! Finds blocks in the volume that the manager does not have: from an earlier process, or from other agents.
 
 use futures::{Stream, StreamExt};
 use kvasir_blocks::BlockTier;
@@ -16,29 +16,29 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Most blocks that are registered at once.
+/// Maximum number of blocks registered in one call.
 const BATCH_BLOCKS: usize = 16_384;
-/// Most calls that look blocks up in the volume at a time. A further call does not look there.
+/// Maximum number of concurrent lookups in the volume. Further calls skip the lookup.
 const LOOKUPS_MAX: usize = 16;
-/// Most blocks that a call looks up at a time, after the first one.
+/// Maximum number of blocks that a call looks up at a time, after the first block.
 const LOOKUP_BLOCKS: usize = 64;
-/// Longest wait for one answer of the volume.
+/// Maximum wait for one answer of the volume.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
-/// After a lookup that failed or was late, no call looks blocks up for this long: a volume that hangs must not delay every call.
+/// How long lookups pause after one that failed or was late. A volume that hangs must not delay every call.
 const LOOKUP_PAUSE: Duration = Duration::from_secs(10);
 
-/// Searches a volume for blocks that the manager does not know.
+/// Searches a volume for blocks that the manager does not have.
 #[derive(Debug, Clone)]
 pub(super) struct VolumeSearch {
     pub(super) volume: Arc<Volume>,
-    /// Longest wait for the next block.
+    /// Maximum wait for the next block.
     pub(super) timeout: Duration,
-    /// Time between two searches; none for one search only.
+    /// Time between two searches; `None` for one search only.
     pub(super) interval: Option<Duration>,
 }
 
 impl VolumeSearch {
-    /// Searches at once, then at each interval, until `stop` is cancelled.
+    /// Searches immediately, then at each interval, until `stop` is cancelled.
     pub(super) async fn run(self, manager: Arc<KvBlockManager>, stop: CancellationToken) {
         let searching = async {
             loop {
@@ -114,9 +114,10 @@ impl VolumeLookup {
         Self { volume, manager, seats, failed_at: Mutex::default() }
     }
 
-    /// Looks up the blocks of `sequences` that no tier has, in order, until the volume lacks one. Registers those that it has.
-    /// Returns after `within`, or after [`LOOKUP_TIMEOUT`] without an answer. The lookup itself is one of `tasks`: it ends when the
-    /// volume answers or `stop` is cancelled. So at most [`LOOKUPS_MAX`] lookups wait for a volume that hangs.
+    /// Looks up the blocks of `sequences` that no tier has, in order, until the volume lacks one. Registers the blocks
+    /// found. Returns after `within`, or after [`LOOKUP_TIMEOUT`] without an answer. The lookup itself is one of
+    /// `tasks`: it ends when the volume answers or `stop` is cancelled. Therefore at most [`LOOKUPS_MAX`] lookups wait
+    /// for a volume that hangs.
     pub(super) async fn register(
         self: &Arc<Self>,
         sequences: &[SequenceHash],
@@ -135,7 +136,7 @@ impl VolumeLookup {
             let _seat = seat;
             stop.run_until_cancelled(lookup.run(unknown, done)).await
         });
-        // Late or done: what is registered by now can be onboarded.
+        // Late or finished: blocks registered by now can be onboarded.
         drop(timeout(within, is_done).await);
     }
 
@@ -168,7 +169,7 @@ impl VolumeLookup {
         }
     }
 
-    /// Reads headers. Returns those that it could read, and the first error.
+    /// Reads headers. Returns the readable ones, and the first error.
     async fn headers(&self, names: &[SequenceHash]) -> (Vec<Sealed>, Option<TransferError>) {
         let names = names.iter().map(|name| name.0).collect();
         let mut blocks = Vec::new();

@@ -1,4 +1,4 @@
-//! `LocalIndexer` by request and reply: the same service as over gRPC.
+//! Serves `LocalIndexer` over NATS request and reply, with the same service as over gRPC.
 
 use super::config::{BrokerStatus, QUESTION_BYTES_MAX};
 use super::connection::Connection;
@@ -22,8 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
 
-/// Answers requests over NATS until the service ends, and reports in `status` whether they
-/// are received.
+/// Answers requests over NATS until the service ends. Reports in `status` whether requests are received.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
     servers: NatsServers,
@@ -48,13 +47,13 @@ pub async fn answer_questions(
 
 struct Answerer {
     service: Arc<LocalIndexerService>,
-    /// Answers under way.
+    /// Permits for answers in progress.
     places: Arc<Semaphore>,
     status: Arc<watch::Sender<BrokerStatus>>,
 }
 
 impl Answerer {
-    /// Makes a connection and uses it until it breaks, or the service ends.
+    /// Connects, and answers requests until the connection breaks or the service ends.
     async fn connection(
         &self,
         servers: &NatsServers,
@@ -80,7 +79,7 @@ impl Answerer {
                 Some(_answered) = answers.join_next() => {}
             }
         }
-        // They end by themselves now, with an error to their clients.
+        // Answers end by themselves now, with an error to their clients.
         let ended = async { while answers.join_next().await.is_some() {} };
         connection.with(ended).await?;
         connection.flush().await
@@ -103,21 +102,21 @@ impl Answerer {
         Ok(questions)
     }
 
-    /// Answers a question in a task of its own.
+    /// Answers a request in a separate task.
     async fn take(
         &self,
         connection: &Connection,
         answers: &mut JoinSet<()>,
         (call, message): (LocalCall, Message),
     ) -> Result<(), BrokerError> {
-        // Who wants no answer gets none.
+        // A request without a reply subject gets no answer.
         let Some(inbox) = message.reply else { return Ok(()) };
         let client = connection.client().clone();
         let mut reply = Reply::new(client, inbox, &self.service);
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let limit = self.service.config().streams_max;
             let text = format!("{limit} questions are being answered already: ask later");
-            // Not in a task: there may be many.
+            // Without a task, because there may be many such requests.
             let status = failed(ErrorCode::ResourceExhausted, text);
             return connection.with(reply.fail(&status)).await?.or(Ok(()));
         };
@@ -179,6 +178,6 @@ fn read<T: prost::Message + prost::Name + Default>(question: Bytes) -> Result<Re
         let text = format_args!("the question has {bytes} bytes, the limit is {limit}");
         return Err(failed(ErrorCode::InvalidArgument, text));
     }
-    // NATS knows its own users.
+    // NATS authenticates its own users.
     decode(question).map(let_in)
 }

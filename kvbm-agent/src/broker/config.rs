@@ -5,45 +5,44 @@ use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which NATS servers to use, and how.
+/// NATS servers, and how to publish there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// Where to connect.
+    /// Servers to connect to.
     pub servers: NatsServers,
     /// How batches are published.
     pub delivery: Delivery,
-    /// How indexes that do not know the worker register it: worker and block size are those of the
-    /// source, and there are no endpoints. The copy mode is the source's, whatever is set here.
+    /// Registration for indexes that lack the worker. Worker and block size equal the source's, and there are no
+    /// endpoints. The copy mode is always the source's, whatever is set here.
     pub registration: Registration,
-    /// Whether it publishes a goodbye when it stops, so that the worker is removed.
+    /// Whether to publish a goodbye at the stop, so that the worker is removed.
     pub deregister: bool,
 }
 
-/// How far a broker has come.
+/// Progress of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerStatus {
-    /// There is a connection that batches are published over.
+    /// Whether the connection for batches is open.
     pub connected: bool,
-    /// There is one over which requests are received.
+    /// Whether the connection for requests is open.
     pub answering: bool,
-    /// The incarnation that is published.
+    /// The published incarnation.
     pub incarnation: Incarnation,
-    /// The last batch of that incarnation that was published and, in the stream, acknowledged.
+    /// Last batch of the incarnation that was published and, with JetStream, acknowledged.
     pub published: Option<u64>,
-    /// Batches that could not be published: the journal had lost them, or the server takes no messages
-    /// of their size. An index asks for them.
+    /// Batches that could not be published: evicted from the journal, or larger than the server accepts. Indexes
+    /// request them.
     pub skipped_batches: u64,
-    /// Loads published since start.
+    /// Number of loads published since start.
     pub published_loads: u64,
-    /// Connections made since start, without those for questions and loads.
+    /// Number of connections since start, without those for requests and loads.
     pub connections: u64,
-    /// Why the last connection ended or could not be made, or a batch was skipped; none once there is
-    /// another connection.
+    /// Why the last connection ended or failed, or a batch was skipped; `None` once there is another connection.
     pub error: Option<Arc<str>>,
 }
 
 impl BrokerStatus {
-    /// Nothing is published yet.
+    /// Initial status: nothing is published yet.
     #[must_use]
     pub const fn new(incarnation: Incarnation) -> Self {
         Self {
@@ -59,17 +58,17 @@ impl BrokerStatus {
     }
 }
 
-/// Most batches published and not acknowledged by the stream yet,
+/// Maximum number of batches that the stream has not acknowledged yet.
 pub(super) const UNACKED_BATCHES_MAX: usize = 256;
-/// and the bytes that may be, before the next batch waits too.
+/// Number of unacknowledged bytes from which the next batch waits.
 pub(super) const UNACKED_BYTES_MAX: usize = 16 << 20;
-/// Longest wait for the acknowledgement of the oldest.
+/// Maximum wait for the acknowledgement of the oldest batch.
 pub(super) const ACK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Batches published over core NATS between two flushes.
+/// Number of batches between two flushes, over core NATS.
 pub(super) const FLUSH_BATCHES: usize = 64;
-/// Commands that wait for the connection's task.
+/// Maximum number of commands queued for the connection's task.
 pub(super) const COMMANDS_QUEUED_MAX: usize = 512;
-/// Messages of one subscription that wait to be read.
+/// Maximum number of unread messages of one subscription.
 pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
-/// Largest question, in bytes: names and numbers only.
+/// Maximum size of a request in bytes. Requests have only names and numbers.
 pub(super) const QUESTION_BYTES_MAX: usize = 16 << 10;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::select;
 use tokio_util::sync::CancellationToken;
 
-/// A connection, until it breaks.
+/// A NATS connection that is used until it breaks.
 #[derive(Debug)]
 pub(super) struct Connection {
     client: Client,
@@ -19,7 +19,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Makes a connection to one of the servers of a URL.
+    /// Connects to one of the configured servers.
     pub(super) async fn open(servers: &NatsServers) -> Result<Self, BrokerError> {
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
@@ -39,12 +39,12 @@ impl Connection {
         &self.client
     }
 
-    /// Waits until it is broken.
+    /// Waits until the connection breaks.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Does something that waits for the server, unless the connection breaks.
+    /// Awaits `doing`, unless the connection breaks first.
     pub(super) async fn with<T>(&self, doing: impl Future<Output = T>) -> Result<T, BrokerError> {
         select! {
             biased;
@@ -53,9 +53,9 @@ impl Connection {
         }
     }
 
-    /// Waits until the server has processed all that was sent before.
+    /// Waits until the server has processed all earlier messages.
     pub(super) async fn flush(&self) -> Result<(), BrokerError> {
-        // It answers in order, and itself reports that there is no responder.
+        // The server answers in order, and itself reports that the subject has no responder.
         let nobody = self.client.new_inbox();
         let answer = self.with(self.client.request(nobody, Bytes::new())).await?;
         match answer {
@@ -80,7 +80,7 @@ fn options(
         }
         async {}
     };
-    // The client has no switch against making a connection again. So it may not sign on twice.
+    // The client cannot disable reconnecting, so a second authentication is refused.
     servers
         .options(move || !made.load(Ordering::Acquire))
         .event_callback(note)

@@ -15,7 +15,7 @@ pub(super) enum BrokerError {
     Publish(String),
     #[error("subscribe: {0}")]
     Subscribe(String),
-    /// Batches of an incarnation cannot go away again.
+    /// The journal lacks batches of the current incarnation, which should be impossible.
     #[error("the journal does not have what was published: {0}")]
     Journal(#[from] RangeError),
 }

@@ -1,4 +1,4 @@
-//! Batches into the stream.
+//! Publishes batches to JetStream.
 
 use super::config::{ACK_TIMEOUT, UNACKED_BATCHES_MAX, UNACKED_BYTES_MAX};
 use super::connection::Connection;
@@ -18,7 +18,7 @@ use kvasir_proto::broker::{
 use std::collections::VecDeque;
 use tokio::select;
 
-/// Makes the stream, unless there is one, whatever its bounds.
+/// Creates the stream. An existing stream is used, whatever its limits.
 pub(super) async fn open(
     connection: &Connection,
     namespace: &Namespace,
@@ -26,7 +26,7 @@ pub(super) async fn open(
     let context = ContextBuilder::new()
         .timeout(ACK_TIMEOUT)
         .ack_timeout(ACK_TIMEOUT)
-        // Those of an incarnation that is over may still be waited for.
+        // Batches of an earlier incarnation may still be unacknowledged.
         .max_ack_inflight(2 * UNACKED_BATCHES_MAX)
         .build(connection.client().clone());
     let name = namespace.stored(STREAM);
@@ -44,10 +44,10 @@ pub(super) async fn open(
     Ok(context)
 }
 
-/// The stream's answer to a batch.
+/// Pending acknowledgement of a batch.
 type Acknowledgement = BoxFuture<'static, Result<(), PublishError>>;
 
-/// Batches on their way into the stream, oldest first.
+/// Unacknowledged batches, oldest first.
 #[derive(Default)]
 struct Unacked {
     batches: VecDeque<(u64, usize, Acknowledgement)>,
@@ -65,7 +65,7 @@ impl Unacked {
         self.batches.push_back((sequence, bytes, acknowledgement));
     }
 
-    /// Waits for the oldest. Loses nothing when dropped half-way.
+    /// Waits for the oldest acknowledgement. Cancel safe: loses nothing when dropped.
     async fn acknowledged(&mut self) -> Option<Result<u64, BrokerError>> {
         let (sequence, bytes, acknowledgement) = self.batches.front_mut()?;
         let sequence = *sequence;
@@ -91,7 +91,7 @@ pub(super) async fn publish(
     loop {
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
-        // What comes meanwhile may wait: acknowledgements are read between.
+        // New batches may wait meanwhile: acknowledgements are read in between.
         let Some(batches) = session.take(position, unacked.room())? else {
             return Ok(End::NewIncarnation);
         };
@@ -109,7 +109,7 @@ pub(super) async fn publish(
         }
         select! {
             Some(sequence) = unacked.acknowledged() => session.published(sequence?),
-            // The source outlives its publisher.
+            // Cannot fail: the source outlives its publisher.
             _known = news.changed() => session.take_news(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = session.stop.cancelled(), if !stopping => {}

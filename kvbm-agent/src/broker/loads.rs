@@ -1,4 +1,4 @@
-//! Loads over core NATS: they are not retained, since the next one replaces them.
+//! Publishes loads over core NATS. They are not retained, because the next load replaces them.
 
 use super::config::BrokerStatus;
 use super::connection::Connection;
@@ -17,25 +17,25 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Publishes how busy a worker's ranks are.
+/// Publishes the loads of a worker's ranks.
 #[derive(Debug)]
 pub struct LoadPublisher {
-    /// Whose.
+    /// Worker whose loads are published.
     pub address: WorkerAddress,
-    /// What is known.
+    /// Source of the loads.
     pub board: Arc<LoadBoard>,
-    /// The servers, as in [`BrokerConfig`](super::BrokerConfig).
+    /// NATS servers, as in [`BrokerConfig`](super::BrokerConfig).
     pub servers: NatsServers,
-    /// Least time between two loads of a rank that changes.
+    /// Minimum time between two loads of a rank that changes.
     pub min_interval: Duration,
-    /// How often all ranks are published again; not 0.
+    /// Time between two publications of all ranks; not 0.
     pub refresh_interval: Duration,
-    /// How far it has come.
+    /// Status to update.
     pub status: Arc<watch::Sender<BrokerStatus>>,
 }
 
 impl LoadPublisher {
-    /// Publishes until `stop` is cancelled, over a connection of its own.
+    /// Publishes over its own connection, until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let mut pauses = Pauses::default();
         loop {
@@ -60,7 +60,7 @@ impl LoadPublisher {
         self.status.borrow().published_loads
     }
 
-    /// Makes a connection and uses it until it breaks.
+    /// Connects, and publishes until the connection breaks.
     async fn connection(&self) -> Result<Infallible, BrokerError> {
         let connection = Connection::open(&self.servers).await?;
         let subject = self.servers.namespace().subject(loads_subject(&self.address));
@@ -71,9 +71,9 @@ impl LoadPublisher {
         loop {
             select! {
                 () = connection.closed() => return Err(BrokerError::Lost),
-                // The board outlives its publisher.
+                // Cannot fail: the board outlives its publisher.
                 _changed = changes.changed() => {}
-                // The first comes at once.
+                // The first tick is immediate.
                 _ = refreshes.tick() => seen = 0,
             }
             changes.borrow_and_update();

@@ -1,4 +1,4 @@
-//! What is published, as bytes.
+//! Encodes published messages.
 
 use super::BrokerConfig;
 use bytes::{Bytes, BytesMut};
@@ -13,7 +13,7 @@ use kvasir_proto::pb::{self, broker_message};
 use kvasir_proto::types::Incarnation;
 use prost::Message;
 
-/// Whose messages they are.
+/// Fields common to all messages of a source.
 #[derive(Debug)]
 pub(super) struct Envelope {
     address: WorkerAddress,
@@ -22,14 +22,14 @@ pub(super) struct Envelope {
     namespace: Namespace,
 }
 
-/// One incarnation's messages.
+/// Encoder for the messages of one incarnation.
 #[derive(Debug)]
 pub(super) struct IncarnationEnvelope {
     address: WorkerAddress,
     source: String,
     namespace: Namespace,
     incarnation: Incarnation,
-    /// The fields of every message, encoded: protobuf reads what follows as the same message.
+    /// Encoded fields of every message. Protobuf reads the bytes appended to them as the same message.
     head: Bytes,
 }
 
@@ -39,7 +39,7 @@ fn mismatch(field: &'static str, actual: String, expected: String) -> ConvertErr
 
 impl Envelope {
     /// # Errors
-    /// If the registration is not of this source, or breaks the contract.
+    /// If the registration is not for this source, or breaks the contract.
     pub(super) fn new(config: &BrokerConfig, feed: &Feed) -> Result<Self, ConvertError> {
         let hello = feed.hello();
         let mut registration = config.registration.clone();
@@ -58,7 +58,7 @@ impl Envelope {
         let address = hello.address;
         let source = hello.source;
         let envelope = Self { address, registration, source, namespace };
-        // What no index would accept is refused here.
+        // Refuses settings that no index would accept.
         BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
         Ok(envelope)
     }
@@ -88,7 +88,7 @@ impl Envelope {
 }
 
 impl IncarnationEnvelope {
-    /// Where a batch goes, what names it there, and it.
+    /// Subject, message id and bytes of a batch.
     pub(super) fn batch(&self, batch: &Batch) -> (String, String, Bytes) {
         let subject = self.namespace.subject(events_subject(&self.address, batch.rank()));
         let id = message_id(&self.address, &self.source, self.incarnation, batch.sequence());
@@ -96,13 +96,13 @@ impl IncarnationEnvelope {
         (subject, id, self.message_of(broker_message::Content::Batch(batch)))
     }
 
-    /// Where a heartbeat goes, and it.
+    /// Subject and bytes of a heartbeat.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> (String, Bytes) {
         let message = self.message_of(broker_message::Content::Heartbeat(heartbeat.into()));
         (self.namespace.subject(heartbeats_subject(&self.address)), message)
     }
 
-    /// Where a goodbye goes, and it.
+    /// Subject and bytes of a goodbye.
     pub(super) fn goodbye(&self) -> (String, Bytes) {
         let message = self.message_of(broker_message::Content::Goodbye(pb::PublishGoodbye {}));
         (self.namespace.subject(heartbeats_subject(&self.address)), message)

@@ -1,16 +1,14 @@
-//! NATS: batches and heartbeats that are published, and `LocalIndexer` by request and reply.
+//! NATS: publishes batches and heartbeats, and serves `LocalIndexer` by request and reply.
 //!
-//! A connection is used until it breaks and does not reconnect by itself: what a client queues for the
-//! next connection would go out after what was lost with the old one, out of order. A new one continues
-//! after the last batch that is known to have arrived.
+//! A connection is used until it breaks, and does not reconnect by itself. A reconnecting client would send queued
+//! messages after lost ones, out of order. A new connection resumes after the last batch that is known to have arrived.
 //!
-//! - Core NATS retains no batch: it has arrived once the server has forwarded it. What an index
-//!   did not receive it asks for.
-//! - In the stream it has arrived once the stream has acknowledged it. Several are under way; when one
-//!   is not acknowledged in time all from there are published again, each under the same message id,
-//!   so that the stream has each once and in order.
+//! - Core NATS retains no batch: a batch has arrived once the server has forwarded it. Indexes request missing batches.
+//! - With JetStream, a batch has arrived once the stream has acknowledged it. Several batches are in transit. After a
+//!   late acknowledgement, all batches from there are published again, each under its message id. The stream therefore
+//!   has each batch once and in order.
 //!
-//! Requests, loads and storage events have connections of their own, so that they never delay a batch.
+//! Requests, loads and storage events have their own connections, so that they never delay a batch.
 
 mod answer;
 mod config;

@@ -1,4 +1,4 @@
-//! Batches over core NATS.
+//! Publishes batches over core NATS.
 
 use super::config::FLUSH_BATCHES;
 use super::error::BrokerError;
@@ -32,7 +32,7 @@ pub(super) async fn publish(
             return Ok(End::Stopped);
         }
         select! {
-            // The source outlives its publisher.
+            // Cannot fail: the source outlives its publisher.
             _known = news.changed() => session.take_news(&mut news),
             _ = session.heartbeats.tick() => session.beat(position).await?,
             () = session.stop.cancelled() => {}

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Publishes a source.
+/// Publishes a source's batches and heartbeats over NATS.
 #[derive(Debug)]
 pub struct NatsPublisher {
     feed: Arc<Feed>,
@@ -27,11 +27,11 @@ pub struct NatsPublisher {
 }
 
 impl NatsPublisher {
-    /// What publishes a source, and reports its progress in `status`. Heartbeats go out every
+    /// Creates the publisher of a source, which reports its progress in `status`. Heartbeats are sent every
     /// `heartbeat_interval`, which is not 0.
     ///
     /// # Errors
-    /// If the registration is not of this source, or breaks the contract.
+    /// If the registration is not for this source, or breaks the contract.
     pub fn new(
         feed: Arc<Feed>,
         config: BrokerConfig,
@@ -43,8 +43,7 @@ impl NatsPublisher {
         Ok(Self { feed, config, envelope, heartbeat_interval, status, stop })
     }
 
-    /// Publishes until `stop` is cancelled; then what the journal has still goes out, if there is a
-    /// connection.
+    /// Publishes until `stop` is cancelled, then publishes the rest of the journal, if there is a connection.
     pub async fn run(mut self, stop: CancellationToken) {
         self.stop = stop;
         select! {
@@ -65,13 +64,13 @@ impl NatsPublisher {
         }
     }
 
-    /// What shows that a connection made progress.
+    /// Published position, which shows whether a connection made progress.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.published)
     }
 
-    /// Notes why there is no connection, and logs it if that is to be; then so many times were left out.
+    /// Records why there is no connection. Logs it if `line` is set, with the number of suppressed lines.
     fn note(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
@@ -84,7 +83,7 @@ impl NatsPublisher {
         });
     }
 
-    /// Makes a connection and uses it until it breaks, or all is done.
+    /// Connects, and publishes until the connection breaks or the work is done.
     async fn connection(&self) -> Result<(), BrokerError> {
         let connection = select! {
             () = self.stop.cancelled() => return Ok(()),
@@ -126,18 +125,18 @@ impl NatsPublisher {
                     }
                     return session.connection.flush().await;
                 }
-                // Indexes are sent a heartbeat of it at once.
+                // Indexes receive a heartbeat of the new incarnation immediately.
                 End::NewIncarnation => session.heartbeats.reset_immediately(),
             }
         }
     }
 
-    /// Position of the present incarnation.
+    /// Position in the current incarnation.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
         let incarnation = hello.incarnation;
         let first = hello.first_sequence.unwrap_or_default();
-        // An agent before this one has published its batches; indexes ask for what they lack.
+        // An earlier agent has published its batches. Indexes request missing ones.
         let own_first = self.feed.status().own_first;
         let mut published = None;
         self.status.send_modify(|status| {

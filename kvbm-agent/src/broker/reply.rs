@@ -1,4 +1,4 @@
-//! The parts of one answer.
+//! Sends an answer in parts, with backpressure by confirmations.
 
 use crate::service::{LocalIndexerService, failed};
 use async_nats::client::PublishErrorKind;
@@ -22,9 +22,9 @@ use tonic::Status;
 /// Why an answer ends early.
 pub(super) struct CutOff(pub(super) &'static str);
 
-/// What answers are made of.
+/// A part of an answer.
 pub(super) trait Part: Message {
-    /// Whether nothing follows.
+    /// Whether this is the last part.
     fn ends(&self) -> bool;
 }
 
@@ -52,7 +52,7 @@ impl Part for GetLocalStatusResponse {
     }
 }
 
-/// A part as it is sent.
+/// An encoded part.
 pub(super) struct EncodedPart {
     ends: bool,
     bytes: Bytes,
@@ -64,16 +64,16 @@ impl EncodedPart {
     }
 }
 
-/// An answer on its way.
+/// An answer in progress.
 pub(super) struct Reply {
     client: Client,
-    /// Where it goes.
+    /// Subject of the answer.
     inbox: Subject,
     stall_timeout: Duration,
     stop: CancellationToken,
-    /// Parts sent.
+    /// Number of parts sent.
     sent: u64,
-    /// Those of them that are not confirmed.
+    /// Number of parts sent, but not confirmed.
     ahead: usize,
 }
 
@@ -84,7 +84,7 @@ impl Reply {
         Self { client, inbox, stall_timeout, stop, sent: 0, ahead: 0 }
     }
 
-    /// Sends parts up to the one that ends the answer; fails if there is none.
+    /// Sends parts up to the last one. Fails if the last one is missing.
     pub(super) async fn send(
         &mut self,
         mut parts: impl Stream<Item = Result<EncodedPart, Status>> + Unpin,
@@ -114,11 +114,11 @@ impl Reply {
         }
     }
 
-    /// Waits until one more part may be sent.
+    /// Waits until another part may be sent.
     async fn room(&mut self, confirmed: &mut Subscriber) -> Result<(), CutOff> {
         loop {
             let confirmation = if self.ahead < ANSWER_PARTS_AHEAD_MAX {
-                // Whatever has come by now.
+                // Reads the confirmations that have arrived by now.
                 let Some(confirmation) = confirmed.next().now_or_never() else { return Ok(()) };
                 confirmation
             } else {
@@ -166,7 +166,7 @@ impl Reply {
     pub(super) async fn fail(&mut self, status: &Status) -> Result<(), CutOff> {
         let mut headers = HeaderMap::new();
         headers.insert(ERROR_CODE, i32::from(status.code()).to_string());
-        // A header is one line.
+        // A header has one line.
         let text: String =
             status.message().chars().map(|at| if at.is_control() { ' ' } else { at }).collect();
         headers.insert(ERROR, text);

@@ -1,4 +1,4 @@
-//! One connection in use: what both ways of publishing share.
+//! State of one connection, shared by core NATS and JetStream.
 
 use super::config::BrokerStatus;
 use super::connection::Connection;
@@ -16,33 +16,33 @@ use tokio::sync::watch;
 use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 
-/// How an incarnation's publishing came to its end.
+/// How the publication of an incarnation ended.
 pub(super) enum End {
     Stopped,
     NewIncarnation,
 }
 
-/// How far an incarnation is published.
+/// Progress of publishing an incarnation.
 pub(super) struct Position {
     pub(super) incarnation: Incarnation,
-    /// Number of the next batch to publish; none once the last was.
+    /// Number of the next batch to publish; `None` once the last number was published.
     pub(super) next: Option<u64>,
     pub(super) envelope: IncarnationEnvelope,
 }
 
-/// One connection in use.
+/// One connection, with the state to publish over it.
 pub(super) struct NatsSession<'a> {
     pub(super) feed: &'a Feed,
     pub(super) status: &'a watch::Sender<BrokerStatus>,
     pub(super) stop: &'a CancellationToken,
     pub(super) connection: Connection,
     pub(super) heartbeats: Interval,
-    /// Changes of the source's state and reasons for which heartbeats were hurried.
+    /// Count of the source's changes for which an early heartbeat was requested.
     pub(super) changes: u64,
 }
 
 impl NatsSession<'_> {
-    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
     pub(super) fn take(
         &self,
         position: &mut Position,
@@ -64,7 +64,7 @@ impl NatsSession<'_> {
         Ok(Some(Vec::new()))
     }
 
-    /// A batch that the server refuses would be refused for ever.
+    /// Skips a batch that the server refuses, because it would refuse it forever.
     pub(super) fn skip(&self, batch: &Batch, error: &str) {
         let source = self.feed.name();
         let sequence = batch.sequence();
@@ -76,12 +76,12 @@ impl NatsSession<'_> {
         });
     }
 
-    /// An incarnation is published up to a batch.
+    /// Records that an incarnation is published up to a batch.
     pub(super) fn published(&self, sequence: u64) {
         self.status.send_modify(|status| status.published = Some(sequence));
     }
 
-    /// Sends a heartbeat, if it is due.
+    /// Sends a heartbeat if it is due.
     pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
         match self.heartbeats.tick().now_or_never() {
             Some(_due) => self.beat(position).await,
@@ -97,7 +97,7 @@ impl NatsSession<'_> {
         }
     }
 
-    /// Takes what is new; a change of the source's state hurries the next heartbeat.
+    /// Processes news. A change of the source's state makes a heartbeat due immediately.
     pub(super) fn take_news(&mut self, news: &mut watch::Receiver<News>) {
         let changes = news.borrow_and_update().changes;
         if mem::replace(&mut self.changes, changes) != changes {
@@ -105,13 +105,13 @@ impl NatsSession<'_> {
         }
     }
 
-    /// Sends what is no batch.
+    /// Sends a message that is not a batch.
     pub(super) async fn send(
         &self,
         (subject, message): (String, Bytes),
     ) -> Result<(), BrokerError> {
         let sent = self.connection.with(self.connection.client().publish(subject, message)).await?;
-        // A server with so small a limit is reported for batches.
+        // Such a small limit of the server is reported for batches.
         sent.or_else(|error| match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Ok(()),
             PublishErrorKind::InvalidSubject | PublishErrorKind::Send => {

@@ -1,4 +1,4 @@
-//! Storage events over core NATS: they are not retained. Who lacks some asks for an image.
+//! Publishes storage events over core NATS. They are not retained: a subscriber that lacks events requests an image.
 
 use super::connection::Connection;
 use super::error::BrokerError;
@@ -21,10 +21,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Batches of an image, of up to half a megabyte, that are sent before the server confirms them.
+/// Number of image batches, each up to half a megabyte, that are sent before the server confirms them.
 const IMAGE_BATCHES_AHEAD_MAX: usize = 8;
 
-/// Publishes what a block manager stores where.
+/// Publishes where a block manager stores blocks.
 #[derive(Debug)]
 pub struct StoragePublisher {
     address: WorkerAddress,
@@ -35,14 +35,15 @@ pub struct StoragePublisher {
 }
 
 impl StoragePublisher {
-    /// Publishes what is told to the book of `blocks`; none if it has no book.
+    /// Creates the publisher of the storage events of `blocks`; `None` if they are off.
     #[must_use]
     pub fn new(address: WorkerAddress, blocks: Arc<Blocks>, servers: NatsServers) -> Option<Self> {
         let book = Arc::clone(blocks.storage()?);
         Some(Self { address, blocks, book, servers, began: Instant::now() })
     }
 
-    /// Publishes until `stop` is cancelled, over a connection of its own; then what waits, if there is a connection.
+    /// Publishes over its own connection until `stop` is cancelled, then publishes waiting events, if there is a
+    /// connection.
     pub async fn run(self, stop: CancellationToken) {
         let mut outbox = self.blocks.outbox(self.address.clone(), self.book.config());
         let mut pauses = Pauses::default();
@@ -62,7 +63,7 @@ impl StoragePublisher {
         }
     }
 
-    /// Makes a connection and uses it until it breaks, or all is done.
+    /// Connects, and publishes until the connection breaks or the work is done.
     async fn connection(
         &self,
         outbox: &mut Outbox,
@@ -73,7 +74,7 @@ impl StoragePublisher {
             connection = Connection::open(&self.servers) => connection?,
         };
         let mut requests = self.subscribe(&connection).await?;
-        // What arrived over an earlier connection is not known.
+        // It is unknown which events arrived over an earlier connection.
         self.book.demand_image();
         self.book.note(|stats| stats.is_connected = true);
         tracing::info!("storage events are published over NATS");
@@ -121,7 +122,7 @@ impl StoragePublisher {
         self.began.checked_add(time).unwrap_or(self.began)
     }
 
-    /// Requests to this worker, and to all.
+    /// Subscribes to requests for this worker, and for all workers.
     async fn subscribe(
         &self,
         connection: &Connection,
@@ -143,7 +144,7 @@ impl StoragePublisher {
         outbox: &mut Outbox,
     ) -> Result<(), BrokerError> {
         let blocks = Arc::clone(&self.blocks);
-        // It sorts what may be millions of blocks.
+        // Sorts up to millions of blocks, so it runs on a blocking thread.
         let image = spawn_blocking(move || blocks.registrations()).await;
         // A panic is in the log.
         let image = image.map_err(|_panic| BrokerError::Publish("there is no image".to_owned()))?;
@@ -169,7 +170,7 @@ impl StoragePublisher {
         let message = pb::StorageBatch::from(batch).encode_to_vec();
         let sent = connection.with(connection.client().publish(subject, message.into())).await?;
         match sent.map_err(|error| (error.kind(), error.to_string())) {
-            // Subscribers notice the gap. A server with so small a limit is reported for each connection.
+            // Subscribers notice the gap. Such a small limit of the server is reported for each connection.
             Ok(()) | Err((PublishErrorKind::MaxPayloadExceeded, _)) => {}
             Err((_, error)) => return Err(BrokerError::Publish(error)),
         }

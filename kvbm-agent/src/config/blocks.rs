@@ -20,9 +20,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Most threads of one storage.
+/// Maximum number of threads of one storage.
 const THREADS_MAX: usize = 256;
-/// Most sessions at a time.
+/// Maximum number of concurrent sessions.
 const SESSIONS_MAX: usize = 512;
 
 /// Options of the block manager, which stores blocks for local engines. Off unless `blocks-host-bytes` is set.
@@ -33,7 +33,7 @@ pub struct BlocksOptions {
     /// block: --blocks-bytes, or --blocks-layers and --blocks-inner-dim. If not set: no block manager
     #[arg(long, value_name = "BYTES")]
     pub blocks_host_bytes: Option<ByteCount>,
-    /// What a block consists of.
+    /// Size and layout of a block.
     #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
@@ -111,13 +111,13 @@ pub struct BlocksOptions {
     #[command(flatten)]
     #[serde(flatten)]
     pub storage: StorageOptions,
-    /// Blocks from and for other agents.
+    /// Exchange of blocks with other agents.
     #[command(flatten)]
     #[serde(flatten)]
     pub peers: PeerOptions,
 }
 
-/// Where the engines' memory is, as configured.
+/// Backing of the engines' memory, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaSpec(pub ArenaBacking);
 
@@ -148,7 +148,7 @@ impl FromStr for ArenaSpec {
     }
 }
 
-/// What is evicted first, as configured.
+/// Eviction policy, as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Eviction(pub EvictionPolicy);
 
@@ -176,10 +176,11 @@ impl FromStr for Eviction {
 }
 
 impl BlocksOptions {
-    /// Validates the options for a worker whose blocks have `block_size` tokens. Returns none if the block manager is off.
+    /// Validates the options for a worker whose blocks have `block_size` tokens. Returns `None` if the block manager is
+    /// off.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it and the fix.
+    /// If an option is missing or cannot be used. The error names the option and the fix.
     pub(super) fn check(
         &self,
         address: &WorkerAddress,
@@ -191,7 +192,7 @@ impl BlocksOptions {
         let mut tiers = KvBlockManagerConfig::new(config);
         tiers.form = form;
         let block = tiers.block().map_err(|error| {
-            // It was made once already.
+            // Cannot fail: the layout was checked above.
             ConfigError::invalid("blocks-layers", error.to_string())
         })?;
         let block_bytes = usize::try_from(block.bytes()).unwrap_or(usize::MAX);
@@ -233,12 +234,12 @@ impl BlocksOptions {
         }))
     }
 
-    /// Whether the block manager publishes over NATS.
+    /// Whether the block manager publishes storage events over NATS.
     pub(super) const fn needs_nats(&self) -> bool {
         self.storage.storage_events
     }
 
-    /// Without memory nothing else makes sense.
+    /// Refuses other options of the block manager if it has no memory.
     fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
         let set = [
             ("blocks-disk", self.blocks_disk.is_some()),
@@ -289,7 +290,7 @@ impl BlocksOptions {
 
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
         Ok(ManagerConfig {
-            // One more holds blocks for other agents.
+            // One more session holds blocks for other agents.
             sessions_max: usize::from(self.peers.blocks_peer_listen.is_some())
                 + within("blocks-sessions-max", self.blocks_sessions_max, SESSIONS_MAX)?,
             lease_max: positive("blocks-lease-max", self.blocks_lease_max)?,
@@ -302,14 +303,14 @@ impl BlocksOptions {
     }
 }
 
-/// What the bytes of blocks mean: agents that differ in it never see each other's.
+/// Description of the blocks' bytes. Agents with different descriptions never see each other's blocks.
 fn described(WorkerAddress { partition, .. }: &WorkerAddress, blocks: &str) -> String {
     let model = partition.model();
     let tenant = partition.tenant();
     format!("model {model:?}, tenant {tenant:?}, {blocks}")
 }
 
-/// Two options that need one another.
+/// Combines two options that require each other.
 fn pair<A, B>(
     (first, a): (&'static str, Option<A>),
     (second, b): (&'static str, Option<B>),
@@ -326,7 +327,7 @@ fn pair<A, B>(
     }
 }
 
-/// How many blocks fit.
+/// Number of blocks that fit into `bytes`.
 fn blocks_of(
     field: &'static str,
     ByteCount(bytes): ByteCount,

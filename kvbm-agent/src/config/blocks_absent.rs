@@ -1,4 +1,4 @@
-//! In place of the options of the block manager, in builds without the feature `blocks`.
+//! Stub of the block manager's options, for builds without the feature `blocks`.
 
 use crate::blocks::BlocksConfig;
 use clap::Args;
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct BlocksOptions {}
 
 impl BlocksOptions {
-    /// There is no block manager.
+    /// Returns `None`: this build has no block manager.
     #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as the real one")]
     pub(super) const fn check(
         &self,
@@ -22,7 +22,7 @@ impl BlocksOptions {
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         Ok(None)
     }
-    /// Nothing is published.
+    /// Returns false: this build has no storage events.
     #[expect(clippy::unused_self, reason = "as the real one")]
     pub(super) const fn needs_nats(&self) -> bool {
         false

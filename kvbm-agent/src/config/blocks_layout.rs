@@ -1,4 +1,4 @@
-//! Options of what a block consists of, and how it lies in its slot.
+//! Options for the size of a block, and for its layout in a slot.
 
 use crate::blocks::LayoutDimensions;
 use clap::Args;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Slots begin at multiples of it, so no part of a block can be aligned to more.
+/// Alignment of slots, and therefore the maximum alignment of a block's parts.
 const ALIGNMENT_BYTES_MAX: usize = crate::blocks::SLOT_ALIGNMENT_BYTES;
 
 /// Options of a block's size and layout.
@@ -65,7 +65,7 @@ pub struct LayoutOptions {
     pub blocks_tp_replicas: u32,
 }
 
-/// How a block lies in its slot, as configured.
+/// Layout of a block in its slot, as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormSpec(pub LayoutForm);
 
@@ -92,18 +92,18 @@ impl FromStr for FormSpec {
     }
 }
 
-/// What blocks are, as far as it is known.
+/// Checked size and layout of blocks.
 pub(super) struct Layout {
-    /// For the manager. If only the bytes are known, its dimensions make the same number.
+    /// Layout for the manager. If only the block size is known, the dimensions are chosen to give this size.
     pub(super) config: LayoutConfig,
     pub(super) form: LayoutForm,
     pub(super) dimensions: Option<LayoutDimensions>,
-    /// What the bytes are, in words.
+    /// Description of the bytes, part of the blocks' fingerprint.
     pub(super) description: String,
 }
 
 impl LayoutOptions {
-    /// An option that is set, if one is.
+    /// Name of the first option that is set, if any.
     pub(super) fn first_set(&self) -> Option<&'static str> {
         let set = [
             ("blocks-bytes", self.blocks_bytes.is_some()),
@@ -113,7 +113,7 @@ impl LayoutOptions {
         set.into_iter().chain(self.changed()).find(|(_, is_set)| *is_set).map(|(field, _)| field)
     }
 
-    /// Options that say where heads are, and whether they are not as they are by default.
+    /// Options for the position of heads, and whether each differs from its default.
     fn changed(&self) -> [(&'static str, bool); 5] {
         [
             ("blocks-form", self.blocks_form.0 != LayoutForm::FullyContiguous),
@@ -124,10 +124,10 @@ impl LayoutOptions {
         ]
     }
 
-    /// What blocks of `block_size` tokens are.
+    /// Checks the options for blocks of `block_size` tokens.
     ///
     /// # Errors
-    /// If an option is missing or cannot be used; the error names it.
+    /// If an option is missing or cannot be used. The error names it.
     pub(super) fn check(&self, block_size: u32) -> Result<Layout, ConfigError> {
         let dimensions = match (self.blocks_bytes, self.blocks_layers, self.blocks_inner_dim) {
             (Some(bytes), None, None) => return self.of_bytes(block_size, bytes),
@@ -160,7 +160,7 @@ impl LayoutOptions {
         Ok(Layout { config, form, dimensions: Some(dimensions), description })
     }
 
-    /// Blocks of which only the bytes are known.
+    /// Layout of blocks of which only the size is known.
     fn of_bytes(
         &self,
         block_size: u32,
@@ -219,7 +219,7 @@ impl LayoutOptions {
         })
     }
 
-    /// What the bytes of a block are. Whatever has a default adds nothing, so that blocks on disks keep their names.
+    /// Describes the bytes of a block. Options at their default add nothing, so that blocks on disks keep their names.
     fn describe(
         &self,
         block_size: u32,
@@ -239,7 +239,7 @@ impl LayoutOptions {
                 let alignment = at.alignment_bytes;
                 parts += &format!(", {form}, aligned to {alignment}");
             }
-            // Ranks that hold the same heads have the same blocks.
+            // Ranks with the same heads have the same blocks.
             let shard = at.parallel.shard();
             let shards = at.parallel.shards();
             if shards > 1 {
@@ -252,7 +252,7 @@ impl LayoutOptions {
     }
 }
 
-/// An error of a layout, by the option.
+/// Converts a layout error to an error that names the option.
 fn named(error: &dyn fmt::Display) -> ConfigError {
     let text = error.to_string();
     let names = [
@@ -270,7 +270,7 @@ fn named(error: &dyn fmt::Display) -> ConfigError {
     ConfigError::invalid(field, text.trim_start_matches(name).trim_start())
 }
 
-/// A word of the operator's.
+/// Checks a name that the operator chose.
 fn checked_name<'a>(field: &'static str, name: &'a str) -> Result<&'a str, ConfigError> {
     let bytes = name.len();
     let limit = NAME_BYTES_MAX;

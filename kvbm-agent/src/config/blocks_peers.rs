@@ -1,4 +1,4 @@
-//! Options of blocks between agents.
+//! Options for the exchange of blocks between agents.
 
 use crate::blocks::{NixlOptions, PeersConfig};
 use clap::Args;
@@ -43,12 +43,12 @@ pub struct PeerOptions {
 /// Default of `blocks-peer-nixl-library`.
 const LIBRARY: &str = "libnixl_capi.so";
 
-/// How blocks come from other agents.
+/// Transport of blocks from other agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerBackend {
-    /// Over the connection.
+    /// TCP: over the connection.
     Tcp,
-    /// Read from their memory.
+    /// NIXL: reads the other agent's memory.
     Nixl,
 }
 
@@ -71,7 +71,7 @@ impl FromStr for PeerBackend {
 }
 
 impl PeerOptions {
-    /// The option that is set, if one is.
+    /// Name of the first option that is set, if any.
     pub(super) fn first_set(&self) -> Option<&'static str> {
         let set = [
             ("blocks-peer-listen", self.blocks_peer_listen.is_some()),
@@ -83,7 +83,7 @@ impl PeerOptions {
         set.into_iter().find(|(_, is_set)| *is_set).map(|(field, _)| field)
     }
 
-    /// Checks them, beside the other ports.
+    /// Checks the options together with the other ports.
     pub(super) fn check(
         &self,
         process: &ProcessConfig,
@@ -123,7 +123,7 @@ impl PeerOptions {
         self.blocks_peer_nixl_library.as_os_str() != LIBRARY
     }
 
-    /// How NIXL is used, if it is.
+    /// Options of NIXL; `None` for TCP.
     fn nixl(&self, is_insecure: bool) -> Result<Option<NixlOptions>, ConfigError> {
         if self.blocks_peer_backend == PeerBackend::Tcp {
             if self.names_library() {
@@ -150,7 +150,7 @@ impl PeerOptions {
         }
     }
 
-    /// What other agents connect to; none if that is known only once the port is open.
+    /// Address for other agents; `None` if it is known only once the port is open.
     fn advertised(&self, has_tls: bool) -> Result<Option<String>, ConfigError> {
         const FIELD: &str = "blocks-peer-advertise";
         let scheme = if has_tls { "https" } else { "http" };

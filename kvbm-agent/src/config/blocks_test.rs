@@ -81,7 +81,7 @@ fn a_block_is_stated_by_its_parts() {
     };
     assert_eq!(config.dimensions, Some(dimensions));
     assert_eq!(counts(&config), [(BlockTier::Host, 128)]);
-    // Disks of before have this name.
+    // Existing disks have this description.
     let expected = "model \"m\", tenant \"\", 16 tokens and 8192 bytes a block, 2 layers of 2 x 64 elements of 2 bytes, dtype \
                     \"bfloat16\", layout \"\"";
     assert_eq!(config.description, expected);
@@ -103,14 +103,14 @@ fn a_rank_and_a_form_of_layout_are_stated() {
     assert_eq!(config.block_bytes, 2 << 10, "a layer has 640 bytes");
     let expected = "2 layers of 2 x 10 elements of 2 bytes, layer-separate, aligned to 1024, part 2 of 4 of the heads";
     assert!(config.description.contains(expected), "{}", config.description);
-    // Whoever holds the same heads has the same blocks.
+    // Agents with the same heads have the same blocks.
     let mla = ["--blocks-layers=2", "--blocks-inner-dim=10", "--blocks-tp-size=8"];
     let mla = blocks(&[&mla[..], &["--blocks-tp-rank=3", "--blocks-tp-replicas=8"]].concat());
     let single = blocks(&["--blocks-layers=2", "--blocks-inner-dim=10"]);
     assert_eq!(mla.fingerprint(), single.fingerprint());
 }
 
-/// Whatever changes what bytes mean changes the name under which disks and volumes have them.
+/// Every change of the bytes' meaning changes the fingerprint on disks and volumes.
 #[test]
 fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
     let parts = ["--blocks-layers=2", "--blocks-inner-dim=64"];
@@ -132,7 +132,7 @@ fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
     ];
     let mut seen = vec![same];
     for other in others {
-        // Of two flags that may be given once, the later would be refused: the earlier one goes.
+        // A flag may be given once, so the earlier value is removed.
         let name = other[0].split_once('=').expect("a value").0;
         let few = FEW.iter().copied().filter(|flag| !flag.starts_with(name));
         let arguments: Vec<_> =

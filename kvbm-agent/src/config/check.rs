@@ -27,11 +27,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// Label of a worker that says where other agents fetch its blocks.
+/// Worker label with the address where other agents fetch its blocks.
 const PEER_LABEL: &str = "blocks-peer";
-/// Label of a worker that says how many bytes a block has.
+/// Worker label with the bytes per block.
 const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
-/// Label of a worker that says what its blocks are: routers plan fetches between workers with the same value.
+/// Worker label with the blocks' fingerprint. Routers plan fetches between workers with the same value.
 const FINGERPRINT_LABEL: &str = "blocks-fingerprint";
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
@@ -39,15 +39,15 @@ const SOURCE: &str = "agent";
 /// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What is logged, how, and where spans go.
+    /// Log format and filter, and the endpoint for spans.
     pub log: LogConfig,
-    /// The HTTP side port.
+    /// Address and access control of the HTTP side port.
     pub http: HttpConfig,
-    /// What the agent does.
+    /// Configuration of the agent.
     pub agent: AgentConfig,
-    /// Longest time that stopping takes.
+    /// Maximum time for a graceful shutdown.
     pub drain_timeout: Duration,
-    /// What can hardly be meant, for the log.
+    /// Warnings about suspicious options, for the log.
     pub warnings: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Config {
     /// Checks options.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it.
+    /// If an option is missing or cannot be used. The error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         let mut registration = registration(options)?;
@@ -124,7 +124,7 @@ impl Config {
     }
 }
 
-/// The sockets on which it is published as an engine would.
+/// ZMQ sockets that publish like an engine; `None` if they are off.
 fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
     let (listen, replay) = match (options.zmq_listen, options.zmq_replay_listen) {
         (None, None) => return Ok(None),
@@ -148,7 +148,7 @@ fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
     Ok(Some(ZmqConfig { listen, replay, topic }))
 }
 
-/// How the worker is registered: checked as indexes check it.
+/// Registration of the worker, checked like in an index.
 fn registration(options: &Options) -> Result<Registration, ConfigError> {
     let required = |field: &'static str| {
         move || ConfigError::invalid(field, "is required: nothing is assumed of the engine")
@@ -167,7 +167,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         ..Default::default()
     };
     let refused = |ConvertError { field, problem }| {
-        // The fields of the contract are named as the options are, but for their group and the dash.
+        // Fields of the contract are named like the options, except for their group and the dash.
         let field = field.trim_start_matches("profile.").replace("labels", "label");
         let field = field
             .replace("lora_names", "lora")
@@ -226,7 +226,7 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
         }
         return Ok(None);
     };
-    // The ports have TLS if there is a certificate: without a scheme, that says which one it is.
+    // The ports have TLS if there is a certificate. This decides the scheme if none is given.
     let has_tls = options.process.entry.tls_cert.is_some();
     let url = if has_tls && !url.contains("://") { &format!("https://{url}") } else { url };
     let url = target("advertise", url)?;
@@ -268,7 +268,8 @@ fn sources(options: &Options, registration: &Registration) -> Result<SourcesConf
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
-/// Tells routers and engines where other agents fetch the worker's blocks, unless the operator does or there is no room.
+/// Adds labels that show routers and engines where to fetch the worker's blocks. Labels of the operator take
+/// precedence, and the number of labels is limited.
 fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
     let Some(blocks) = blocks else { return };
     let address = blocks.peer_address().map(str::to_owned);
@@ -286,7 +287,7 @@ fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfi
     }
 }
 
-/// The pool that the block manager reads and writes: its volume.
+/// Pool of the block manager's volume; `None` without a volume.
 fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> {
     let refused = |error: NameError| {
         let why = format!("{error}: give the volume a name");
@@ -295,7 +296,7 @@ fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> 
     blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
 }
 
-/// The pool of the store that the engines of this and other workers share.
+/// Pool of the store that the engines of this and other workers share; `None` without one.
 fn engine_pool(
     options: &Options,
     volume: Option<&WorkerId>,
@@ -317,7 +318,7 @@ fn engine_pool(
     Ok(Some(id))
 }
 
-/// Warns of a source whose reconnects may empty the pool.
+/// Warning about a source whose reconnects may empty the pool, if there is one.
 fn without_replay(options: &Options) -> Option<String> {
     options.engine_pool.as_ref()?;
     let source = options.source.iter().find(|source| source.replay.is_none())?;
@@ -328,7 +329,7 @@ fn without_replay(options: &Options) -> Option<String> {
     ))
 }
 
-/// The block manager, which is one more source.
+/// Configuration of the block manager, which is one more source.
 fn blocks(
     options: &Options,
     registration: &Registration,
@@ -415,7 +416,7 @@ fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, Conf
     })
 }
 
-/// How busy the worker is: read from the engine's metrics, or reported only.
+/// How the worker's load is read and reported: from the engine's metrics, or only by reports.
 fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let totals =
         Totals { request_slots: options.request_total_slots, kv_blocks: options.total_kv_blocks };

@@ -1,4 +1,4 @@
-//! The indexes that an agent feeds.
+//! Checks the options for indexes.
 
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::dialled;
@@ -7,7 +7,7 @@ use kvasir_tls::Dialer;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// Checks the indexes that an option names, each once, at most `max`.
+/// Checks the indexes of an option: each one once, at most `max` in all.
 pub(super) fn checked(
     field: &'static str,
     given: &[String],
@@ -49,7 +49,7 @@ pub(super) fn check_pool_indexers(
     Ok(())
 }
 
-/// Says that nobody is told of the pools.
+/// Warning that no index receives the contents of the pools, if so.
 pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> Option<String> {
     (indexers.is_empty() && !registration.pools.is_empty()).then(|| {
         "indexers: none is given, and what is in blocks-volume and engine-pool is published to these only: no index will \
@@ -58,8 +58,8 @@ pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> O
     })
 }
 
-/// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
-/// is to be reached on its own.
+/// Warning about an index that cannot request missed batches, if there is one: the index is on another machine, but the
+/// agent is reachable only on its own.
 pub(super) fn out_of_reach(
     listen: SocketAddr,
     registration: &Registration,
@@ -81,7 +81,7 @@ pub(super) fn out_of_reach(
     ))
 }
 
-/// Whether a target is of this machine.
+/// Whether a target is on this machine.
 fn is_loopback(url: &str) -> bool {
     let address = url.split_once("://").and_then(|(_scheme, address)| address.rsplit_once(':'));
     let host = address.map_or("", |(host, _port)| host);

@@ -1,4 +1,4 @@
-//! What holds for the blocks on one medium of the engines.
+//! Options for the blocks on one medium of the engines.
 
 use super::Options;
 use kvasir_engine::normalise::{chunk_sizes, is_pool_medium, tier_of_medium};
@@ -9,7 +9,7 @@ use kvasir_proto::limits::{MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN};
 use kvasir_proto::pb;
 use std::time::Duration;
 
-/// Times to live of blocks on the engines' media.
+/// Reads the times to live of blocks, by medium.
 pub(super) fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError> {
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
@@ -44,7 +44,7 @@ pub(super) fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, 
     Ok(ttls.into_iter().collect())
 }
 
-/// Sizes of connectors' chunks on the engines' media.
+/// Reads the sizes of connectors' chunks, by medium.
 pub(super) fn connector_chunks(options: &Options) -> Result<Vec<pb::ConnectorChunk>, ConfigError> {
     let invalid = |why: String| ConfigError::invalid("connector-chunk", why);
     let read = |text: &String| {

@@ -1,5 +1,4 @@
-//! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole
-//! before any port is opened.
+//! Configuration from flags, then environment, then file, then defaults. All options are checked before any port opens.
 
 #[cfg_attr(not(feature = "blocks"), path = "blocks_absent.rs")]
 mod blocks;
@@ -30,10 +29,10 @@ use std::ffi::OsString;
 /// Name of the program.
 pub const PROGRAM: &str = Options::PROGRAM;
 
-/// Reads the command line, the environment and the file, and checks all of it.
+/// Reads and checks the command line, the environment and the file.
 ///
 /// # Errors
-/// If anything cannot be read, understood or used; the error names it.
+/// If a value cannot be read, parsed or used. The error names it.
 pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Config>, ConfigError> {
     read_options::<Options, Config>(arguments, Config::check)
 }

@@ -110,7 +110,7 @@ pub struct Options {
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pool_indexers: Vec<String>,
-    /// The NATS server.
+    /// NATS servers, and how to publish there.
     #[command(flatten)]
     #[serde(flatten)]
     pub nats: NatsOptions,
@@ -168,7 +168,7 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     pub blocks: BlocksOptions,
-    /// Ports, logs and how the process stops.
+    /// Ports, logs and shutdown.
     #[command(flatten)]
     #[serde(flatten)]
     pub process: ProcessOptions,

@@ -390,7 +390,7 @@ fn help_says_what_it_is_and_how_to_begin() {
     ] {
         let (_, rest) = help.split_once(option).expect(option);
         let (help, _) = rest.split_once("\n      --").expect("another option");
-        // However the lines are broken.
+        // Independent of line breaks.
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(&format!("[default: {default}]")), "{option}: {help}");
     }

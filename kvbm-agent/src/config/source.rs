@@ -7,18 +7,18 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SourceSpec {
-    /// Where the engine publishes: `tcp://host:port`.
+    /// Endpoint where the engine publishes: `tcp://host:port`.
     pub endpoint: String,
-    /// Where it replays.
+    /// Endpoint of the engine's replay socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Topic to take, or its beginning up to the end of a name; default all.
+    /// Topic to read, or its beginning up to the end of a name; by default all topics.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topic: String,
-    /// Listen on `endpoint` instead of connecting to it.
+    /// Whether to listen on `endpoint` instead of connecting to it.
     #[serde(default)]
     pub bind: bool,
-    /// Rank of batches that name none.
+    /// Rank of batches that do not name one.
     #[serde(default)]
     pub dp_rank: DpRank,
 }
@@ -26,7 +26,7 @@ pub struct SourceSpec {
 impl FromStr for SourceSpec {
     type Err = String;
 
-    /// Reads `key=value,key=value`; the keys are those of the file's `[[source]]`.
+    /// Reads `key=value,key=value`. The keys are those of the file's `[[source]]`.
     fn from_str(text: &str) -> Result<Self, String> {
         read_table(text, &["dp-rank"], &["bind"], &[])
     }

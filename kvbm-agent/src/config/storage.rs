@@ -10,9 +10,9 @@ use kvasir_proto::limits::STORAGE_LOCATION_BYTES_MAX;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest interval: subscribers hear nothing for that long.
+/// Maximum interval. A change reaches subscribers after up to this time.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// What stands before the name of a volume.
+/// Prefix of a volume's location.
 const VOLUME: &str = "volume:";
 
 /// Options of storage events.
@@ -33,10 +33,10 @@ pub struct StorageOptions {
 }
 
 impl StorageOptions {
-    /// How they are published; none if they are off.
+    /// Checks the options. Returns `None` if storage events are off.
     ///
     /// # Errors
-    /// If an option cannot be used; the error names it.
+    /// If an option cannot be used. The error names it.
     pub(super) fn check(
         &self,
         volume: Option<&ServerUrl>,

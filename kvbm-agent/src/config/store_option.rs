@@ -3,12 +3,12 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// An option of a volume's store, `key=value`. The value may be a secret: whatever prints it hides that.
+/// An option of a volume's store, `key=value`. The value may be a secret, so it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreOption(String);
 
 impl StoreOption {
-    /// Key and value; none if it is no such pair.
+    /// Key and value; `None` if the text has another form.
     pub(super) fn expose(&self) -> Option<(&str, &str)> {
         self.0.split_once('=').filter(|(key, _)| !key.is_empty())
     }
@@ -33,7 +33,7 @@ impl Serialize for StoreOption {
     }
 }
 
-/// It is checked later, where the error does not repeat it.
+/// Never fails: options are checked later, where the error does not repeat the value.
 impl FromStr for StoreOption {
     type Err = Infallible;
 

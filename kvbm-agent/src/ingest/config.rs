@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-/// Bounds of the service. Its sources are bounded by [`HubConfig`](kvasir_feed::hub::HubConfig).
+/// Limits of the service. [`HubConfig`](kvasir_feed::hub::HubConfig) limits its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestConfig {
-    /// Most streams at a time.
+    /// Maximum number of concurrent streams.
     pub streams_max: usize,
-    /// How long a source may have no stream before it counts as gone, and all that it held is dropped.
+    /// How long a source may have no stream. After that it counts as gone, and all its blocks are dropped.
     pub source_timeout: Duration,
 }
 
 impl IngestConfig {
-    /// Room for two streams of each source: a new one may come before the old one is known to be gone.
+    /// Room for two streams of each source, because a new stream may open before the old one is known to be broken.
     pub const DEFAULT: Self = Self { streams_max: 32, source_timeout: Duration::from_secs(60) };
 }
 
@@ -20,5 +20,5 @@ impl Default for IngestConfig {
     }
 }
 
-/// How often to check for sources that are gone.
+/// Time between two checks for sources without a stream.
 pub(super) const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);

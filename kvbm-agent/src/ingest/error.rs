@@ -7,60 +7,60 @@ use kvasir_proto::convert::WorkerAddress;
 /// Why a publisher is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IngestError {
-    /// The agent is another worker's.
+    /// The agent belongs to another worker.
     #[error(
         "worker {requested} is not served here, {served} is: give its worker_id, model and tenant"
     )]
     OtherWorker {
-        /// The requested one.
+        /// Worker of the publisher.
         requested: WorkerAddress,
-        /// The agent's.
+        /// Worker of the agent.
         served: WorkerAddress,
     },
-    /// Blocks of another size.
+    /// The publisher has another block size.
     #[error(
         "block_size is {requested}, that of worker {served} is {present}: publish with {present}, or start the agent with \
          --block-size {requested}"
     )]
     BlockSize {
-        /// The agent's worker.
+        /// Worker of the agent.
         served: WorkerAddress,
-        /// The requested one.
+        /// Block size of the publisher.
         requested: u32,
-        /// The worker's.
+        /// Block size of the worker.
         present: u32,
     },
-    /// The source's first stream stated another, and its incarnation continues.
+    /// The copy mode differs from that of the source's first stream, although its incarnation continues.
     #[error(
         "copy_mode of source {0:?} cannot change within one incarnation: leave it, or begin a new incarnation"
     )]
     CopyMode(String),
-    /// A newer incarnation took its place.
+    /// A newer incarnation has replaced this one.
     #[error("incarnation of source {0:?} is one that is over: begin a new one")]
     PastIncarnation(String),
-    /// The memory of ended ones is full.
+    /// Too many incarnations of the source have ended recently.
     #[error(
         "source {0:?} has begun more than {PAST_INCARNATIONS_MAX} incarnations within {kept} s, the limit: continue the \
          present one, or try again later", kept = PAST_INCARNATIONS_KEPT.as_secs()
     )]
     TooManyIncarnations(String),
-    /// Too many at a time.
+    /// Too many streams are open.
     #[error("{limit} streams are open already: try again later")]
     TooManyStreams {
-        /// The most that may.
+        /// Maximum number of streams.
         limit: usize,
     },
-    /// The agent does not take the source.
+    /// The hub refuses the source.
     #[error(transparent)]
     Hub(#[from] HubError),
 }
 
 impl IngestError {
-    /// Code to report it with.
+    /// Error code to report.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            // At an index such a worker may be registered yet; an agent never is another's.
+            // An index may register such a worker later, but an agent never changes its worker.
             Self::OtherWorker { .. } | Self::BlockSize { .. } | Self::CopyMode(_) => {
                 ErrorCode::FailedPrecondition
             }
@@ -72,7 +72,7 @@ impl IngestError {
         }
     }
 
-    /// What it is counted as.
+    /// Reason under which the refusal is counted.
     #[must_use]
     pub const fn refusal(&self) -> StreamRefusal {
         match self {

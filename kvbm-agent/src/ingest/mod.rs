@@ -1,8 +1,8 @@
-//! The service `kvasir.v1.EventIngest` of an agent: engines in any language publish to the agent beside
-//! them as agents publish to an index. What is acknowledged is in the agent's journal.
+//! gRPC service `kvasir.v1.EventIngest` of an agent. Engines in any language publish to the agent beside them like
+//! agents publish to an index. Acknowledged batches are in the agent's journal.
 //!
-//! `kvasir-engine`'s recovery decides what is next, what is a duplicate and which incarnation counts; a publisher that
-//! skips a batch gets the number that is expected. Nothing is held back.
+//! The recovery in `kvasir-engine` decides which batch is next, which is a duplicate, and which incarnation is current.
+//! A publisher that skips a batch receives the expected number. No batch is buffered.
 
 mod config;
 mod error;

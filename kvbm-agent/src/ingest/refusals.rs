@@ -1,4 +1,4 @@
-//! Publishers that are refused: counted and logged for the operator.
+//! Counts refused publishers, and logs them for the operator.
 
 use kvasir_engine::throttle::Throttle;
 use parking_lot::Mutex;
@@ -8,38 +8,38 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two log lines of one reason.
+/// Time between two log lines for one reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a stream was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamRefusal {
-    /// It is of another worker, model or tenant.
+    /// The stream is for another worker, model or tenant.
     OtherWorker,
-    /// Its blocks are of another size.
+    /// The stream has another block size.
     BlockSize,
-    /// Its second announcements are read otherwise.
+    /// The stream has another copy mode.
     CopyMode,
-    /// It is of an incarnation that is over.
+    /// The stream's incarnation is over.
     PastIncarnation,
-    /// Too many incarnations of it ended lately.
+    /// Too many incarnations of the source have ended recently.
     TooManyIncarnations,
-    /// There are as many streams as may be.
+    /// The maximum number of streams is open.
     TooManyStreams,
-    /// There are as many sources as may be.
+    /// The maximum number of sources is open.
     TooManySources,
-    /// A source that is no publisher has its name.
+    /// A source that does not publish here has the name.
     NameTaken,
-    /// It publishes for a rank that is reserved for a source which may continue.
+    /// The stream publishes for a rank that is reserved for a source which may continue.
     RankReserved,
-    /// Its message cannot be read, or does not come.
+    /// The stream's message cannot be read, or does not arrive.
     Malformed,
-    /// A fault of the agent's.
+    /// The agent failed.
     Failed,
 }
 
 impl StreamRefusal {
-    /// Each of them.
+    /// All reasons.
     pub const ALL: [Self; 11] = [
         Self::OtherWorker,
         Self::BlockSize,
@@ -54,7 +54,7 @@ impl StreamRefusal {
         Self::Failed,
     ];
 
-    /// In a word, for metrics.
+    /// Label value for metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,16 +73,16 @@ impl StreamRefusal {
     }
 }
 
-/// Who was refused.
+/// Identity of a refused publisher.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Who<'a> {
-    /// Name of the source; empty if it did not come as far as that.
+    /// Name of the source; empty if it is unknown.
     pub(super) source: &'a str,
-    /// Where it connected from, if that is known.
+    /// Address of the peer, if it is known.
     pub(super) peer: Option<SocketAddr>,
 }
 
-/// What was refused for one reason.
+/// Counter and log limiter for one reason.
 #[derive(Debug)]
 struct Refused {
     count: u64,
@@ -94,14 +94,14 @@ impl Refused {
         Self { count: 0, log: Throttle::every(LOG_INTERVAL) }
     }
 
-    /// Counts one more. Whether to log it, and how many were not logged before it.
+    /// Counts a refusal. Returns how many were not logged before, if this one should be logged.
     fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         self.log.admit(now)
     }
 }
 
-/// What publishers were refused, since the agent's start.
+/// Refusals of publishers since the agent's start.
 #[derive(Debug)]
 pub struct Refusals {
     streams: Mutex<BTreeMap<StreamRefusal, Refused>>,
@@ -117,7 +117,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Counts a stream, and logs it if that is to be.
+    /// Counts a refused stream, and logs it unless the log is limited.
     pub(super) fn stream(&self, why: StreamRefusal, who: Who<'_>, error: &dyn fmt::Display) {
         let mut streams = self.streams.lock();
         let line = streams.entry(why).or_insert_with(Refused::none).add(Instant::now());
@@ -128,7 +128,7 @@ impl Refusals {
         }
     }
 
-    /// Counts a batch that cannot be read, and logs it if that is to be.
+    /// Counts an unreadable batch, and logs it unless the log is limited.
     pub(super) fn batch(&self, sequence: u64, who: Who<'_>, error: &dyn fmt::Display) {
         let Who { source, peer } = who;
         let line = self.batches.lock().add(Instant::now());
@@ -137,13 +137,13 @@ impl Refusals {
         }
     }
 
-    /// Streams that were refused for a reason.
+    /// Number of streams refused for a reason.
     #[must_use]
     pub fn streams(&self, why: StreamRefusal) -> u64 {
         self.streams.lock().get(&why).map_or(0, |refused| refused.count)
     }
 
-    /// Batches that could not be read.
+    /// Number of batches that could not be read.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches.lock().count

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The service `EventIngest` in front of an agent's hub.
+/// gRPC service `EventIngest` of an agent's hub.
 pub struct EventIngestService {
     shared: Arc<Shared>,
     streams: Arc<Semaphore>,
@@ -33,11 +33,11 @@ pub struct EventIngestService {
     stop: CancellationToken,
 }
 
-/// What its streams share.
+/// State shared by the streams.
 struct Shared {
     hub: Arc<Hub>,
     config: IngestConfig,
-    /// By name; as many as the hub has places for.
+    /// Sources by name, at most as many as the hub accepts.
     publishers: Mutex<BTreeMap<String, Source>>,
     refusals: Arc<Refusals>,
 }
@@ -51,7 +51,7 @@ impl fmt::Debug for EventIngestService {
 }
 
 impl EventIngestService {
-    /// The service, until `stop` is cancelled: then its streams end.
+    /// Creates the service. Its streams end once `stop` is cancelled.
     #[must_use]
     pub fn new(hub: Arc<Hub>, config: IngestConfig, stop: CancellationToken) -> Self {
         let publishers = Mutex::new(persisted(&hub, &config));
@@ -64,14 +64,14 @@ impl EventIngestService {
         }
     }
 
-    /// What publishers were refused here.
+    /// Refusals of this service.
     #[must_use]
     pub fn refusals(&self) -> &Arc<Refusals> {
         &self.shared.refusals
     }
 
-    /// Releases sources that had no stream for too long, until the service is stopped and all its streams
-    /// have ended.
+    /// Releases sources that had no stream for too long. Returns once the service is stopped and all its streams have
+    /// ended.
     pub async fn run(&self) {
         let mut ticks = interval(EXPIRY_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,7 +86,7 @@ impl EventIngestService {
     }
 }
 
-/// Sources that published to an agent before this one, and may continue.
+/// Sources that published to an earlier agent, and may continue.
 fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
     let mut publishers = BTreeMap::new();
     for persisted in hub.persisted(SourceKind::Ingest) {
@@ -119,7 +119,7 @@ impl Shared {
             let requested = hello.block_size;
             return Err(IngestError::BlockSize { served, requested, present });
         }
-        // Held throughout, so that no source is released meanwhile.
+        // Locked throughout, so that no source is released meanwhile.
         let mut publishers = self.publishers.lock();
         let source = match publishers.get(&hello.source) {
             Some(source) => Arc::clone(source),
@@ -135,7 +135,7 @@ impl Shared {
     }
 }
 
-/// The sources of one caller's stream.
+/// Sources that one caller may publish.
 struct Callers {
     shared: Arc<Shared>,
     principal: Arc<Principal>,

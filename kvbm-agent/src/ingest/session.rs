@@ -13,16 +13,16 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// A source that publishes here.
+/// A source, shared by its streams.
 pub(super) type Source = Arc<Mutex<IngestSource>>;
 
 /// An accepted stream of a source.
 pub(super) struct IngestSession {
     pub(super) source: Source,
-    /// The source's name.
+    /// Name of the source.
     pub(super) name: String,
     pub(super) peer: Option<SocketAddr>,
-    /// Number of the stream among those of the source.
+    /// Number of the stream within its source.
     pub(super) number: u64,
     pub(super) fence: CancellationToken,
     pub(super) block_size: u32,
@@ -74,7 +74,7 @@ impl publish::Session for IngestSession {
     }
 }
 
-/// An error as a status.
+/// Creates a status from an error code and text.
 pub(super) fn failed(code: ErrorCode, error: &dyn fmt::Display) -> Status {
     Status::new(code.into(), error.to_string())
 }

@@ -13,19 +13,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// One source that publishes here, across its streams.
+/// One source of the service, across its streams.
 pub(super) struct IngestSource {
     inlet: Inlet,
-    /// The recovery's time 0.
+    /// Start of the recovery's clock.
     origin: Instant,
     recovery: Recovery<HeldBatch, Infallible>,
     copy_mode: CopyMode,
-    /// The latest stream; those before are fenced.
+    /// Number of the latest stream. Earlier streams are fenced.
     stream: u64,
     fence: CancellationToken,
-    /// The incarnation that the stream which is open is in.
+    /// Incarnation of the open stream; `None` without one.
     stream_incarnation: Option<Incarnation>,
-    /// It had no stream for too long.
+    /// Whether the source had no stream for too long.
     gone: bool,
 }
 
@@ -38,12 +38,12 @@ impl Item for HeldBatch {
     }
 }
 
-/// A stream was accepted.
+/// An accepted stream.
 pub(super) struct Opened {
     pub(super) stream: u64,
-    /// Cancelled once another stream takes over.
+    /// Token that is cancelled once another stream takes over.
     pub(super) fence: CancellationToken,
-    /// The source's position in this incarnation.
+    /// Last applied batch of the source in this incarnation.
     pub(super) applied: Option<Cursor>,
 }
 
@@ -57,7 +57,7 @@ impl IngestSource {
         Ok(Self::new(inlet, hello.copy_mode, None, config))
     }
 
-    /// A source that published to an agent before this one: its next stream shows whether it survived.
+    /// Opens a source that published to an earlier agent. Its next stream shows whether it survived.
     pub(super) fn resume(
         hub: &Arc<Hub>,
         persisted: &PersistedSource,
@@ -92,7 +92,7 @@ impl IngestSource {
         }
     }
 
-    /// Takes a stream; those before it are fenced.
+    /// Accepts a stream, and fences the earlier one.
     pub(super) fn connect(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         let name = || self.inlet.name().to_owned();
@@ -105,7 +105,7 @@ impl IngestSource {
             if self.recovery.is_present(incarnation) {
                 return Err(IngestError::CopyMode(name()));
             }
-            // Taken over now: once the new incarnation has begun, it can only be carried out.
+            // Checked now, because a new incarnation cannot be refused once it has begun.
             self.inlet.set_copy_mode(hello.copy_mode)?;
             self.copy_mode = hello.copy_mode;
         }
@@ -122,10 +122,10 @@ impl IngestSource {
         Ok(Opened { stream, fence, applied: self.recovery.status().applied })
     }
 
-    /// Takes a batch of a stream.
+    /// Applies a batch of a stream.
     ///
     /// # Errors
-    /// If the batch cannot be taken yet.
+    /// If the rank is reserved, so that the batch cannot be applied yet.
     pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Result<Answer, HubError> {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(Answer::Fenced) };
         let sequence = batch.sequence;
@@ -141,14 +141,14 @@ impl IngestSource {
         }))
     }
 
-    /// Takes a heartbeat, with the number of the source's newest batch.
+    /// Processes a heartbeat with the number of the source's newest batch.
     pub(super) fn announce(&mut self, stream: u64, head: Option<u64>) {
         if let Some(incarnation) = self.incarnation_of(stream) {
             self.input(Input::Announced { incarnation, head });
         }
     }
 
-    /// A stream has ended.
+    /// Ends a stream.
     pub(super) fn disconnect(&mut self, stream: u64) {
         if stream == self.stream {
             self.stream_incarnation = None;
@@ -156,7 +156,7 @@ impl IngestSource {
         }
     }
 
-    /// Time passed. Whether the source is gone; then it is closed, and nothing more may be handed in.
+    /// Advances the clock. Returns whether the source is gone. Then it is closed, and must not be used any more.
     pub(super) fn expire(&mut self) -> bool {
         self.input(Input::Tick);
         if self.gone {
@@ -165,7 +165,7 @@ impl IngestSource {
         self.gone
     }
 
-    /// Number of the batch that is wanted next; any (0) before the first.
+    /// Number of the expected batch; 0 (any) before the first.
     pub(super) fn expected(&self) -> u64 {
         self.recovery.expected().unwrap_or(0)
     }
@@ -174,8 +174,7 @@ impl IngestSource {
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
-    /// Passes an input to the recovery and carries out its steps. Returns the answer to the batch, if that is
-    /// one.
+    /// Passes an input to the recovery, and carries out its steps. Returns the answer, if the input is a batch.
     fn input(&mut self, input: Input<HeldBatch, Infallible>) -> Option<Answer> {
         self.recovery.handle(input, self.origin.elapsed());
         let mut answer = None;
@@ -204,7 +203,7 @@ impl IngestSource {
                 self.inlet.count(|counts| counts.losses += 1);
                 self.inlet.lose();
             }
-            // No agent is asked, and no suspect block is retained.
+            // This recovery neither queries an agent nor retains suspect blocks.
             Step::DropSuspects
             | Step::BeginDump
             | Step::Chunk { .. }

@@ -8,28 +8,28 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// What is known of a worker's ranks, as tasks share it.
+/// Loads of a worker's ranks, shared by tasks.
 #[derive(Debug)]
 pub struct LoadBoard {
     loads: Mutex<Loads>,
-    /// Changes so far.
+    /// Number of changes so far.
     version: watch::Sender<u64>,
-    /// Something was reported, changed or not.
+    /// Notified of every report, even without a change.
     reported: watch::Sender<()>,
 }
 
 impl LoadBoard {
-    /// Nothing is known yet. What is not reported again within `stale_after` is dropped.
+    /// Creates an empty board. A load that is not reported again within `stale_after` is dropped.
     #[must_use]
     pub fn new(totals: Totals, stale_after: Duration) -> Self {
         let loads = Mutex::new(Loads::new(totals, stale_after));
         Self { loads, version: watch::Sender::new(0), reported: watch::Sender::new(()) }
     }
 
-    /// A rank was so busy, so long ago.
+    /// Stores the load of a rank, measured `age` ago.
     ///
     /// # Errors
-    /// If the rank or a value is out of range: then nothing has changed.
+    /// If the rank or a value is out of range. Then the board is unchanged.
     pub fn publish(
         &self,
         rank: DpRank,
@@ -45,20 +45,20 @@ impl LoadBoard {
         Ok(())
     }
 
-    /// What changed after the first `version` changes, and how many there are now.
+    /// Ranks that changed after the first `version` changes, and the number of changes so far.
     #[must_use]
     pub fn since(&self, version: u64) -> (u64, Vec<Known>) {
         let loads = self.loads.lock();
         (loads.version(), loads.since(version, Instant::now()))
     }
 
-    /// Notifies of every change; the value is the number of changes.
+    /// Receiver that is notified of every change. The value is the number of changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Drops what was not reported for too long, until `stop` is cancelled.
+    /// Drops loads that were not reported for too long, until `stop` is cancelled.
     pub async fn run(&self, stop: CancellationToken) {
         let mut reported = self.reported.subscribe();
         loop {
@@ -71,7 +71,7 @@ impl LoadBoard {
             };
             select! {
                 () = stop.cancelled() => return,
-                // The board outlives its keeper.
+                // Cannot fail: `self` owns the sender.
                 _reported = reported.changed() => {}
                 () = forget => {
                     let mut loads = self.loads.lock();
@@ -84,7 +84,7 @@ impl LoadBoard {
         }
     }
 
-    /// Those who come here side by side may come in another order.
+    /// Concurrent callers may arrive in another order.
     fn note(&self, version: u64) {
         self.version.send_if_modified(|known| {
             let changed = version > *known;
@@ -94,24 +94,24 @@ impl LoadBoard {
     }
 }
 
-/// Reports how busy ranks are: for engines that embed the agent. All calls return at once, from any thread.
+/// Reports loads of ranks, for engines that embed the agent. Calls never wait, and are allowed from any thread.
 #[derive(Debug, Clone)]
 pub struct WorkerMetricsPublisher {
     board: Arc<LoadBoard>,
 }
 
 impl WorkerMetricsPublisher {
-    /// Publishes to a board.
+    /// Creates a publisher to a board.
     #[must_use]
     pub const fn new(board: Arc<LoadBoard>) -> Self {
         Self { board }
     }
 
-    /// Reports how busy a rank is, in place of the report before; report it again before
-    /// [`LoadConfig::stale_after`](super::LoadConfig::stale_after) is over.
+    /// Reports the load of a rank, in place of the earlier report. Report it again within
+    /// [`LoadConfig::stale_after`](super::LoadConfig::stale_after).
     ///
     /// # Errors
-    /// If the rank or a value is out of range: then nothing has changed.
+    /// If the rank or a value is out of range. Then the board is unchanged.
     pub fn publish(&self, rank: DpRank, metrics: WorkerMetrics) -> Result<(), LoadError> {
         self.board.publish(rank, metrics, Duration::ZERO)
     }

@@ -3,24 +3,24 @@ use super::{LoadError, Totals};
 use kvasir_proto::limits::LOADS_INTERVAL_MS_DEFAULT;
 use std::time::Duration;
 
-/// Least time between two loads of a rank over NATS that may be configured.
+/// Lower limit of [`LoadConfig::min_interval`].
 const MIN_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// How an agent knows how busy its worker is, and publishes it.
+/// How an agent reads its worker's loads, and publishes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadConfig {
-    /// The engine's metrics, if they are to be read.
+    /// How to read the engine's metrics; `None` to not read them.
     pub scrape: Option<ScrapeConfig>,
-    /// Totals of each rank that does not report them.
+    /// Totals of ranks that do not report them.
     pub totals: Totals,
-    /// Least time between two loads of a rank over NATS, at least 10 ms: what changes meanwhile is one.
+    /// Minimum time between two loads of a rank over NATS, at least 10 ms. Changes within this time are merged.
     pub min_interval: Duration,
-    /// A report that was not repeated for this long is dropped; not 0.
+    /// Time after which a report that was not repeated is dropped; not 0.
     pub stale_after: Duration,
 }
 
 impl LoadConfig {
-    /// Nothing is read; ten loads a second, which count for 30 s.
+    /// Reads no metrics, and publishes up to ten loads a second. A report is valid for 30 s.
     pub const DEFAULT: Self = Self {
         scrape: None,
         totals: Totals { request_slots: None, kv_blocks: None },

@@ -3,29 +3,29 @@ use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
 use std::time::Duration;
 
-/// Why a load is refused, or the configuration.
+/// Why a load or the configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// It is out of range.
+    /// A value is out of range.
     #[error(transparent)]
     Convert(#[from] ConvertError),
     /// A time is too short.
     #[error("{field} is {actual:?}, must be at least {min:?}")]
     TooShort {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// As configured.
+        /// Configured time.
         actual: Duration,
-        /// The least that is taken.
+        /// Minimum time.
         min: Duration,
     },
-    /// Metrics cannot be read there.
+    /// The URL of the metrics is not valid.
     #[error("scrape.url {0}")]
     Url(#[from] UrlError),
 }
 
 impl LoadError {
-    /// Code to report it with.
+    /// Error code to report.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

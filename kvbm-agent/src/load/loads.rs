@@ -7,49 +7,49 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Totals of each rank that does not report them.
+/// Totals of ranks that do not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Most requests that may run.
+    /// Maximum number of concurrent requests.
     pub request_slots: Option<u64>,
-    /// Blocks of the device.
+    /// Number of blocks on the device.
     pub kv_blocks: Option<u64>,
 }
 
-/// How busy the ranks of a worker are.
+/// Loads of a worker's ranks.
 #[derive(Debug)]
 pub struct Loads {
     totals: Totals,
     stale_after: Duration,
     ranks: BTreeMap<DpRank, Entry>,
-    /// Changes so far.
+    /// Number of changes so far.
     version: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     metrics: WorkerMetrics,
-    /// When it was reported,
+    /// When the load was reported.
     reported_at: Instant,
-    /// and how old it was then.
+    /// Age of the load when it was reported.
     age: Duration,
-    /// The change that made it what it is.
+    /// Number of the last change of this entry.
     version: u64,
 }
 
-/// What is known of one rank.
+/// Load of one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Known {
     /// The rank.
     pub rank: DpRank,
-    /// How busy it is; [`WorkerMetrics::UNKNOWN`] once that was not reported for too long.
+    /// Metrics of the rank; [`WorkerMetrics::UNKNOWN`] once they were not reported for too long.
     pub metrics: WorkerMetrics,
-    /// How long ago it was so.
+    /// Age of the metrics.
     pub age: Duration,
 }
 
 impl Known {
-    /// As routers receive it.
+    /// Message for routers.
     pub(crate) fn load(&self, address: &WorkerAddress) -> pb::WorkerLoad {
         let &Self { rank, metrics, age } = self;
         (&WorkerLoad { address: address.clone(), rank, metrics, age }).into()
@@ -63,17 +63,17 @@ impl Entry {
 }
 
 impl Loads {
-    /// Nothing is known. What is not reported again within `stale_after` is dropped.
+    /// Creates an empty set. A load that is not reported again within `stale_after` is dropped.
     #[must_use]
     pub const fn new(totals: Totals, stale_after: Duration) -> Self {
         Self { totals, stale_after, ranks: BTreeMap::new(), version: 0 }
     }
 
-    /// Takes how busy a rank was `age` before `now`, in place of its report before. Returns whether
-    /// that is a change.
+    /// Stores the load of a rank, measured `age` before `now`, in place of the earlier report. Returns whether the load
+    /// has changed.
     ///
     /// # Errors
-    /// If the rank or a value is out of range: then nothing has changed.
+    /// If the rank or a value is out of range. Then the loads are unchanged.
     pub fn publish(
         &mut self,
         rank: DpRank,
@@ -103,7 +103,7 @@ impl Loads {
         Ok(changed)
     }
 
-    /// Drops what was not reported for too long. Returns whether that is a change.
+    /// Drops loads that were not reported for too long. Returns whether there were any.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.version;
         for entry in self.ranks.values_mut() {
@@ -115,22 +115,22 @@ impl Loads {
         self.version > before
     }
 
-    /// When something will be stale, unless it is reported again; none if nothing is known.
+    /// When the next load expires, unless it is reported again; `None` without loads.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let known = self.ranks.values().filter(|entry| entry.metrics != WorkerMetrics::UNKNOWN);
-        // What is never due is not waited for.
+        // A time beyond the clock's range never comes, so it is left out.
         let left = |entry: &Entry| self.stale_after.saturating_sub(entry.age);
         known.filter_map(|entry| entry.reported_at.checked_add(left(entry))).min()
     }
 
-    /// Changes so far.
+    /// Number of changes so far.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// What changed after the first `version` changes, by rank; from 0 all that is known.
+    /// Ranks that changed after the first `version` changes; with 0, all ranks.
     #[must_use]
     pub fn since(&self, version: u64, now: Instant) -> Vec<Known> {
         let changed = self.ranks.iter().filter(|(_, entry)| entry.version > version);

@@ -60,9 +60,9 @@ fn what_is_not_reported_again_is_dropped() {
     assert_eq!(loads.next_expiry(), Some(at + STALE_AFTER));
     assert!(!loads.expire(start + seconds(30)) && loads.expire(at + STALE_AFTER));
     assert_eq!(loads.next_expiry(), None);
-    // The same as before is news again.
+    // An equal report after the expiry is a change again.
     assert!(loads.publish(0, waiting(1), Duration::ZERO, at + STALE_AFTER).expect("in range"));
-    // Older than it may be when it comes: forgotten at once.
+    // Older than `stale_after` on arrival: expires immediately.
     loads.publish(5, waiting(1), Duration::MAX, at).expect("in range");
     assert_eq!(loads.next_expiry(), Some(at));
     assert!(loads.expire(at));
@@ -104,14 +104,14 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// Whoever reads when, and as often as it likes, knows after a read what there is to know; and is
-    /// told only of ranks that are not as it last saw them, or were not meanwhile.
+    /// After each read, a reader has the current loads, however often it reads. A read returns only ranks that have
+    /// changed since the last one.
     #[test]
     fn readers_know_the_latest(moves in moves()) {
         let start = Instant::now();
         let mut loads = loads();
         let mut now = start;
-        // When each rank was last reported to be so, and what; nothing once it was forgotten.
+        // Time and value of each rank's last report; unknown once it has expired.
         let mut truth: BTreeMap<DpRank, (WorkerMetrics, u64)> = BTreeMap::new();
         let mut readers = vec![(0_u64, BTreeMap::new()); 3];
         let mut clock = 100;
@@ -150,7 +150,7 @@ proptest! {
             let known = truth.values().filter(|(metrics, _)| *metrics != WorkerMetrics::UNKNOWN);
             let first = known.map(|&(_, since)| since + 30).min();
             let expiry = loads.next_expiry().map(|at| at.saturating_duration_since(start));
-            // What is overdue is due when it was reported.
+            // An overdue load expires when it is reported.
             let due = first.map(|first| first.saturating_sub(100));
             prop_assert!(expiry.is_some() == due.is_some());
             if let (Some(expiry), Some(due)) = (expiry, due) {

@@ -1,8 +1,8 @@
-//! How busy the worker's ranks are: reported by an engine that embeds the agent ([`WorkerMetricsPublisher`]) or by
-//! `ReportLoad`, or read from the engine's Prometheus endpoint ([`scrape`]); the latest report counts.
+//! Loads of the worker's ranks. An engine that embeds the agent reports them ([`WorkerMetricsPublisher`]), or a caller
+//! of `ReportLoad`, or they are read from the engine's Prometheus endpoint ([`scrape`]). The latest report counts.
 //!
-//! [`Loads`] has the latest report of each rank and what changed: pure. [`LoadBoard`] shares it between tasks.
-//! What an engine does not report is absent, and so is what it has not reported again for too long.
+//! [`Loads`] has the latest report of each rank, and its changes. Pure. [`LoadBoard`] shares it between tasks. A value
+//! is absent until the engine reports it, and again once its last report is too old.
 
 mod board;
 mod config;

@@ -10,47 +10,47 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most rounds of replay at a time, over all relays of an agent.
+/// Maximum number of concurrent replay rounds, over all relays of an agent.
 pub const REPLAYS_MAX: usize = 4;
 
-/// What all relays of an agent share.
+/// State shared by all relays of an agent.
 #[must_use]
 pub fn common() -> Common {
     Common::new(REPLAYS_MAX)
 }
 
-/// Where an engine publishes, and how it is read.
+/// Endpoint of an engine's publisher, and how to read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayConfig {
-    /// The engine's PUB socket, `tcp://host:port`: also the name of the source.
+    /// The engine's PUB socket, `tcp://host:port`. Also the name of the source.
     pub endpoint: String,
-    /// Listen there, for an engine that connects.
+    /// Whether to listen on `endpoint`, for an engine that connects.
     pub bind: bool,
-    /// Its replay socket; none if it has none.
+    /// The engine's replay socket; `None` without one.
     pub replay: Option<String>,
-    /// Topic to take, or its beginning up to the end of a name; empty for all.
+    /// Topic to read, or its beginning up to the end of a name; empty for all topics.
     pub topic: String,
-    /// The engine.
+    /// Kind of engine.
     pub engine: EngineKind,
-    /// How its second announcements are read.
+    /// How repeated stores of a block are counted.
     pub copy_mode: CopyMode,
-    /// Rank of batches that name none.
+    /// Rank of batches that do not name one.
     pub rank: DpRank,
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
-    /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. By the medium's name.
+    /// Time to live of blocks since their last announcement, by medium. For media whose connector never announces
+    /// removals.
     pub medium_ttls: Vec<(String, Duration)>,
-    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name.
+    /// Blocks per chunk, by medium, for connectors that load only complete chunks.
     pub connector_chunks: Vec<(String, u32)>,
-    /// How long it may be disconnected before it counts as gone, and all that it held is dropped.
+    /// How long the engine may be disconnected. After that it counts as gone, and all its blocks are dropped.
     pub worker_timeout: Duration,
     /// Time between two probes of an engine that needs no recovery.
     pub probe_interval: Duration,
 }
 
 impl RelayConfig {
-    /// An engine that listens, without a replay socket, and counts copies as vLLM does on its device.
+    /// Configuration for an engine that listens, without a replay socket, with the engine's default copy mode.
     #[must_use]
     pub fn new(engine: EngineKind, endpoint: &str) -> Self {
         let SequencerConfig { worker_timeout, probe_interval, .. } = SequencerConfig::default();
@@ -70,10 +70,10 @@ impl RelayConfig {
         }
     }
 
-    /// Checks its sockets.
+    /// Checks the sockets' addresses.
     ///
     /// # Errors
-    /// If one of them cannot be used.
+    /// If an address cannot be used.
     pub fn check(&self) -> Result<(), RelayError> {
         self.sockets().map(drop)
     }
@@ -87,7 +87,7 @@ impl RelayConfig {
         Ok((attach, replay))
     }
 
-    /// The link that this asks for.
+    /// Converts this configuration to a link's configuration.
     pub(super) fn link(self, block_size: u32, has_pool: bool) -> Result<LinkConfig, RelayError> {
         let (attach, replay) = self.sockets()?;
         let mut hasher = DefaultHasher::new();
@@ -119,18 +119,18 @@ impl RelayConfig {
     }
 }
 
-/// Why an engine is not relayed.
+/// Why an engine cannot be relayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
     /// A socket cannot be used.
     #[error("source {field}: {error}")]
     Endpoint {
-        /// Which, by its key in the option `--source`.
+        /// Key of the socket in the option `--source`.
         field: &'static str,
-        /// Why.
+        /// Underlying error.
         error: EndpointError,
     },
-    /// It is no source of the agent.
+    /// The hub refuses the source.
     #[error(transparent)]
     Hub(#[from] HubError),
 }

@@ -19,39 +19,39 @@ use tokio::{join, select};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// Commands between an engine's link and the hub.
+/// Maximum number of queued commands between an engine's link and the hub.
 const COMMANDS_MAX: usize = 64;
-/// How often to check whether a rank that is reserved for another source is free.
+/// Time between two checks whether a rank reserved for another source is free.
 const TURN_LOOK: Duration = Duration::from_millis(50);
-/// Pause after a fault of our own in a link, before it is reset.
+/// Backoff after a panic in a link, before the link is reset.
 const FAULT_PAUSE: Duration = Duration::from_secs(5);
 
-/// One engine that is relayed.
+/// Reader of one engine's sockets.
 #[derive(Debug)]
 pub struct Relay {
     config: LinkConfig,
-    /// Where an agent before this one left off: the engine's own copy of that batch shows whether it survived.
+    /// Position of an earlier agent. The engine's own copy of that batch shows whether the engine survived.
     resume: Option<Resume>,
     sink: HubSink,
 }
 
-/// Where a link's commands go.
+/// Applies a link's commands to the hub.
 #[derive(Debug)]
 struct HubSink {
     inlet: Inlet,
-    /// Where blocks of a store that workers share go, if it is a pool.
+    /// Pool of the store that workers share, if one is configured.
     pool: Option<EnginePool>,
-    /// An incarnation has begun that has published nothing yet.
+    /// Whether the current incarnation has not published yet.
     fresh: bool,
-    /// Reasons why the source is not exact that are in the log.
+    /// Reasons for the source's inexact state that were logged.
     noted: Vec<Reason>,
 }
 
 impl Relay {
-    /// Makes the engine a source of the agent; it is not connected to yet.
+    /// Registers the engine as a source of the agent, without connecting yet.
     ///
     /// # Errors
-    /// If a socket cannot be used, or the agent takes no such source.
+    /// If a socket address cannot be used, or the hub refuses the source.
     pub fn open(
         hub: &Arc<Hub>,
         config: RelayConfig,
@@ -70,15 +70,16 @@ impl Relay {
         Ok(Self { config, resume, sink: HubSink { inlet, pool, fresh, noted: Vec::new() } })
     }
 
-    /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
-    /// one engine's bytes may cause, costs that engine's blocks only.
+    /// Follows the engine until cancelled; its blocks then stay in the agent's stream. A panic, which an engine's bytes
+    /// may cause, drops only that engine's blocks.
     pub async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
             let config = self.config.clone();
             let common = common.clone();
             let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
-            // Its lines name their source. Of the highest level, so that any filter lets it through with them.
+            // The span adds the source's name to log lines. Its level is the highest, so that every filter that admits
+            // the lines admits the span.
             let span = tracing::error_span!("engine", source = self.sink.inlet.name());
             let link = link.instrument(span);
             let work = async { join!(link, self.sink.forward(queue, &cancel)).1 };
@@ -100,7 +101,7 @@ impl Relay {
 }
 
 impl HubSink {
-    /// Hands on commands until the link ends, those that it left behind included.
+    /// Forwards commands until the link ends, including the remaining ones.
     async fn forward(
         &mut self,
         mut commands: mpsc::Receiver<SourceCommand>,
@@ -114,7 +115,7 @@ impl HubSink {
         }
     }
 
-    /// Waits as long as a rank is reserved for another source: the engine's own buffer has what comes meanwhile.
+    /// Waits while a rank is reserved for another source. The engine's own buffer has the batches of this time.
     async fn wait_for_turn(&self, rank: DpRank, cancel: &CancellationToken) {
         while self.inlet.check_turn(rank).is_err() {
             select! {
@@ -137,9 +138,9 @@ impl HubSink {
                 reasons,
                 unmatchable_blocks: _,
             } => {
-                // Before the position: what is published twice is the same.
+                // Before the position is written: publishing twice has no effect.
                 self.publish_in_pool(rank, pool_events, &events);
-                // In the same write as the batch: a process that is killed after it does not note them any more.
+                // In the same write as the batch, because a killed process cannot record them later.
                 let flaws = flaws_of(&reasons, &drops);
                 let position = SourcePosition { cursor, learned, names, flaws };
                 self.apply(position, (rank, events), &drops);
@@ -162,7 +163,7 @@ impl HubSink {
                 self.clear_pool();
                 self.inlet.lose();
             }
-            // No suspect block is retained.
+            // The agent retains no suspect blocks.
             SourceCommand::DropSuspects => {}
             SourceCommand::Outcome { outcome: BatchOutcome::OtherTopic, batches } => {
                 self.inlet.count(|counts| counts.other_topic += batches);
@@ -178,8 +179,8 @@ impl HubSink {
         self.update_pool();
     }
 
-    /// The engine announced something that the agent's stream does not show: the source is partial until a clear. Logs
-    /// each reason once.
+    /// Records differences between the engine and the agent's stream: the source is partial until a clear. Logs each
+    /// reason once.
     fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
         for (reason, count, example) in reasons {
             let of_example = example.as_str().into();
@@ -192,7 +193,7 @@ impl HubSink {
         }
     }
 
-    /// Removes blocks whose time to live is over; the engine has published nothing.
+    /// Removes blocks whose time to live is over. The engine has published no removal.
     fn expire(&self, rank: DpRank, event: KvEvent) {
         let blocks = event.operations() as u64;
         match self.inlet.take(rank, vec![event]) {
@@ -201,7 +202,7 @@ impl HubSink {
         }
     }
 
-    /// Publishes what an engine announced of the store; returns how many block operations that were.
+    /// Publishes an engine's events about the shared store. Returns the number of published block operations.
     fn publish_in_pool(&self, rank: DpRank, events: Vec<KvEvent>, own: &[KvEvent]) -> u64 {
         let Some(pool) = self.pool.as_ref().filter(|_| !events.is_empty()) else { return 0 };
         let operations: usize = events.iter().map(KvEvent::operations).sum();
@@ -227,8 +228,8 @@ impl HubSink {
         }
     }
 
-    /// Something that the engine announced was lost, perhaps a removal. Before the loss is recorded, so that a process that is
-    /// killed in between finds it again.
+    /// Clears the pool after a loss of events, because a removal may be among them. Call it before the loss is
+    /// recorded, so that a process killed in between finds the loss again.
     fn clear_pool(&self) {
         if let Some(pool) = &self.pool {
             pool.clear();
@@ -255,7 +256,7 @@ impl HubSink {
     }
 }
 
-/// What the agent's stream does not show of a batch with these reasons and drops.
+/// Differences between a batch with these reasons and drops, and the agent's stream.
 fn flaws_of(reasons: &[(Reason, u64, String)], drops: &Drops) -> Flaws {
     let any = |direction| reasons.iter().any(|(reason, ..)| reason.direction() == direction);
     Flaws {

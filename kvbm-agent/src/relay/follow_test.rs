@@ -55,7 +55,7 @@ fn apply(sink: &mut HubSink, events: Vec<KvEvent>, pool_events: Vec<KvEvent>) {
     });
 }
 
-/// What the pool holds: name, parent, local hash.
+/// Blocks in the pool: name, parent, local hash.
 fn held(pool: &EnginePool, asked: &[u64]) -> Vec<(u64, Option<u64>, u64)> {
     let held = pool.feed.held(0, &names(asked)).into_iter();
     let held = held.filter(|at| at.copies != [0; Tier::COUNT]);
@@ -65,7 +65,7 @@ fn held(pool: &EnginePool, asked: &[u64]) -> Vec<(u64, Option<u64>, u64)> {
     held.map(seen).collect()
 }
 
-/// Of the engines that announce its blocks.
+/// The state is that of the engines which announce the pool's blocks.
 #[test]
 fn the_pool_has_the_state_of_the_worker() {
     let (mut sink, pool, hub) = sink();
@@ -98,7 +98,7 @@ fn blocks_of_the_store_outlive_the_engine_and_end_with_a_loss() {
     assert_eq!(held(&pool, &[1, 2]), both, "announced again");
 }
 
-/// Connectors announce by name what the engine announced with its tokens.
+/// Connectors announce blocks by name only, after the engine has announced them with tokens.
 #[test]
 fn a_name_means_what_the_worker_or_the_pool_has_under_it() {
     let (mut sink, pool, hub) = sink();
@@ -106,14 +106,14 @@ fn a_name_means_what_the_worker_or_the_pool_has_under_it() {
     let by_name = |asked: &[u64]| KvEvent::StoredNames { tier: Tier::OF_POOL, names: names(asked) };
     apply(&mut sink, Vec::new(), vec![by_name(&[2, 3, 9])]);
     assert_eq!(held(&pool, &[1, 2, 3, 9]), [(2, Some(1), 102), (3, Some(2), 103)]);
-    // In one batch with their eviction, and after it.
+    // Announced in the batch with their eviction, and after it.
     let evicted = KvEvent::Removed { tier: Tier::Device, names: names(&[1, 2, 3]) };
     apply(&mut sink, vec![evicted], vec![by_name(&[1, 2])]);
     assert_eq!(held(&pool, &[1, 2, 3]), [(1, None, 101), (2, Some(1), 102), (3, Some(2), 103)]);
     apply(&mut sink, Vec::new(), vec![by_name(&[2, 7])]);
     let counts = hub.reports().remove(0).counts;
     assert_eq!((counts.pool_operations, counts.pool_unknown), (5, 2));
-    // Both in one batch.
+    // Stored and announced by name in one batch.
     apply(&mut sink, vec![stored(Some(3), &[7, 8], Tier::Device)], vec![by_name(&[8, 7])]);
     assert_eq!(held(&pool, &[7, 8]), [(7, Some(3), 107), (8, Some(7), 108)]);
 }

@@ -1,7 +1,7 @@
-//! A source that is an engine's own publisher: `kvasir-engine`'s link follows it, replays, restarts and
-//! losses included, and what it publishes goes into the agent's [`hub`](kvasir_feed::hub).
+//! Relays an engine's own publisher. The link of `kvasir-engine` follows the engine through replays, restarts and
+//! losses. The events go into the agent's [`hub`](kvasir_feed::hub).
 //!
-//! Suspect blocks are dropped at once: an agent's stream cannot mark them.
+//! Suspect blocks are dropped immediately, because an agent's stream cannot mark them.
 
 mod config;
 mod follow;

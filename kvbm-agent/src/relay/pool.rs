@@ -6,31 +6,32 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A store that workers share, as the relays of an agent publish what their engines announce of it: a pool, with a
-/// stream of its own. What is in it outlives the engines.
+/// Pool of a store that workers share. The relays of an agent publish their engines' announcements of it in a separate
+/// stream. Blocks in the pool outlive the engines.
 #[derive(Debug, Clone)]
 pub struct EnginePool {
-    /// The pool's stream.
+    /// Stream of the pool.
     pub feed: Arc<Feed>,
-    /// The worker's stream: engines may announce blocks of the store by name only, and name them with their tokens there.
+    /// Stream of the worker. Engines may announce the store's blocks by name only, and announce their tokens in this
+    /// stream.
     pub worker: Arc<Feed>,
 }
 
-/// What a name means: the block's parent, and the block.
+/// Identity of a name: the block's parent, and the block.
 type Identity = (Option<BlockName>, StoredBlock);
 
-/// What became of block operations in the store.
+/// Outcome of block operations in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PoolOutcome {
-    /// Published.
+    /// Number of published operations.
     pub(super) published: u64,
-    /// Not published: only names came, and nothing else is known of the blocks.
+    /// Number of operations that were not published, because only the block's name is known.
     pub(super) unknown: u64,
 }
 
 impl EnginePool {
-    /// Publishes what an engine announces at a rank; `own` are the events of the same batch for the worker. A pool has one
-    /// rank.
+    /// Publishes an engine's announcements at a rank. `own` are the events of the same batch for the worker. A pool has
+    /// one rank.
     pub(super) fn publish(
         &self,
         rank: DpRank,
@@ -61,19 +62,19 @@ impl EnginePool {
         Ok(outcome)
     }
 
-    /// Nothing that was published is certain any more.
+    /// Clears the pool, because its blocks are no longer certain.
     pub(super) fn clear(&self) {
         if let Err(error) = self.feed.publish(0, vec![KvEvent::Cleared]) {
             tracing::error!(%error, pool = self.feed.name(), "blocks of the pool are not cleared");
         }
     }
 
-    /// The pool is as far to be trusted as the worker: the same engines announce both.
+    /// Copies the worker's state to the pool, because the same engines announce both.
     pub(super) fn update_state(&self) {
         self.feed.set_state(self.worker.feed_state());
     }
 
-    /// Adds blocks with what is known of their names; returns how many are unknown.
+    /// Adds blocks with the identity of their names. Returns the number of unknown names.
     fn identify(
         &self,
         (rank, just_stored): (DpRank, impl Fn(BlockName) -> Option<Identity>),
@@ -83,7 +84,7 @@ impl EnginePool {
         let mut unknown = 0;
         for names in names.chunks(EVENT_BLOCKS_MAX) {
             let of_worker = self.worker.held(rank, names);
-            // The worker may have evicted it meanwhile.
+            // The worker may have evicted the block meanwhile.
             let of_pool = self.feed.held(0, names);
             for at in 0..names.len() {
                 let known = |held: &[HeldBlock]| {
@@ -103,7 +104,7 @@ impl EnginePool {
     }
 }
 
-/// Blocks that events store, by name.
+/// Blocks stored by `events`, by name.
 fn just_stored(events: &[KvEvent]) -> HashMap<BlockName, Identity> {
     let mut stored = HashMap::new();
     for event in events {

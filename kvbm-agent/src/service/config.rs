@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-/// Bounds of the service.
+/// Limits of the services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Most ranges and dumps under way, those that wait included.
+    /// Maximum number of concurrent ranges and dumps, including waiting ones.
     pub streams_max: usize,
-    /// Most readers of loads at a time.
+    /// Maximum number of concurrent readers of loads.
     pub watchers_max: usize,
-    /// A client that takes nothing for this long is cut off.
+    /// Time after which a client that takes no message is cut off.
     pub stall_timeout: Duration,
 }
 
@@ -23,13 +23,13 @@ impl Default for ServiceConfig {
     }
 }
 
-/// Messages of one stream that wait to be taken.
+/// Maximum number of queued messages per stream.
 pub(super) const PARTS_QUEUED_MAX: usize = 2;
-/// Answers of one stream of loads that wait to be taken: what is newer waits until there is a place.
+/// Maximum number of queued answers per stream of loads. Newer loads wait until a slot is free.
 pub(super) const LOADS_QUEUED_MAX: usize = 1;
-/// Batches taken from the journal at a time.
+/// Batches read from the journal per critical section.
 pub(super) const READ_BATCHES: usize = 64;
-/// Records read under one hold of the journal's lock.
+/// Records read in one critical section of the journal's lock.
 pub(super) const STEP_RECORDS: usize = 256;
-/// Largest request, in bytes: names and numbers only.
+/// Maximum size of a request in bytes. Requests have only names and numbers.
 pub(super) const REQUEST_BYTES_MAX: usize = 16 << 10;

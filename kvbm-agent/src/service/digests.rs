@@ -6,13 +6,13 @@ use kvasir_proto::convert::{DigestsPart, DigestsQuery};
 use kvasir_proto::pb;
 use std::sync::Arc;
 
-/// Sends the digests of a source, then up to which batch they reach.
+/// Sends the digests of a source, then the last batch that they include.
 pub(super) async fn send_digests(
     feed: &Arc<Feed>,
     query: DigestsQuery,
     outlet: &Outlet<pb::GetDigestsResponse>,
 ) -> Sent {
-    // Only one request at a time has copies.
+    // Only one request at a time has copies of the digests.
     let _turn = match feed.digest_turn().await {
         Ok(turn) => turn,
         Err(error) => return outlet.send(Err(failed(error.code(), error))).await,

@@ -6,7 +6,7 @@ use kvasir_proto::convert::{EventsPart, EventsQuery, publish_batch};
 use kvasir_proto::pb;
 use std::sync::Arc;
 
-/// Sends a range, then how it ended.
+/// Sends a range, then its end.
 pub(super) async fn send_events(
     feed: &Arc<Feed>,
     query: EventsQuery,
@@ -18,7 +18,7 @@ pub(super) async fn send_events(
             Ok(range) => range,
             Err(error) => return outlet.send(Ok(refusal(error).into())).await,
         };
-        // Batches that come meanwhile are not part of the range: it would have no end.
+        // Batches that arrive meanwhile are not part of the range, or it would never end.
         to = to.min(range.head.unwrap_or(to));
         let last = range.batches.last().map(|batch| batch.sequence());
         for batch in &range.batches {

@@ -1,4 +1,4 @@
-//! The service `kvasir.v1.WorkerLoads` of an agent.
+//! gRPC service `kvasir.v1.WorkerLoads` of an agent.
 
 use super::ServiceConfig;
 use super::config::LOADS_QUEUED_MAX;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-/// The service `WorkerLoads` over one worker's board.
+/// gRPC service `WorkerLoads` for one worker's board.
 #[derive(Debug)]
 pub struct WorkerLoadsService {
     address: WorkerAddress,
@@ -34,7 +34,7 @@ pub struct WorkerLoadsService {
 
 type Part = Result<pb::WatchLoadsResponse, Status>;
 
-/// One stream.
+/// One stream of loads.
 struct Watcher {
     address: WorkerAddress,
     board: Arc<LoadBoard>,
@@ -45,8 +45,8 @@ struct Watcher {
 }
 
 impl WorkerLoadsService {
-    /// The service, until `stop` is cancelled: then its streams end. Readers are sent all ranks every
-    /// `refresh_interval`, which is not 0.
+    /// Creates the service. Its streams end once `stop` is cancelled. Readers receive all ranks every
+    /// `refresh_interval`, which must not be 0.
     #[must_use]
     pub fn new(
         address: WorkerAddress,
@@ -60,7 +60,7 @@ impl WorkerLoadsService {
         Self { address, board, config, refresh_interval, watchers, tasks, stop }
     }
 
-    /// Waits until no stream is under way, after it was stopped.
+    /// Waits until all streams have ended, after the stop.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -68,7 +68,7 @@ impl WorkerLoadsService {
 }
 
 impl Watcher {
-    /// Sends what is known, and then what changes, to a reader who takes it.
+    /// Sends all loads, then changes, as fast as the reader takes them.
     async fn run(&self) -> Sent {
         let mut changes = self.board.changes();
         let first = Instant::now() + self.refresh_interval;
@@ -76,7 +76,7 @@ impl Watcher {
         refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = None;
         loop {
-            // The place comes first: what is sent is what is known once there is one.
+            // The queue slot comes first, so that the message has the newest loads.
             let place = timeout(self.stall_timeout, self.parts.reserve()).await;
             let place = place.map_err(|_late| CutOff)?.map_err(|_gone| CutOff)?;
             changes.borrow_and_update();
@@ -91,7 +91,7 @@ impl Watcher {
             }
             select! {
                 () = self.parts.closed() => return Err(CutOff),
-                // The board outlives its readers.
+                // Cannot fail: the board outlives its readers.
                 _changed = changes.changed() => {}
                 _ = refreshes.tick() => seen = Some(0),
             }
@@ -148,10 +148,10 @@ impl WorkerLoads for WorkerLoadsService {
             select! {
                 () = stop.cancelled() => {
                     let end = Err(Status::unavailable("the agent is stopping"));
-                    // A reader who takes nothing, or is gone, does not get it.
+                    // A reader that takes no message, or is gone, does not receive it.
                     let _sent = watcher.parts.try_send(end);
                 }
-                // A client that was cut off knows.
+                // A client that was cut off sees this from its stream.
                 _cut_off = watcher.run() => {}
             }
         });

@@ -43,7 +43,7 @@ fn say(board: &LoadBoard, rank: DpRank, waiting: u64) {
     board.publish(rank, metrics, Duration::ZERO).expect("in range");
 }
 
-/// What comes next: rank, requests that wait, age in milliseconds.
+/// The next answer: rank, waiting requests, age in milliseconds.
 async fn next(stream: &mut Stream) -> Vec<(DpRank, Option<u64>, u64)> {
     let next = stream.next().await.expect("the stream goes on").expect("no error");
     let one = |load: &pb::WorkerLoad| (load.dp_rank, load.num_requests_waiting, load.age_ms);
@@ -63,11 +63,11 @@ async fn what_changes_within_the_interval_is_one_answer() {
     }
     assert_eq!(next(&mut stream).await, [(0, Some(7), 91), (1, Some(9), 91)]);
     assert!(start.elapsed() >= MIN_INTERVAL, "{:?}", start.elapsed());
-    // What is said again is no change, and no answer.
+    // An equal report is no change, and causes no answer.
     say(&board, 0, 7);
     advance(Duration::from_secs(1)).await;
     assert_eq!(stream.next().now_or_never().map(drop), None);
-    // But from time to time everything is said.
+    // From time to time, all ranks are sent.
     let before = Instant::now();
     let all = next(&mut stream).await;
     assert_eq!(
@@ -85,7 +85,7 @@ async fn a_slow_reader_gets_the_latest_and_no_backlog() {
         say(&board, 0, waiting);
         advance(MIN_INTERVAL).await;
     }
-    // One answer was ready when nobody took it.
+    // One answer was queued before the reader took any.
     let first = next(&mut stream).await;
     let second = next(&mut stream).await;
     assert!(first.is_empty() || first[0].1 < Some(3), "{first:?}");

@@ -23,18 +23,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-/// What an agent serves: the sources of one worker.
+/// Sources that an agent serves, all of one worker.
 #[derive(Debug, Clone)]
 pub struct Served {
     /// The worker.
     pub address: WorkerAddress,
-    /// Its tokens per block.
+    /// Tokens per block of the worker.
     pub block_size: u32,
-    /// Its sources, each name once.
+    /// Sources of the worker, each name once.
     pub sources: Vec<Arc<Feed>>,
 }
 
-/// The service `LocalIndexer` over one worker's sources, whichever way questions come.
+/// Service `LocalIndexer` for one worker's sources, over gRPC or NATS.
 #[derive(Debug)]
 pub struct LocalIndexerService {
     served: Served,
@@ -47,14 +47,14 @@ pub struct LocalIndexerService {
 type Parts<T> = ReceiverStream<Result<T, Status>>;
 
 impl LocalIndexerService {
-    /// The service, until `stop` is cancelled: then streams under way end, without their last message.
+    /// Creates the service. Once `stop` is cancelled, open streams end without their last message.
     #[must_use]
     pub fn new(served: Served, config: ServiceConfig, stop: CancellationToken) -> Self {
         let streams = Arc::new(Semaphore::new(config.streams_max));
         Self { served, config, streams, tasks: TaskTracker::new(), stop }
     }
 
-    /// The worker whose sources are served.
+    /// Worker whose sources are served.
     pub(crate) const fn address(&self) -> &WorkerAddress {
         &self.served.address
     }
@@ -63,12 +63,12 @@ impl LocalIndexerService {
         &self.config
     }
 
-    /// Cancelled when it ends.
+    /// Token that is cancelled when the service ends.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Waits until no stream is under way, after it was stopped.
+    /// Waits until all streams have ended, after the stop.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -101,14 +101,13 @@ impl LocalIndexerService {
         Ok((outlet, ReceiverStream::new(stream_parts)))
     }
 
-    /// Serves a stream in a task of its own, which ends when the agent stops: then the stream lacks
-    /// its last message.
+    /// Serves a stream in a separate task. If the agent stops, the task ends, and the stream lacks its last message.
     fn spawn(&self, serve: impl Future<Output = Sent> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             select! {
                 () = stop.cancelled() => {}
-                // A client that was cut off knows.
+                // A client that was cut off sees this from its stream.
                 _sent = serve => {}
             }
         });

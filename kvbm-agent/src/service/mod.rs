@@ -1,8 +1,8 @@
-//! The services of an agent, and its port for gRPC: `kvasir.v1.LocalIndexer`, ranges and dumps of the agent's
-//! sources, for indexes that missed something; `kvasir.v1.WorkerLoads`, how busy its ranks are, for routers.
+//! gRPC services of an agent, and its port. `kvasir.v1.LocalIndexer` serves ranges and dumps to indexes that missed
+//! batches. `kvasir.v1.WorkerLoads` serves the ranks' loads to routers.
 //!
-//! Every stream is served by a task of its own, with a short queue: a client that takes nothing for
-//! too long is cut off, and its stream then lacks its last message, which shows that it failed.
+//! Every stream is served by a separate task, with a short queue. A client that takes no message for too long is cut
+//! off. Its stream then lacks its last message, which shows that it failed.
 
 mod config;
 mod digests;

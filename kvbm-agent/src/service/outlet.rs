@@ -1,4 +1,4 @@
-//! Where the parts of a stream go.
+//! Sending side of a stream.
 
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
@@ -8,13 +8,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::Status;
 
-/// Why a stream ends early: its client is gone, or takes nothing.
+/// Why a stream ends early: its client is gone, or takes no message.
 pub(super) struct CutOff;
 
 /// Whether a stream continues.
 pub(super) type Sent = Result<(), CutOff>;
 
-/// The task's end of a stream.
+/// Sending side of a stream, used by its task.
 pub(super) struct Outlet<T> {
     pub(super) parts: mpsc::Sender<Result<T, Status>>,
     pub(super) stall_timeout: Duration,
@@ -34,7 +34,7 @@ impl<T> Outlet<T> {
     }
 }
 
-/// An error as a status.
+/// Creates a status from an error code and text.
 pub(crate) fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {
     Status::new(code.into(), error.to_string())
 }

@@ -11,7 +11,7 @@ use std::mem;
 use std::sync::Arc;
 use tokio::task::yield_now;
 
-/// Sends a dump, then its end.
+/// Sends the records of a dump, then its end.
 pub(super) async fn send_dump(
     feed: &Arc<Feed>,
     query: LocalDumpQuery,
@@ -39,15 +39,15 @@ pub(super) async fn send_dump(
             Ok(DumpStep::Cut(cut)) => break cut,
             Err(error) => return outlet.send(Err(failed(error.code(), error))).await,
         }
-        // A step holds up no other task for long.
+        // Lets other tasks run between steps.
         yield_now().await;
     };
-    // The next dump may begin: this one has all it needs.
+    // Lets the next dump begin: this one is read completely.
     drop(dump);
     chunks.end(cut).await
 }
 
-/// Buckets that are wanted, and the names sent of them: later changes of these have to be sent too.
+/// Requested buckets, and their names sent so far. Later changes of these names must be sent, too.
 struct Wanted {
     buckets: RankBuckets,
     sent: FxHashSet<(DpRank, BlockName)>,
@@ -66,14 +66,14 @@ impl Wanted {
     }
 }
 
-/// Records on their way, in chunks of one rank.
+/// Collects records into chunks of one rank, and sends them.
 struct Chunks<'a> {
     outlet: &'a Outlet<pb::LocalDumpResponse>,
     chunk_records: usize,
-    /// None for all records.
+    /// `None` sends all records.
     wanted: Option<Wanted>,
     rank: DpRank,
-    /// At most a chunk and a step.
+    /// Records not sent yet: at most a chunk, and one step.
     records: Vec<HeldBlock>,
     sent: u64,
 }
@@ -88,7 +88,7 @@ impl Chunks<'_> {
         self.flush(self.chunk_records).await
     }
 
-    /// Sends chunks as long as there are at least so many records.
+    /// Sends chunks while there are at least `records_min` records.
     async fn flush(&mut self, records_min: usize) -> Sent {
         while self.records.len() >= records_min {
             let rest = self.records.split_off(self.chunk_records.min(self.records.len()));

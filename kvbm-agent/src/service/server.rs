@@ -19,7 +19,7 @@ use kvasir_proto::pb::worker_loads_server::WorkerLoadsServer;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Calls with more than one message in a direction.
+/// Calls with a stream of messages in at least one direction.
 const STREAMS: Streams = &[
     ("/kvasir.v1.LocalIndexer/GetEvents", StreamKind::Read),
     ("/kvasir.v1.LocalIndexer/Dump", StreamKind::Read),
@@ -29,7 +29,7 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.BlockManager/OpenSession", StreamKind::Hold),
     ("/kvasir.v1.BlockManager/Read", StreamKind::Read),
 ];
-/// Which role each call needs.
+/// Required role of each call.
 const ROLES: Roles = &[
     ("/kvasir.v1.LocalIndexer/GetEvents", Role::Query),
     ("/kvasir.v1.LocalIndexer/Dump", Role::Query),
@@ -55,23 +55,24 @@ const ROLES: Roles = &[
     ("/kvasir.v1.BlockManager/Unpin", Role::Publish),
     ("/kvasir.v1.BlockManager/GetStats", Role::Publish),
 ];
-/// Most calls with one answer at a time.
+/// Maximum number of concurrent unary calls.
 const CALLS_MAX: usize = 1_024;
-/// Most ranges, dumps, readers of loads and of blocks on one connection: an index needs two, a router one.
+/// Maximum number of concurrent read streams on one connection: ranges, dumps, loads and blocks. An index needs two, a
+/// router one.
 const CONNECTION_READERS_MAX: usize = 8;
-/// Most connections: each replica of an index and each router has one or two.
+/// Maximum number of connections. Each replica of an index and each router has one or two.
 const CONNECTIONS_MAX: usize = 1_024;
 
-/// What is served on an agent's port.
+/// Services on an agent's port.
 #[derive(Debug, Clone)]
 pub struct Offered {
-    /// Ranges and dumps.
+    /// `LocalIndexer`: ranges and dumps.
     pub local: Arc<LocalIndexerService>,
-    /// How busy the worker is.
+    /// `WorkerLoads`: loads of the ranks.
     pub loads: Arc<WorkerLoadsService>,
-    /// What takes events of engines, if anything does.
+    /// `EventIngest`: events of engines; `None` if it is off.
     pub ingest: Option<Arc<EventIngestService>>,
-    /// What keeps blocks for engines, if anything does.
+    /// `BlockManager`: blocks of engines; `None` without a block manager.
     pub blocks: Option<Arc<Blocks>>,
 }
 
@@ -111,7 +112,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves the block manager through a socket file, to processes of the same user: they need no identity.
+/// Serves the block manager on a socket file, for processes of the same user. They need no identity.
 ///
 /// # Errors
 /// As [`serve`].

@@ -4,24 +4,24 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Figures of storage events.
+/// Metrics of storage events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageStats {
-    /// Whether there is a connection that they are published over.
+    /// Whether the connection for storage events is open.
     pub is_connected: bool,
-    /// Events published, without those of images.
+    /// Number of published events, without those of images.
     pub events: u64,
-    /// Batches published, of changes, of images and signs of life.
+    /// Number of published batches: changes, images, and empty ones.
     pub batches: u64,
-    /// Images published.
+    /// Number of published images.
     pub images: u64,
-    /// Blocks in them.
+    /// Number of blocks in published images.
     pub image_blocks: u64,
-    /// Events that wait.
+    /// Number of waiting events.
     pub queued_events: u64,
-    /// Events that were not published, for an image took their place.
+    /// Number of events that were not published, because an image replaced them.
     pub dropped_events: u64,
-    /// Times that more events waited than may.
+    /// How often the maximum number of waiting events was exceeded.
     pub overflows: u64,
 }
 
@@ -31,8 +31,8 @@ struct Pages {
     stats: StorageStats,
 }
 
-/// What happened and is to be published: told by the reader of the block manager's events, read by the publisher. Neither
-/// waits for the other.
+/// Queue of storage events between the reader of the block manager's events and the publisher. Neither waits for the
+/// other.
 #[derive(Debug)]
 pub struct StorageBook {
     config: StorageConfig,
@@ -41,7 +41,7 @@ pub struct StorageBook {
 }
 
 impl StorageBook {
-    /// An empty one.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(config: StorageConfig) -> Self {
         let waiting = Waiting::new(config.interval, STORAGE_QUEUED_EVENTS_MAX);
@@ -49,13 +49,13 @@ impl StorageBook {
         Self { config, pages, filled: Notify::new() }
     }
 
-    /// How they are published.
+    /// How storage events are published.
     #[must_use]
     pub const fn config(&self) -> &StorageConfig {
         &self.config
     }
 
-    /// Takes what happened. Never waits for the publisher.
+    /// Adds events. Never waits for the publisher.
     pub fn push(&self, events: &[BlockEvent]) {
         let is_full = {
             let waiting = &mut self.pages.lock().waiting;
@@ -67,7 +67,7 @@ impl StorageBook {
         }
     }
 
-    /// The reader lost events up to `watermark`.
+    /// Records that the reader lost events up to `watermark`.
     pub fn lost(&self, watermark: u64) {
         self.pages.lock().waiting.lost(watermark);
         self.filled.notify_one();
@@ -78,33 +78,33 @@ impl StorageBook {
         self.filled.notified().await;
     }
 
-    /// What is to be published, and when to look again.
+    /// The next work for the publisher, and when to ask again.
     pub fn next(&self, now: Duration) -> (Work, Duration) {
         let waiting = &mut self.pages.lock().waiting;
         (waiting.next(now), waiting.next_at())
     }
 
-    /// Subscribers need an image.
+    /// Requests an image, because subscribers need one.
     pub fn demand_image(&self) {
         self.pages.lock().waiting.demand_image();
     }
 
-    /// An image was made, and has every event up to `watermark`.
+    /// Records that an image was made, which includes every event up to `watermark`.
     pub fn image_taken(&self, watermark: u64) {
         self.pages.lock().waiting.image_taken(watermark);
     }
 
-    /// What waits is due now.
+    /// Makes all waiting events due now.
     pub fn hurry(&self) {
         self.pages.lock().waiting.hurry();
     }
 
-    /// Notes what was published, or whether there is a connection.
+    /// Updates the metrics.
     pub fn note(&self, change: impl FnOnce(&mut StorageStats)) {
         change(&mut self.pages.lock().stats);
     }
 
-    /// Figures of this moment.
+    /// Current metrics.
     #[must_use]
     pub fn stats(&self) -> StorageStats {
         let pages = self.pages.lock();

@@ -1,21 +1,21 @@
 use kvasir_blocks::BlockTier;
 use std::time::Duration;
 
-/// How often storage events are published, unless it is configured.
+/// Default time between two publications of storage events.
 pub const STORAGE_INTERVAL_DEFAULT: Duration = Duration::from_secs(10);
 
 /// How storage events are published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageConfig {
-    /// Longest time that an event waits for others. Also how often each location gives a sign of life, and the least time
-    /// between two images. Not 0.
+    /// Maximum time that an event waits for others. Also the time between two heartbeats (empty batches) of each
+    /// location, and the minimum time between two images. Not 0.
     pub interval: Duration,
-    /// Name of the volume, of at most 57 bytes, by which subscribers recognise it behind other agents; none for no name.
+    /// Name of the volume, at most 57 bytes, by which subscribers recognise it at other agents; `None` for no name.
     pub volume_name: Option<String>,
 }
 
 impl StorageConfig {
-    /// The location that a tier is.
+    /// Name of a tier's location.
     #[must_use]
     pub fn location(&self, tier: BlockTier) -> String {
         match (&self.volume_name, tier) {

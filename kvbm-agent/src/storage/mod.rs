@@ -1,10 +1,11 @@
-//! What a block manager stores where, for subscribers such as storage providers: gathered beside the stream of the index,
-//! and published in batches. All here is pure: [`broker`](crate::broker) has the connection.
+//! Storage events: which tier of a block manager stores which block, for subscribers such as storage providers. They
+//! are collected separately from the index's stream, and published in batches. Pure: [`broker`](crate::broker) has the
+//! connection.
 //!
-//! - `config`: how often, and under which names.
-//! - `waiting`: changes that wait to be published; if they are too many, an image of everything takes their place.
-//! - `book`: the same, shared by who tells of changes and who publishes them.
-//! - `outbox`: numbered batches, one sequence for each location.
+//! - `config`: interval and names.
+//! - `waiting`: changes that wait to be published. If there are too many, an image of all blocks replaces them.
+//! - `book`: shares this queue between the reader of changes and the publisher.
+//! - `outbox`: numbers batches, with one sequence per location.
 
 mod book;
 mod config;

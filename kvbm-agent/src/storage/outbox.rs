@@ -8,10 +8,10 @@ use kvasir_proto::limits::STORAGE_BATCH_EVENTS_MAX;
 use kvasir_proto::types::Incarnation;
 use std::collections::BTreeMap;
 
-/// Key of the number of blocks before a block.
+/// Metadata key for the number of blocks before a block.
 const POSITION: &str = "position";
 
-/// Makes numbered batches of what happened. Each location has numbers of its own, so that who follows one location notices
+/// Encodes events as numbered batches. Each location has its own numbers, so that a subscriber of one location detects
 /// every gap.
 #[derive(Debug)]
 pub struct Outbox {
@@ -25,14 +25,14 @@ pub struct Outbox {
 struct Location {
     tier: BlockTier,
     name: String,
-    /// Number of its last batch.
+    /// Number of the location's last batch.
     sequence: u64,
-    /// Whether it had a batch in this round.
+    /// Whether the location had a batch in this round.
     is_heard: bool,
 }
 
 impl Outbox {
-    /// One for the tiers of a worker's block manager, whose blocks have `block_bytes` bytes.
+    /// Creates an outbox for the tiers of a worker's block manager, whose blocks have `block_bytes` bytes.
     #[must_use]
     pub fn new(
         address: WorkerAddress,
@@ -47,7 +47,7 @@ impl Outbox {
         Self { address, incarnation, block_bytes, locations }
     }
 
-    /// Batches of at most [`STORAGE_BATCH_EVENTS_MAX`] events: one for each location that they are about.
+    /// Batches of at most [`STORAGE_BATCH_EVENTS_MAX`] events, one per concerned location.
     pub fn changes(&mut self, events: &[BlockEvent]) -> Vec<StorageBatch> {
         debug_assert!(events.len() <= STORAGE_BATCH_EVENTS_MAX, "they are one batch");
         let bytes = self.block_bytes;
@@ -70,7 +70,7 @@ impl Outbox {
         batches
     }
 
-    /// Empty batches of locations that had none since this was called before.
+    /// Heartbeats: empty batches for locations without a batch since the last call.
     pub fn signs_of_life(&mut self) -> Vec<StorageBatch> {
         let mut batches = Vec::new();
         for at in 0..self.locations.len() {
@@ -82,7 +82,7 @@ impl Outbox {
         batches
     }
 
-    /// Everything that is registered, one location after the other, made as it is taken.
+    /// Batches of all registrations, one location after the other, encoded lazily.
     pub const fn image<'a>(&'a mut self, image: &'a Image) -> ImageBatches<'a> {
         ImageBatches { outbox: self, image, location: 0, next: 0 }
     }
@@ -107,7 +107,7 @@ pub struct ImageBatches<'a> {
     outbox: &'a mut Outbox,
     image: &'a Image,
     location: usize,
-    /// Position of the next registration to look at for this location.
+    /// Index of the next registration to check for this location.
     next: usize,
 }
 

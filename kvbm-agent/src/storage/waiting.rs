@@ -3,27 +3,27 @@ use kvasir_proto::limits::STORAGE_BATCH_EVENTS_MAX;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Once so many events wait, they are published before their time.
+/// Number of waiting events from which they are published early.
 pub const STORAGE_BATCH_EVENTS: usize = 2_048;
-/// Most events that wait, of about 60 bytes each. With more, an image takes their place.
+/// Maximum number of waiting events, of about 60 bytes each. Beyond it, an image replaces them.
 pub const STORAGE_QUEUED_EVENTS_MAX: usize = 65_536;
 
 const _: () = assert!(STORAGE_BATCH_EVENTS <= STORAGE_BATCH_EVENTS_MAX);
 const _: () = assert!(STORAGE_BATCH_EVENTS < STORAGE_QUEUED_EVENTS_MAX);
 
-/// What to do next.
+/// Next work for the publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Publish a snapshot of all registered blocks, and call [`Waiting::image_taken`] with its watermark.
+    /// Publish an image of all registered blocks, and call [`Waiting::image_taken`] with its watermark.
     Image,
     /// Publish these events in order. There are at most [`STORAGE_BATCH_EVENTS_MAX`].
     Events {
-        /// What happened.
+        /// The events.
         events: Vec<BlockEvent>,
         /// Whether to publish an empty batch for each location that published nothing since the last such work.
         ends_round: bool,
     },
-    /// There is nothing to do before [`Waiting::next_at`], unless new events arrive.
+    /// No work before [`Waiting::next_at`], unless new events arrive.
     Nothing,
 }
 
@@ -33,7 +33,7 @@ pub struct Waiting {
     interval: Duration,
     events_max: usize,
     events: VecDeque<BlockEvent>,
-    /// Number of the last event that the last image has.
+    /// Number of the last event that the last image includes.
     watermark: u64,
     wants_image: bool,
     image_not_before: Duration,
@@ -43,7 +43,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Nothing was published yet, so it begins with an image. At most `events_max` events wait, for `interval` each.
+    /// Creates a queue that begins with an image. At most `events_max` events wait, for `interval` each.
     #[must_use]
     pub const fn new(interval: Duration, events_max: usize) -> Self {
         Self {
@@ -59,8 +59,8 @@ impl Waiting {
         }
     }
 
-    /// Takes what happened, in order and without a gap to what was taken before. Never waits, and takes no more memory than
-    /// `events_max` events do.
+    /// Adds events, in order and without a gap to the earlier ones. Never waits, and takes at most the memory of
+    /// `events_max` events.
     pub fn push(&mut self, events: &[BlockEvent]) {
         let new = events.iter().filter(|event| event.number > self.watermark);
         if self.wants_image {
@@ -74,22 +74,22 @@ impl Waiting {
         }
     }
 
-    /// Events up to `watermark` were dropped before they reached this queue.
+    /// Records that events up to `watermark` were dropped before they reached this queue.
     pub fn lost(&mut self, watermark: u64) {
         if watermark > self.watermark {
             self.demand_image();
         }
     }
 
-    /// A subscriber misses events, or may miss some: the next work is an image.
+    /// Makes the next work an image, because a subscriber lacks events, or may lack some.
     pub fn demand_image(&mut self) {
-        // What waits will be in it.
+        // The image will include the waiting events.
         self.dropped_events += self.events.len() as u64;
         self.events.clear();
         self.wants_image = true;
     }
 
-    /// What is to be published at `now`.
+    /// The work that is due at `now`.
     pub fn next(&mut self, now: Duration) -> Work {
         if self.wants_image && now >= self.image_not_before {
             self.image_not_before = now + self.interval;
@@ -107,13 +107,13 @@ impl Waiting {
         Work::Events { events: self.events.drain(..count).collect(), ends_round }
     }
 
-    /// An image was made, and has every event up to `watermark`.
+    /// Records that an image was made, which includes every event up to `watermark`.
     pub fn image_taken(&mut self, watermark: u64) {
         self.watermark = watermark;
         self.events.retain(|event| event.number > watermark);
     }
 
-    /// When there is something to do, if nothing more happens.
+    /// When work is due, if no further events arrive.
     #[must_use]
     pub fn next_at(&self) -> Duration {
         if self.wants_image {
@@ -125,31 +125,31 @@ impl Waiting {
         }
     }
 
-    /// Makes all waiting events due now, and a wanted image too.
+    /// Makes all waiting events, and a requested image, due now.
     pub const fn hurry(&mut self) {
         self.round_ends_at = Duration::ZERO;
         self.image_not_before = Duration::ZERO;
     }
 
-    /// Events that wait.
+    /// Number of waiting events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether none waits.
+    /// Whether no event waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Times that more events waited than may.
+    /// How often the maximum number of waiting events was exceeded.
     #[must_use]
     pub const fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// Events that images took the place of.
+    /// Number of events that images replaced.
     #[must_use]
     pub const fn dropped_events(&self) -> u64 {
         self.dropped_events

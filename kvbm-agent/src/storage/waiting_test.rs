@@ -20,7 +20,7 @@ fn events(numbers: impl IntoIterator<Item = u64>) -> Vec<BlockEvent> {
     numbers.into_iter().map(event).collect()
 }
 
-/// One whose first image is taken, and whose first round is over.
+/// A queue after its first image and first round.
 fn begun() -> Waiting {
     let mut waiting = Waiting::new(INTERVAL, STORAGE_QUEUED_EVENTS_MAX);
     assert_eq!(waiting.next(at(0)), Work::Image);
@@ -124,7 +124,7 @@ fn key(registration: &Registration) -> (BlockTier, u64) {
     (registration.tier, registration.identity.sequence.0)
 }
 
-/// Publishes all that there is to do at `now` to a subscriber that knows `known`.
+/// Publishes all due work at `now` to a subscriber with the blocks `known`.
 fn publish(waiting: &mut Waiting, manager: &EventManager, now: Duration, known: &mut Held) {
     loop {
         match waiting.next(now) {
@@ -151,8 +151,8 @@ fn publish(waiting: &mut Waiting, manager: &EventManager, now: Duration, known: 
 }
 
 proptest! {
-    /// However late changes are told and published, a subscriber ends with what is registered, and never hears of a change
-    /// twice.
+    /// However late changes are added and published, a subscriber ends with the registered blocks, and receives no
+    /// change twice.
     #[test]
     fn a_subscriber_ends_with_what_is_registered(
         events_max in 1..12_usize,

@@ -3,40 +3,40 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// High-water mark of the live socket: bytes of batches that subscribers have not been sent yet. What comes on
-/// top is not sent to anybody.
+/// High-water mark of the live socket: maximum bytes of batches not sent to subscribers yet. Batches beyond it are sent
+/// to no subscriber.
 pub const UNSENT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a replay that its peer has not been sent yet, before the next batch waits.
+/// Number of unsent bytes of a replay from which the next batch waits.
 pub const REPLAY_UNSENT_BYTES_MAX: usize = 4 << 20;
-/// Replays of which something has not been sent yet; the next waits.
+/// Maximum number of replays with unsent messages. The next replay waits.
 pub const REPLAYS_UNSENT_MAX: usize = 8;
-/// Longest wait for a peer to take some of its replay, or for room for another replay; a replay that does not
-/// continue is cancelled, and its peer has to ask again.
+/// Maximum wait for a peer to take part of its replay, or for room for another replay. A stalled replay is cancelled,
+/// and its peer must request it again.
 pub const REPLAY_STALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a message counts besides its payload: its frames and places in queues.
+/// Counted bytes of a message besides its payload: its frames and queue slots.
 pub const MESSAGE_OVERHEAD_BYTES: usize = 256;
-/// Topic of live batches, unless it is configured.
+/// Default topic of live batches.
 pub const ZMQ_TOPIC_DEFAULT: &str = "kv-events";
-/// Longest topic.
+/// Maximum length of a topic in bytes.
 pub const TOPIC_BYTES_MAX: usize = 256;
-/// Longest wait, when the agent stops, until subscribers have been sent what was published.
+/// Maximum wait for unsent messages to subscribers when the agent stops.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Batches read from the journal at a time.
 pub(super) const BATCHES_AT_ONCE: usize = 64;
 
-/// Where and how an agent publishes as an engine does.
+/// ZMQ sockets on which an agent publishes like an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZmqConfig {
-    /// The PUB socket; port 0 is any.
+    /// Address of the PUB socket. Port 0 is any free port.
     pub listen: SocketAddr,
-    /// The ROUTER that replays; port 0 is any.
+    /// Address of the ROUTER socket that replays. Port 0 is any free port.
     pub replay: SocketAddr,
     /// Topic of live batches, at most [`TOPIC_BYTES_MAX`] bytes.
     pub topic: String,
 }
 
 impl Default for ZmqConfig {
-    /// Loopback, vLLM's own port and the next, topic `kv-events`.
+    /// Loopback, vLLM's default port and the next one, topic `kv-events`.
     fn default() -> Self {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         Self {
@@ -47,53 +47,52 @@ impl Default for ZmqConfig {
     }
 }
 
-/// Why an agent does not publish as an engine does.
+/// Why the ZMQ sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ZmqConfigError {
     /// The topic is too long.
     #[error("zmq-topic: has {bytes} bytes, the limit is {limit}")]
     Topic {
-        /// Its length.
+        /// Length of the topic in bytes.
         bytes: usize,
-        /// The most that is taken.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// A port cannot be had.
+    /// A port cannot be opened.
     #[error("{field}: cannot listen on {address}: {error}; choose another address with --{field}")]
     Bind {
-        /// Which socket, by its option.
+        /// Option of the socket.
         field: &'static str,
-        /// Where it should be.
+        /// Requested address.
         address: SocketAddr,
-        /// Why it is not.
+        /// Underlying error.
         error: io::Error,
     },
 }
 
-/// How far a publisher has come. Who listens, and what they took, it cannot know.
+/// Progress of a ZMQ publisher. It has no information about its subscribers, and what they received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZmqStatus {
-    /// The incarnation that is published.
+    /// The published incarnation.
     pub incarnation: Incarnation,
-    /// The last batch of that incarnation that was published.
+    /// Last published batch of the incarnation.
     pub published: Option<u64>,
-    /// Batches published since start.
+    /// Number of batches published since start.
     pub published_batches: u64,
-    /// Batches that were not sent, for subscribers had not taken enough of what was sent before. They can be
-    /// had by replay.
+    /// Number of batches that were not sent, because subscribers were too slow. Replays still have them.
     pub unsent_batches: u64,
-    /// Batches that the journal had lost before they were published.
+    /// Number of batches evicted from the journal before they were published.
     pub skipped_batches: u64,
-    /// Replays answered to their end.
+    /// Number of completed replays.
     pub replays: u64,
-    /// Batches sent in replays.
+    /// Number of batches sent in replays.
     pub replayed_batches: u64,
-    /// Replays cancelled: their peers went away, or took nothing.
+    /// Number of cancelled replays: their peers disconnected, or stalled.
     pub broken_replays: u64,
 }
 
 impl ZmqStatus {
-    /// Nothing is published yet.
+    /// Initial status: nothing is published yet.
     #[must_use]
     pub const fn new(incarnation: Incarnation) -> Self {
         Self {

@@ -1,12 +1,12 @@
-//! Messages of the two sockets.
+//! Frames of the messages on both sockets.
 
 use bytes::Bytes;
 use zeromq::ZmqMessage;
 
-/// The number that ends a replay.
+/// Sequence number that ends a replay.
 const END: [u8; 8] = [0xff; 8];
 
-/// `[topic, sequence, payload]`.
+/// Live message: `[topic, sequence, payload]`.
 pub(super) fn live(topic: &Bytes, sequence: u64, payload: Bytes) -> ZmqMessage {
     let mut message = ZmqMessage::from(topic.clone());
     message.push_back(number(sequence));
@@ -14,17 +14,17 @@ pub(super) fn live(topic: &Bytes, sequence: u64, payload: Bytes) -> ZmqMessage {
     message
 }
 
-/// `[identity, "", topic, sequence, payload]`, of which the ROUTER takes the first.
+/// Replay message: `[identity, "", topic, sequence, payload]`. The ROUTER removes the identity.
 pub(super) fn reply(identity: &Bytes, topic: &Bytes, sequence: u64, payload: Bytes) -> ZmqMessage {
     answer(identity, topic.clone(), number(sequence), payload)
 }
 
-/// `[identity, "", "", END, ""]`.
+/// End of a replay: `[identity, "", "", END, ""]`.
 pub(super) fn end(identity: &Bytes) -> ZmqMessage {
     answer(identity, Bytes::new(), Bytes::from_static(&END), Bytes::new())
 }
 
-/// Who asks, and from which number on: of `[identity, "", start]`; none of anything else.
+/// Identity and first number of a request `[identity, "", start]`; `None` for any other message.
 pub(super) fn request(message: &ZmqMessage) -> Option<(Bytes, u64)> {
     let identity = message.get(0)?;
     let empty = message.get(1)?;

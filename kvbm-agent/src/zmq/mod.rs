@@ -1,24 +1,23 @@
-//! A publisher as engines have them: PUB and replay ROUTER in vLLM's wire format, for consumers that expect an
-//! engine there.
+//! ZMQ publisher like an engine's: PUB and replay ROUTER in vLLM's wire format, for consumers that expect an engine.
 //!
-//! Live frames are `[topic, sequence, payload]`. A replay is requested with `["", start]` and answered with
-//! `["", topic, sequence, payload]` for every batch that the journal still has from `start` on, then
-//! `["", "", ff × 8, ""]`. Numbers are those of the agent's stream; they begin again with a new incarnation, as an
-//! engine's do when it restarts. A subscriber that missed something, or is slow, gets it by replay; what the journal
-//! has dropped is gone here, as it is at an engine.
+//! Live frames are `[topic, sequence, payload]`. A replay is requested with `["", start]`. The answer is one message
+//! `["", topic, sequence, payload]` for every batch in the journal from `start` on, then `["", "", ff × 8, ""]`.
+//! Numbers are those of the agent's stream. They begin again with a new incarnation, as an engine's do when it
+//! restarts. A subscriber that missed batches, or is slow, requests a replay. Batches evicted from the journal are lost
+//! here, as they are at an engine.
 //!
-//! **Tokens are not there.** vLLM's `BlockStored` carries the tokens of its blocks; an agent has hashed them and let
-//! them go. So events have empty `token_ids`, and in `local_hashes` (a key of our own, in vLLM's map form) what was
-//! made of the tokens, one for each of `block_hashes`. A Kvasir index or agent that is configured so that the engine
-//! is a `custom` one reads that. Others pass the key over: they see blocks without tokens, as vLLM's offloading
-//! connectors announce them, and cannot match prompts with them.
+//! **Events have no tokens.** vLLM's `BlockStored` carries the tokens of its blocks, but an agent hashes tokens and
+//! drops them. Therefore `token_ids` is empty. `local_hashes` (a key of our own, in vLLM's map form) has the hashes of
+//! the tokens, one for each of `block_hashes`. A Kvasir index or agent reads this key if the engine is configured as
+//! `custom`. Other readers ignore it: they see blocks without tokens, like those of vLLM's offloading connectors, and
+//! cannot match prompts with them.
 //!
-//! The time stamp of a batch is none: it is made of the incarnation, so that a batch of another incarnation is never
-//! taken for this one's ([`Fingerprint`](kvasir_proto::types::Fingerprint)).
+//! The time stamp of a batch is no time. It is derived from the incarnation, so that batches of different incarnations
+//! are never confused ([`Fingerprint`](kvasir_proto::types::Fingerprint)).
 //!
-//! **Limits.** A publisher that never waits loses messages: beyond [`UNSENT_BYTES_MAX`] on their way to
-//! subscribers nothing more is sent until some have been taken. The sockets are the crate `zeromq`'s, which
-//! believes what lengths a peer claims: only peers that are trusted may reach them, hence the loopback default.
+//! **Limits.** A publisher that never waits loses messages: beyond [`UNSENT_BYTES_MAX`] unsent bytes, nothing more is
+//! sent until subscribers have taken some. The sockets are those of the crate `zeromq`, which trusts the lengths that a
+//! peer claims. Only trusted peers may reach them, hence the loopback default.
 
 mod config;
 mod frames;

@@ -1,4 +1,4 @@
-//! Batches as vLLM 0.33 writes them: `[time stamp, [event, …], rank]`, each event a map.
+//! Encodes batches like vLLM 0.33: `[time stamp, [event, …], rank]`, each event a map.
 
 use kvasir_feed::journal::Batch;
 use kvasir_proto::types::{BlockName, Incarnation, KvEvent, StoredBlock, Tier};
@@ -9,17 +9,17 @@ use rmp::encode::{
 use std::convert::Infallible;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Writes the batches of one incarnation.
+/// Encoder for the batches of one incarnation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoder {
-    /// Stands for the incarnation where a time stamp is expected.
+    /// Hash of the incarnation, in place of the time stamp.
     stamp: f64,
     block_size: u32,
 }
 
 impl Encoder {
     pub(super) fn new(incarnation: Incarnation, block_size: u32) -> Self {
-        // 52 bits, which the number holds exactly, as seconds of an epoch that readers know: before 2107.
+        // 52 bits, which the number holds exactly. Readers see seconds of a known epoch, before 2107.
         let hash = xxh3_64(&incarnation.0.to_le_bytes()).to_le_bytes();
         let [a, b, c, d, e, f, g, _] = hash;
         let seconds = f64::from(u32::from_le_bytes([a, b, c, d]));
@@ -27,7 +27,7 @@ impl Encoder {
         Self { stamp: seconds + fraction, block_size }
     }
 
-    /// The payload of a batch: always the same bytes.
+    /// Payload of a batch. The same batch always has the same bytes.
     pub(super) fn encode(&self, batch: &Batch) -> Vec<u8> {
         let bytes = ByteBuf::with_capacity(batch.wire_bytes().saturating_mul(2));
         let mut out = Writer { bytes, block_size: self.block_size };
@@ -42,7 +42,7 @@ impl Encoder {
     }
 }
 
-/// Writing to memory cannot fail.
+/// Unwraps a write to memory, which cannot fail.
 fn sure<T>(written: Result<T, ValueWriteError<Infallible>>) -> T {
     match written {
         Ok(written) => written,
@@ -102,7 +102,7 @@ impl Writer {
         blocks.iter().for_each(|block| self.int(block.local.0));
     }
 
-    /// Four entries.
+    /// Writes four map entries.
     fn stored_head(
         &mut self,
         count: usize,
@@ -120,7 +120,7 @@ impl Writer {
         self.array(0);
     }
 
-    /// Four more. What readers of vLLM's events may require is there, and nil.
+    /// Writes four more map entries. Keys that readers of vLLM's events may require are present, and nil.
     fn stored_tail(&mut self, tier: Tier) {
         self.text("block_size");
         self.int(self.block_size.into());
@@ -142,7 +142,7 @@ impl Writer {
         self.text(value);
     }
 
-    /// The journal's limits are far below what a length can express.
+    /// Writes an array's length. The journal's limits are far below the maximum length.
     fn array(&mut self, members: usize) {
         sure(write_array_len(&mut self.bytes, u32::try_from(members).unwrap_or(u32::MAX)));
     }

@@ -53,7 +53,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
 }
 
 proptest! {
-    /// Whoever is told that the engine is a custom one understands all of it.
+    /// A reader that is configured for a custom engine understands all events.
     #[test]
     fn what_is_written_is_what_is_read(rank in any::<u32>(), events in vec(event(), 0..20)) {
         let payload = encoded(INCARNATION, &batch(rank, events.clone()));
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// Byte for byte, so that nothing changes unnoticed.
+/// Byte for byte, so that every change is noticed.
 #[test]
 fn a_store_is_a_map_as_vllm_writes_it() {
     let block = StoredBlock { name: BlockName(5), local: LocalHash(6) };
@@ -91,7 +91,7 @@ fn a_store_is_a_map_as_vllm_writes_it() {
     assert_eq!(payload, expected);
 }
 
-/// Who knows engines only sees names without tokens: never a block that it could take for another.
+/// A reader for other engines sees names without tokens, and never confuses blocks.
 #[test]
 fn others_see_names_without_tokens() {
     let block = StoredBlock { name: BlockName(5), local: LocalHash(6) };
@@ -103,7 +103,7 @@ fn others_see_names_without_tokens() {
     }
 }
 
-/// The same batch in another incarnation is another payload; in the same incarnation it is the same.
+/// The payload of a batch differs between incarnations, and is the same within one.
 #[test]
 fn stamps_tell_incarnations_apart() {
     let batch = batch(0, vec![KvEvent::Cleared]);

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeromq::{PubSocket, Socket, SocketSend};
 
-/// Publishes a source to its subscribers.
+/// Publishes a source's batches to ZMQ subscribers.
 pub(super) struct ZmqPublisher {
     feed: Arc<Feed>,
     socket: PubSocket,
@@ -22,10 +22,10 @@ pub(super) struct ZmqPublisher {
     status: Arc<watch::Sender<ZmqStatus>>,
 }
 
-/// How far an incarnation is published.
+/// Progress of publishing an incarnation.
 struct Position {
     incarnation: Incarnation,
-    /// Number of the next batch; none once the last was.
+    /// Number of the next batch; `None` once the last number was published.
     next: Option<u64>,
     encoder: Encoder,
 }
@@ -40,7 +40,7 @@ impl ZmqPublisher {
         Self { feed, socket, topic, room: Room::new(UNSENT_BYTES_MAX), status }
     }
 
-    /// Publishes until `stop` is cancelled; then what the journal has still goes out.
+    /// Publishes until `stop` is cancelled, then publishes the rest of the journal.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         select! {
             () = stop.cancelled() => return,
@@ -62,7 +62,7 @@ impl ZmqPublisher {
                 break;
             }
             select! {
-                // The source outlives its publisher.
+                // Cannot fail: the source outlives its publisher.
                 _known = news.changed() => {}
                 () = stop.cancelled() => {}
             }
@@ -76,10 +76,10 @@ impl ZmqPublisher {
         }
     }
 
-    /// Where the present incarnation begins.
+    /// Start position in the current incarnation.
     fn position(&self) -> Position {
         let status = self.feed.status();
-        // A replay has what an agent before this one published.
+        // A replay has the batches that an earlier agent published.
         let incarnation = status.incarnation;
         let first = status.own_first;
         self.status
@@ -88,7 +88,7 @@ impl ZmqPublisher {
         Position { incarnation, next: Some(first), encoder }
     }
 
-    /// The next batches of an incarnation, perhaps none yet; none at all once it is over.
+    /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
     fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
             match self.feed.range(position.incarnation, next..=u64::MAX, BATCHES_AT_ONCE) {
@@ -99,7 +99,7 @@ impl ZmqPublisher {
                     self.status.send_modify(|status| status.skipped_batches += lost);
                     position.next = Some(oldest);
                 }
-                // Batches of an incarnation do not go away again, so only another incarnation can be the reason.
+                // An incarnation's head never decreases, so only another incarnation can be the reason.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => return None,
             }
         }

@@ -15,17 +15,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeromq::{RouterSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage};
 
-/// Answers replays out of the journal, one after the other, as an engine does.
+/// Answers replay requests from the journal, one after the other, like an engine.
 pub(super) struct Replayer {
     feed: Arc<Feed>,
     socket: RouterSocket,
     topic: Bytes,
-    /// Replays of which something is still on its way.
+    /// Slots for replays with unsent messages.
     places: Arc<Semaphore>,
     status: Arc<watch::Sender<ZmqStatus>>,
 }
 
-/// Why a replay is cancelled: its peer has to ask again.
+/// Why a replay is cancelled. Its peer must request it again.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the peer takes nothing for {REPLAY_STALL_TIMEOUT:?}")]
@@ -36,13 +36,13 @@ enum Broken {
     Socket(#[from] ZmqError),
 }
 
-/// One replay.
+/// A replay in progress.
 struct Replay {
     identity: Bytes,
     incarnation: Incarnation,
-    /// Number of the next batch; none once the last was sent.
+    /// Number of the next batch; `None` once the last number was sent.
     next: Option<u64>,
-    /// The last one: what comes while it is sent is not part of it.
+    /// Number of the last batch. Batches that arrive during the replay are not part of it.
     last: u64,
     encoder: Encoder,
     room: Room,
@@ -60,7 +60,7 @@ impl Replayer {
         Self { feed, socket, topic, places, status }
     }
 
-    /// Answers until `stop` is cancelled.
+    /// Answers requests until `stop` is cancelled.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         select! {
             () = stop.cancelled() => {}
@@ -76,13 +76,13 @@ impl Replayer {
         loop {
             let message = match self.socket.recv().await {
                 Ok(message) => message,
-                // A bound socket waits for peers; another one has ended.
+                // A bound socket waits for peers, so an error means that it has ended.
                 Err(error) => {
                     tracing::error!(source = self.feed.name(), %error, "no replays any more");
                     return;
                 }
             };
-            // What is no request is not answered, as at an engine.
+            // Other messages are ignored, as by an engine.
             let Some((identity, start)) = frames::request(&message) else { continue };
             let answered = self.answer(identity, start).await;
             if let Err(error) = &answered {
@@ -98,7 +98,7 @@ impl Replayer {
     async fn answer(&mut self, identity: Bytes, start: u64) -> Result<(), Broken> {
         let place = Arc::clone(&self.places).acquire_owned();
         let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
-        // Nobody closes it.
+        // The semaphore is never closed.
         let Ok(Ok(place)) = place else { return Err(Broken::NoPlace) };
         let JournalStatus { incarnation, head, .. } = self.feed.status();
         let mut replay = Replay {
@@ -121,13 +121,14 @@ impl Replayer {
         }
     }
 
-    /// The next batches of a replay; none at its end. From before the journal, it is the oldest that is retained.
+    /// The next batches of a replay; empty at its end. A start before the journal is moved to the oldest retained
+    /// batch.
     fn take(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
         while let Some(next) = replay.next {
             match self.feed.range(replay.incarnation, next..=replay.last, BATCHES_AT_ONCE) {
                 Ok(range) => return range.batches,
                 Err(RangeError::TooOld { oldest, .. }) => replay.next = Some(oldest),
-                // Of an incarnation that is over there is no more to be had.
+                // An incarnation that is over has no more batches.
                 Err(RangeError::WrongIncarnation { .. } | RangeError::Ahead { .. }) => break,
             }
         }

@@ -1,23 +1,23 @@
-//! Payloads that count as long as anybody has still to be sent them: the queues behind the sockets are bounded
-//! by messages, of any size, and do not report how full they are.
+//! Byte budget for unsent payloads (backpressure). The sockets' queues are limited by number of messages of any size,
+//! and do not report how full they are. So a payload counts until its last copy is dropped.
 
 use super::config::MESSAGE_OVERHEAD_BYTES;
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Room for payloads on their way.
+/// Byte budget for unsent payloads.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     left: Arc<Semaphore>,
     bytes_max: u32,
 }
 
-/// A payload that is counted until its last copy is gone.
+/// A payload that counts until its last copy is dropped.
 struct Counted {
     payload: Vec<u8>,
     _room: OwnedSemaphorePermit,
-    /// Whose room it is, if that has to outlive the replay.
+    /// Slot of the replay, if it must outlive the replay.
     _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -28,20 +28,20 @@ impl AsRef<[u8]> for Counted {
 }
 
 impl Room {
-    /// Room for so many bytes.
+    /// Creates a budget of `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.min(Semaphore::MAX_PERMITS);
         let left = Arc::new(Semaphore::new(bytes_max));
         Self { left, bytes_max: u32::try_from(bytes_max).unwrap_or(u32::MAX) }
     }
 
-    /// Takes a payload in, if there is room.
+    /// Adds a payload if there is room.
     pub(super) fn try_take(&self, payload: Vec<u8>) -> Option<Bytes> {
         let room = Arc::clone(&self.left).try_acquire_many_owned(self.cost(&payload)).ok()?;
         Some(Bytes::from_owner(Counted { payload, _room: room, _place: None }))
     }
 
-    /// Takes a payload in as soon as there is room; none only if the room were closed.
+    /// Adds a payload as soon as there is room. Always succeeds, because the budget is never closed.
     pub(super) async fn take(
         &self,
         payload: Vec<u8>,
@@ -53,13 +53,13 @@ impl Room {
         Some(Bytes::from_owner(Counted { payload, _room: room, _place: place }))
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until no payload is unsent.
     pub(super) async fn emptied(&self) {
-        // It is never closed.
+        // Cannot fail: the semaphore is never closed.
         let _all = self.left.acquire_many(self.bytes_max).await;
     }
 
-    /// What a payload takes; all that there is, if it is larger.
+    /// Counted bytes of a payload; the complete budget if it is larger.
     fn cost(&self, payload: &[u8]) -> u32 {
         let bytes = payload.len().saturating_add(MESSAGE_OVERHEAD_BYTES);
         u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes_max)
@@ -84,7 +84,7 @@ mod tests {
         let third = room.try_take(vec![]).expect("room again");
         drop((second, third));
         room.emptied().await;
-        // What is larger than all goes alone.
+        // A payload larger than the budget is sent alone.
         let large = room.try_take(vec![0; 1 << 20]).expect("alone");
         assert_eq!(room.try_take(vec![]), None);
         drop(large);

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use zeromq::{PubSocket, RouterSocket, Socket};
 
-/// Where an agent publishes as an engine does.
+/// Addresses of an agent's ZMQ sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZmqEndpoints {
-    /// The PUB socket.
+    /// Address of the PUB socket.
     pub live: SocketAddr,
-    /// The ROUTER that replays.
+    /// Address of the ROUTER socket that replays.
     pub replay: SocketAddr,
 }
 
@@ -37,10 +37,10 @@ impl fmt::Debug for ZmqSockets {
 }
 
 impl ZmqSockets {
-    /// Binds them; peers may connect, and are sent nothing before the tasks run.
+    /// Binds both sockets. Peers may connect, but receive nothing before the tasks run.
     ///
     /// # Errors
-    /// If the topic is too long, or a port cannot be had.
+    /// If the topic is too long, or a port cannot be opened.
     pub async fn bind(config: ZmqConfig) -> Result<Self, ZmqConfigError> {
         let bytes = config.topic.len();
         let limit = TOPIC_BYTES_MAX;
@@ -56,14 +56,14 @@ impl ZmqSockets {
         Ok(Self { live, replay, topic: config.topic.into(), endpoints })
     }
 
-    /// Where they are.
+    /// Addresses of the sockets.
     #[must_use]
     pub const fn endpoints(&self) -> ZmqEndpoints {
         self.endpoints
     }
 
-    /// The tasks that publish `feed`, each of which runs until it is stopped: the first publishes, the
-    /// second replays. Both report their progress in `status`.
+    /// Tasks that publish `feed`, each of which runs until it is stopped. The first publishes, the second replays. Both
+    /// report their progress in `status`.
     pub fn tasks(
         self,
         feed: &Arc<Feed>,

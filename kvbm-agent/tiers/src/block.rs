@@ -1,9 +1,9 @@
-//! What a block is called, and what is known of its bytes.
+//! Identity, size and checksum of stored blocks.
 
 use crate::checksum::Checksum;
 use std::fmt;
 
-/// What the bytes of blocks mean: a hash of layout, model and whatever else decides what their bytes are.
+/// Hash of everything that determines the meaning of block bytes: layout, model and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -19,43 +19,43 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What a block is: enough to announce it again after a restart.
+/// A block's identity: enough to publish the block again after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The block with its complete prefix.
+    /// Hash of the block with its complete prefix.
     pub sequence_hash: u64,
-    /// The sequence hash of the block before it; none for the first of a sequence.
+    /// Sequence hash of the previous block; `None` for the first block of a sequence.
     pub parent: Option<u64>,
-    /// Its own tokens, whatever comes before them.
+    /// Hash of the block's own tokens, independent of the prefix.
     pub local_hash: u64,
-    /// How many blocks come before it.
+    /// Number of blocks before this one.
     pub position: u32,
 }
 
-/// A block that is to be stored.
+/// A block to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewBlock {
-    /// What it is.
+    /// The block's identity.
     pub identity: Identity,
-    /// How many of a slot's bytes are its own.
+    /// Bytes of the block, at most the bytes of a slot.
     pub bytes: usize,
-    /// What the bytes must add up to; none when they are summed for the first time.
+    /// Expected checksum; `None` if the checksum is computed for the first time.
     pub checksum: Option<Checksum>,
 }
 
-/// A block whose bytes are known by their checksum.
+/// A block with a known checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// What it is.
+    /// The block's identity.
     pub identity: Identity,
-    /// How many of a slot's bytes are its own.
+    /// Bytes of the block, at most the bytes of a slot.
     pub bytes: usize,
-    /// What the bytes add up to.
+    /// Checksum of the bytes.
     pub checksum: Checksum,
 }
 
 impl From<Sealed> for NewBlock {
-    /// A copy of a block into a further tier: its checksum goes with it.
+    /// For a copy into another tier, which keeps the checksum.
     fn from(block: Sealed) -> Self {
         let Sealed { identity, bytes, checksum } = block;
         Self { identity, bytes, checksum: Some(checksum) }

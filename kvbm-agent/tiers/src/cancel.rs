@@ -1,4 +1,4 @@
-//! Telling transfers to stop.
+//! Cancellation tokens for transfers.
 
 use crate::error::TransferError;
 use parking_lot::{Condvar, Mutex};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A wish that work may stop. Whoever does the work looks at it between pieces, and reports once it has stopped.
+/// A cancellation token. Workers check it between pieces, and report once they have stopped.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<State>);
 
@@ -18,26 +18,26 @@ struct State {
 }
 
 impl Cancel {
-    /// Nobody wishes that yet.
+    /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Wishes that work stops. It cannot be taken back.
+    /// Cancels the token. This can't be undone.
     pub fn cancel(&self) {
         *self.0.is_cancelled.lock() = true;
         self.0.changed.notify_all();
         self.0.notify.notify_waiters();
     }
 
-    /// Whether somebody wishes it.
+    /// Whether the token is cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.0.is_cancelled.lock()
     }
 
-    /// Goes on unless somebody wishes otherwise.
+    /// Returns an error if the token is cancelled.
     ///
     /// # Errors
     /// [`TransferError::Cancelled`].
@@ -45,7 +45,7 @@ impl Cancel {
         if self.is_cancelled() { Err(TransferError::Cancelled) } else { Ok(()) }
     }
 
-    /// Completes once somebody wishes it.
+    /// Completes when the token is cancelled.
     pub async fn cancelled(&self) {
         let notified = self.0.notify.notified();
         if !self.is_cancelled() {
@@ -53,7 +53,7 @@ impl Cancel {
         }
     }
 
-    /// Waits until somebody wishes it, or for so long.
+    /// Blocks the thread until the token is cancelled, but at most for `at_most`.
     pub fn wait(&self, at_most: Duration) {
         let mut is_cancelled = self.0.is_cancelled.lock();
         if !*is_cancelled {

@@ -1,9 +1,10 @@
-//! What the bytes of a block add up to: CRC-64/NVME, of the bytes, their number and the block's sequence hash (D106).
+//! Checksums of blocks: CRC-64/NVME over the bytes, their number and the block's sequence hash (D106).
 
 use crc_fast::{CrcAlgorithm, Digest};
 use std::fmt;
 
-/// The checksum of a block, bound to its sequence hash: the same bytes under another name have another one.
+/// The checksum of a block, bound to its sequence hash: the same bytes under a different hash have a different
+/// checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(pub u64);
 
@@ -14,7 +15,7 @@ impl fmt::Display for Checksum {
 }
 
 impl Checksum {
-    /// The checksum of a block in one piece.
+    /// Computes the checksum of a block in one piece.
     #[must_use]
     pub fn of(sequence_hash: u64, bytes: &[u8]) -> Self {
         let mut summing = Summing::new();
@@ -23,7 +24,7 @@ impl Checksum {
     }
 }
 
-/// A checksum that is being computed, piece by piece.
+/// Computes a checksum piece by piece.
 #[derive(Debug)]
 pub struct Summing {
     digest: Digest,
@@ -31,19 +32,19 @@ pub struct Summing {
 }
 
 impl Summing {
-    /// Of nothing yet.
+    /// Begins a checksum.
     #[must_use]
     pub fn new() -> Self {
         Self { digest: Digest::new(CrcAlgorithm::Crc64Nvme), bytes: 0 }
     }
 
-    /// Goes on with the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);
         self.bytes = self.bytes.wrapping_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
     }
 
-    /// The checksum of the bytes as those of a block.
+    /// Finishes the checksum, bound to the block's sequence hash.
     #[must_use]
     pub fn seal(mut self, sequence_hash: u64) -> Checksum {
         self.digest.update(&self.bytes.to_le_bytes());

@@ -1,13 +1,13 @@
 use super::{Checksum, Summing};
 use crc_fast::{CrcAlgorithm, checksum};
 
-/// The published check value: what is on a disk must mean the same to every later version.
+/// The published check value: bytes on a disk must have the same checksum in every later version.
 #[test]
 fn the_algorithm_is_the_published_one() {
     assert_eq!(checksum(CrcAlgorithm::Crc64Nvme, b"123456789"), 0xAE8B_1486_0A79_9888);
 }
 
-/// Computed by a table of 256 entries in Python.
+/// Expected value computed in Python with a table of 256 entries.
 #[test]
 fn the_value_of_a_block_never_changes() {
     let block: Vec<u8> = (0..=255).cycle().take(70_000).collect();
@@ -38,7 +38,7 @@ fn every_flipped_bit_and_every_other_name_is_noticed() {
     for bit in 0..64 {
         assert_ne!(Checksum::of(5 ^ (1 << bit), &block), good);
     }
-    // Zeros at the end count, and so does their number.
+    // Trailing zeros and their number change the checksum.
     block.push(0);
     assert_ne!(Checksum::of(5, &block), good);
     assert_ne!(Checksum::of(5, &[0; 10]), Checksum::of(5, &[0; 11]));

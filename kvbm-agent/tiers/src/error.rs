@@ -1,73 +1,74 @@
-//! Why a transfer failed.
+//! Errors of transfers between memory and a storage.
 
 use crate::checksum::Checksum;
 use kvasir_memory::{AccessError, AllocateError, ClaimError};
 use std::io;
 
-/// Why a block was not stored, loaded or erased. Nothing of it counts then; a target holds bytes that mean nothing.
+/// Why a block was not stored, loaded or erased. The block does not count as stored, and a load's target contains
+/// undefined bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// It was told to stop, and has.
+    /// The transfer was cancelled, and has stopped.
     #[error("cancelled")]
     Cancelled,
-    /// Its place is in use, or there is none.
+    /// The slot is in use, or does not exist.
     #[error("{0}")]
     Claim(#[from] ClaimError),
-    /// The bytes are not those of the block.
+    /// The bytes do not match the block's checksum.
     #[error("the block's checksum is {found}, and was {expected}")]
     Corrupt {
-        /// What it must be.
+        /// The expected checksum.
         expected: Checksum,
-        /// What the bytes add up to.
+        /// The checksum of the bytes.
         found: Checksum,
     },
-    /// The storage ended too early.
+    /// The data ended too early.
     #[error("{done} of {wanted} bytes were there")]
     Short {
-        /// Bytes that were moved.
+        /// Bytes moved.
         done: usize,
         /// Bytes of the block.
         wanted: usize,
     },
-    /// The storage has no room.
+    /// The storage is full.
     #[error("the storage is full: {0}")]
     Full(String),
-    /// The storage failed.
+    /// Reading or writing failed.
     #[error("{0}")]
     Io(String),
-    /// The block is not there.
+    /// The storage does not have the block.
     #[error("the block is not there")]
     Missing,
-    /// What is there was written for another layout or model, or by another version.
+    /// The stored data belongs to a different layout, model or format version.
     #[error("{0}")]
     Foreign(String),
-    /// The storage has places of another kind.
+    /// The storage does not support this kind of place.
     #[error("this storage has no place of that kind")]
     Place,
-    /// The volume is not registered any more.
+    /// The volume is no longer registered.
     #[error("volume {0} is not registered any more")]
     Unregistered(String),
-    /// It took too long.
+    /// The storage did not answer in time.
     #[error("no answer within {seconds} s")]
     Late {
-        /// The limit.
+        /// The timeout.
         seconds: u64,
     },
-    /// The block is larger than the storage's blocks, or empty.
+    /// The block is empty, or larger than the storage allows.
     #[error("a block of {bytes} bytes, where they have 1 to {limit}")]
     Size {
         /// Bytes of the block.
         bytes: usize,
-        /// Most bytes of a block.
+        /// Maximum bytes of a block.
         limit: usize,
     },
-    /// Memory could not be reached.
+    /// The memory can't be accessed.
     #[error("{0}")]
     Access(#[from] AccessError),
-    /// There was no memory for a buffer.
+    /// The memory for a buffer can't be allocated.
     #[error("{0}")]
     Memory(String),
-    /// The storage panicked: a defect.
+    /// The storage panicked, which is a bug.
     #[error("the storage panicked")]
     Panicked,
 }

@@ -1,4 +1,4 @@
-//! Batches of transfers, on threads of their own.
+//! Thread pool that executes batches of transfers for one storage.
 
 use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
@@ -13,38 +13,38 @@ use std::thread::{self, JoinHandle};
 use std::{io, mem};
 use tokio::sync::mpsc;
 
-/// One block's transfer. It holds the slot of memory that it reads or writes.
+/// One block's transfer. It owns the guard of the memory slot that it reads or writes.
 #[derive(Debug)]
 pub enum Job {
-    /// From memory into the storage.
+    /// Copies a block from memory into the storage.
     Store {
-        /// Where to.
+        /// Destination in the storage.
         place: Place,
-        /// Which block.
+        /// The block to store.
         block: NewBlock,
-        /// Where from.
+        /// The memory slot to read.
         source: ReadSlot,
     },
-    /// From the storage into memory.
+    /// Copies a block from the storage into memory.
     Load {
-        /// Where from.
+        /// Source in the storage.
         place: Place,
-        /// Which block.
+        /// The block to load.
         block: Sealed,
-        /// Where to.
+        /// The memory slot to write.
         target: WriteSlot,
     },
-    /// Out of the storage.
+    /// Erases a block from the storage.
     Erase {
-        /// Where.
+        /// Place of the block in the storage.
         place: Place,
-        /// Which block.
+        /// Sequence hash of the block.
         sequence_hash: u64,
     },
 }
 
 impl Job {
-    /// Bytes that are moved.
+    /// Bytes to move.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -55,52 +55,52 @@ impl Job {
     }
 }
 
-/// A transfer that has stopped: nothing touches its slots any more.
+/// A stopped transfer: nothing accesses its slots any more.
 #[derive(Debug)]
 pub struct Done {
-    /// Its place in the batch.
+    /// Index of the job in its batch.
     pub index: usize,
-    /// What it was, with the slots.
+    /// The job, with the guard of its slot.
     pub job: Job,
-    /// The block as it is stored, or was loaded; none if it was erased.
+    /// The stored or loaded block; `None` if it was erased.
     pub result: Result<Option<Sealed>, TransferError>,
 }
 
-/// How an executor works.
+/// Configuration of an executor.
 #[derive(Debug, Clone)]
 pub struct ExecutorConfig {
-    /// What its threads are called.
+    /// Name of the threads.
     pub name: String,
-    /// How many there are: transfers that run at a time.
+    /// Number of threads, which is the number of concurrent transfers.
     pub threads: usize,
-    /// Most transfers that wait.
+    /// Maximum queued transfers.
     pub waiting_blocks_max: usize,
-    /// Most bytes of transfers that wait. One batch may exceed it if nothing else waits.
+    /// Maximum bytes of queued transfers. One batch may exceed it if nothing else is queued.
     pub waiting_bytes_max: usize,
 }
 
-/// A batch that was not taken, with all that it holds.
+/// A batch that was refused. Returns its jobs to the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Too much waits already.
+    /// The queue is full (backpressure).
     #[error("{waiting_blocks} transfers of {waiting_bytes} bytes wait already")]
     Full {
-        /// Transfers that wait.
+        /// Queued transfers.
         waiting_blocks: usize,
-        /// Bytes that they move.
+        /// Bytes of queued transfers.
         waiting_bytes: usize,
-        /// The batch.
+        /// The refused batch.
         jobs: Vec<Job>,
     },
-    /// The executor stops.
+    /// The executor is stopping.
     #[error("the executor stops")]
     Stopped {
-        /// The batch.
+        /// The refused batch.
         jobs: Vec<Job>,
     },
 }
 
-/// A batch under way. Dropping it stops nothing: slots are free when the last transfer has stopped.
+/// A running batch. Dropping it does not stop the batch: slots are released as their transfers stop.
 #[derive(Debug)]
 pub struct Transfer {
     cancel: Cancel,
@@ -108,23 +108,24 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Wishes that the batch stops. Each transfer still reports, once it has stopped.
+    /// Requests cancellation of the batch. Each transfer still reports its result once it has stopped.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// The same wish, for somebody else to have.
+    /// The batch's cancellation token.
     #[must_use]
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
     }
 
-    /// The next transfer that has stopped, in whatever order they do; none after the last one.
+    /// Returns the next stopped transfer, in any order; `None` after the last one.
     pub async fn next(&mut self) -> Option<Done> {
         self.outcomes.recv().await
     }
 
-    /// Waits for all of them on this thread, which must not be one of an async runtime. In the order of the batch.
+    /// Blocks this thread until all transfers have stopped. Must not be called on a thread of an async runtime. Returns
+    /// the results in the order of the batch.
     #[must_use]
     pub fn wait(mut self) -> Vec<Done> {
         let mut all = Vec::new();
@@ -148,7 +149,7 @@ struct Waiting {
 struct Queue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// What each thread carries out.
+    /// Cancellation token of each thread's current job.
     running: Vec<Option<Cancel>>,
     is_stopped: bool,
 }
@@ -160,7 +161,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Threads that carry out transfers of one storage.
+/// A pool of threads that execute transfers of one storage.
 #[derive(Debug)]
 pub struct Executor {
     shared: Arc<Shared>,
@@ -172,12 +173,12 @@ impl Executor {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If one cannot be started.
+    /// If a thread can't be started.
     pub fn start(storage: Arc<dyn Storage>, config: ExecutorConfig) -> io::Result<Self> {
         let queue = Mutex::default();
         let changed = Condvar::new();
         let shared = Arc::new(Shared { storage, queue, changed });
-        // From here on, dropping it stops what was started.
+        // From here on, dropping `executor` stops the threads already started.
         let mut executor = Self { shared, config, threads: Vec::new() };
         for number in 0..executor.config.threads.max(1) {
             executor.shared.queue.lock().running.push(None);
@@ -190,10 +191,10 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Takes a batch, whose transfers begin in order and run side by side. Does not wait.
+    /// Queues a batch. Its transfers start in order and run concurrently. Never waits.
     ///
     /// # Errors
-    /// If too much waits already, or the executor stops. The batch comes back.
+    /// If the queue is full, or the executor is stopping. The error returns the batch.
     pub fn submit(&self, jobs: Vec<Job>) -> Result<Transfer, Refused> {
         let mut queue = self.shared.queue.lock();
         if queue.is_stopped {
@@ -207,7 +208,7 @@ impl Executor {
         if is_too_much && waiting_blocks > 0 {
             return Err(Refused::Full { waiting_blocks, waiting_bytes, jobs });
         }
-        // As many as there are outcomes: sending one never waits.
+        // One place per outcome, so that sending never waits.
         let (outcome, outcomes) = mpsc::channel(jobs.len().max(1));
         let cancel = Cancel::new();
         for (index, job) in jobs.into_iter().enumerate() {
@@ -220,14 +221,14 @@ impl Executor {
         Ok(Transfer { cancel, outcomes })
     }
 
-    /// Transfers that wait, and their bytes.
+    /// Number and bytes of queued transfers.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         let queue = self.shared.queue.lock();
         (queue.waiting.len(), queue.bytes)
     }
 
-    /// Takes nothing more, finishes what waits, and returns when the last thread has ended.
+    /// Accepts no more batches, finishes queued ones, and returns when all threads have ended.
     pub fn stop(mut self) {
         self.end();
     }
@@ -236,14 +237,14 @@ impl Executor {
         self.shared.queue.lock().is_stopped = true;
         self.shared.changed.notify_all();
         for thread in mem::take(&mut self.threads) {
-            // What a thread runs catches panics.
+            // The thread's main function catches panics.
             thread.join().unwrap_or_default();
         }
     }
 }
 
 impl Drop for Executor {
-    /// Like [`stop`](Self::stop), but what waits or runs is cancelled.
+    /// Like [`stop`](Self::stop), but cancels queued and running transfers.
     fn drop(&mut self) {
         {
             let queue = self.shared.queue.lock();
@@ -258,10 +259,10 @@ impl Shared {
     fn run(&self, thread: usize) {
         while let Some(Waiting { index, mut job, cancel, outcome }) = self.next(thread) {
             let storage = &*self.storage;
-            // What a storage left half-done is behind its own locks; the block does not count.
+            // Storages protect inconsistent state by their own locks; the block does not count as stored.
             let body = AssertUnwindSafe(|| transfer(storage, &mut job, &cancel));
             let result = catch_unwind(body).unwrap_or(Err(TransferError::Panicked));
-            // If nobody waits for the outcome, the slots are free now.
+            // If the receiver is gone, the slots are released now.
             outcome.try_send(Done { index, job, result }).unwrap_or_default();
         }
     }

@@ -21,7 +21,7 @@ fn config(threads: usize) -> ExecutorConfig {
     }
 }
 
-/// Works until it is told to stop, and counts how many transfers are in it.
+/// Works until it is cancelled, and counts concurrent transfers.
 #[derive(Debug, Default)]
 struct Endless {
     inside: AtomicU32,
@@ -144,7 +144,7 @@ fn what_waits_is_bounded_and_comes_back() {
         drop(transfer.wait());
     }
     drop(executor.submit(jobs).expect("room again"));
-    // Dropping it cancels what waits; what runs is told by its own handle, which is gone.
+    // The executor's drop cancels these transfers, whose own handle is gone.
 }
 
 #[test]

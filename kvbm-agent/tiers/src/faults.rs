@@ -1,7 +1,8 @@
-//! Storages that fail by a seed, for tests. One [`Plan`] decides for all of them.
+//! Fault injection for tests: storages that fail at random, reproducible by a seed. One [`Plan`] decides for all
+//! storages.
 //!
-//! Where a fault is put matters: what happens to bytes must happen below the checksum. So a file's faults are in a
-//! [`FaultyMedium`]; memory is damaged in its slot, before it is read ([`FaultyStorage`], [`damage_host`]).
+//! Faults must change bytes below the checksum. File faults are therefore injected by a [`FaultyMedium`]. Memory is
+//! damaged in its slot, before it is read ([`FaultyStorage`], [`damage_host`]).
 
 use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
@@ -17,50 +18,50 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The unit in which reads and writes are cut short: direct I/O needs it.
+/// Granularity of incomplete reads and writes, as direct I/O requires.
 const PAGE_BYTES: usize = 4096;
 
-/// What goes wrong.
+/// Kind of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A call moves a part of its bytes, and the next one goes on.
+    /// A call moves only a part of its bytes, and the next call continues.
     Short,
-    /// The file ends here.
+    /// The file ends at this position.
     End,
-    /// A bit is another one.
+    /// One bit is flipped.
     Flip,
     /// ENOSPC.
     Full,
     /// EIO, after a part of the bytes was moved.
     Io,
-    /// It takes long.
+    /// The call is delayed.
     Delay,
-    /// It is cancelled before it begins.
+    /// The transfer is cancelled before it begins.
     Cancel,
 }
 
-/// How many of 1,000 calls go wrong, and how.
+/// Faults per 1,000 calls, by kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
-    /// Calls that move a part.
+    /// Incomplete calls.
     pub short: u32,
-    /// Calls at which the file ends.
+    /// Calls that reach the end of the file.
     pub end: u32,
-    /// Calls that change a bit.
+    /// Calls that flip a bit.
     pub flip: u32,
-    /// Writes without room.
+    /// Writes to a full disk.
     pub full: u32,
-    /// Calls that fail.
+    /// Calls that fail with EIO.
     pub io: u32,
-    /// Transfers that take long.
+    /// Delayed transfers.
     pub delay: u32,
-    /// Transfers that are cancelled.
+    /// Cancelled transfers.
     pub cancel: u32,
-    /// The longest delay.
+    /// Maximum delay.
     pub delay_max: Duration,
 }
 
-/// Decides by a seed which calls go wrong, and counts them.
+/// Selects the calls that fail, by a seed, and counts them.
 #[derive(Debug)]
 pub struct Plan {
     rates: Rates,
@@ -75,30 +76,30 @@ struct State {
 }
 
 impl Plan {
-    /// The same seed gives the same faults to the same calls.
+    /// Creates a plan. The same seed injects the same faults into the same calls.
     #[must_use]
     pub fn new(seed: u64, rates: Rates) -> Arc<Self> {
         let state = State { random: seed, is_over: false, injected: BTreeMap::new() };
         Arc::new(Self { rates, state: Mutex::new(state) })
     }
 
-    /// No faults from now on.
+    /// Stops injecting faults.
     pub fn end(&self) {
         self.state.lock().is_over = true;
     }
 
-    /// How often what went wrong.
+    /// Number of injected faults, by kind.
     #[must_use]
     pub fn injected(&self) -> BTreeMap<Fault, u64> {
         self.state.lock().injected.clone()
     }
 
-    /// A number below `limit`, or 0.
+    /// A random number below `limit`, or 0.
     fn below(&self, limit: u64) -> u64 {
         self.state.lock().next().checked_rem(limit).unwrap_or_default()
     }
 
-    /// One of these faults, at its rate.
+    /// Selects one of the faults by its rate, or none.
     fn pick(&self, possible: &[(Fault, u32)]) -> Option<Fault> {
         let mut state = self.state.lock();
         let drawn = state.next() % 1_000;
@@ -114,7 +115,7 @@ impl Plan {
 }
 
 impl State {
-    /// SplitMix64.
+    /// Next random number (`SplitMix64`).
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.random;
@@ -124,7 +125,7 @@ impl State {
     }
 }
 
-/// A file whose calls go wrong.
+/// A file whose calls fail according to a plan.
 #[derive(Debug)]
 pub struct FaultyMedium {
     inner: Box<dyn Medium>,
@@ -132,13 +133,13 @@ pub struct FaultyMedium {
 }
 
 impl FaultyMedium {
-    /// Puts a plan before a file.
+    /// Wraps a file.
     #[must_use]
     pub fn new(inner: Box<dyn Medium>, plan: Arc<Plan>) -> Self {
         Self { inner, plan }
     }
 
-    /// A part of `bytes`: some pages, but not all.
+    /// Length of an incomplete call of `bytes` bytes: some of its pages, but not all unless there is only one.
     fn part(&self, bytes: usize) -> usize {
         let pages = u64::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or_default();
         let some = usize::try_from(self.plan.below(pages.saturating_sub(1)) + 1).unwrap_or(1);
@@ -155,7 +156,7 @@ impl FaultyMedium {
     }
 }
 
-/// EIO, as the system says it.
+/// The system's EIO error.
 fn eio() -> io::Error {
     rustix::io::Errno::IO.into()
 }
@@ -192,7 +193,7 @@ impl Medium for FaultyMedium {
         match self.plan.pick(&possible) {
             Some(Fault::Short) => self.inner.write_at(part, offset),
             Some(Fault::Flip) => {
-                // What was written is made wrong in place, so that its memory stays as it is aligned.
+                // Writes the correct buffer, which is aligned, and then damages the bytes in the file.
                 let moved = self.inner.write_at(from, offset)?;
                 let at = self.plan.below(u64::try_from(moved).unwrap_or_default());
                 self.damage(offset + at - at % 512)?;
@@ -212,7 +213,7 @@ impl Medium for FaultyMedium {
 }
 
 impl FaultyMedium {
-    /// Flips a bit of the page in which `offset` lies.
+    /// Flips a bit in the page at `offset`.
     fn damage(&self, offset: u64) -> io::Result<()> {
         let mut page = kvasir_memory::AlignedBuffer::new(PAGE_BYTES, PAGE_BYTES)
             .map_err(|error| io::Error::other(error.to_string()))?;
@@ -223,43 +224,43 @@ impl FaultyMedium {
     }
 }
 
-/// What a storage is told to do.
+/// Kind of a storage call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     /// Store a block.
     Store,
-    /// Load one.
+    /// Load a block.
     Load,
-    /// Erase one.
+    /// Erase a block.
     Erase,
 }
 
-/// What happens around the calls of a [`HookedStorage`].
+/// Callbacks around the calls of a [`HookedStorage`].
 pub trait Hook: Send + Sync {
-    /// Before a call begins: it may take its time, change what the storage holds, or fail. The call looks at the wish that is
-    /// returned.
+    /// Runs before a call. It may wait, change the storage's content, or fail. The call uses the returned cancellation
+    /// token.
     ///
     /// # Errors
-    /// The call fails so.
+    /// The call fails with this error.
     fn before(&self, call: Call, place: Place, cancel: &Cancel) -> Result<Cancel, TransferError>;
 
-    /// After a block was loaded and checked.
+    /// Runs after a block was loaded and verified.
     ///
     /// # Errors
-    /// The call fails so.
+    /// The call fails with this error.
     fn loaded(&self, _block: &Sealed, _target: &mut WriteSlot) -> Result<(), TransferError> {
         Ok(())
     }
 }
 
-/// A storage with something before it.
+/// A storage wrapped by a hook.
 pub struct HookedStorage<H> {
     inner: Arc<dyn Storage>,
     hook: H,
 }
 
 impl<H> HookedStorage<H> {
-    /// Puts a hook before a storage.
+    /// Wraps a storage.
     #[must_use]
     pub fn hooked(inner: Arc<dyn Storage>, hook: H) -> Self {
         Self { inner, hook }
@@ -319,20 +320,20 @@ impl<H: Hook> Storage for HookedStorage<H> {
     }
 }
 
-/// Changes what a place of a storage holds, by a number that looks random.
+/// Damages the data at a place of a storage, selected by a random number.
 pub type Damage = Box<dyn Fn(Place, u64) + Send + Sync>;
 
-/// Makes calls fail, wait, or find themselves cancelled, as a plan says.
+/// A hook that makes calls fail, wait or be cancelled, according to a plan.
 pub struct Planned {
     plan: Arc<Plan>,
     damage: Damage,
 }
 
-/// A storage whose transfers go wrong before they begin.
+/// A storage whose transfers fail before they begin.
 pub type FaultyStorage = HookedStorage<Planned>;
 
 impl FaultyStorage {
-    /// Puts a plan before a storage. `damage` is called for a flipped bit, before a block is loaded.
+    /// Wraps a storage. `damage` is called to flip a bit before a block is loaded.
     #[must_use]
     pub fn new(inner: Arc<dyn Storage>, plan: Arc<Plan>, damage: Damage) -> Self {
         Self::hooked(inner, Planned { plan, damage })
@@ -373,7 +374,7 @@ impl Hook for Planned {
     }
 }
 
-/// Flips a bit of a slot of host memory, if nobody holds it.
+/// Flips a bit of a slot in host memory, if the slot is not in use.
 #[must_use]
 pub fn damage_host(host: &HostStorage) -> Damage {
     let arena = Arc::clone(host.arena());

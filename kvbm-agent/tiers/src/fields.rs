@@ -1,14 +1,14 @@
-//! Numbers and blocks as bytes of a file or an object: little-endian, one after the other. Pure.
+//! Encodes numbers and blocks for files and objects: consecutive little-endian fields. Pure.
 
 use crate::block::{Identity, Sealed};
 use crate::checksum::Checksum;
 
-/// There is a block before this one.
+/// Flag: the block has a parent.
 const HAS_PARENT: u32 = 1;
-/// The fields are never all zeros, whatever the block is called.
+/// Flag that is always set, so that the fields of a block are never all zeros.
 const IS_BLOCK: u32 = 2;
 
-/// Reads one field after the other. Beyond the end there are zeros: whoever reads checked the length, or a checksum.
+/// Reads consecutive fields. Returns zeros beyond the end, because callers have checked the length or a checksum.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
@@ -26,7 +26,8 @@ impl Reader<'_> {
         u64::from_le_bytes(self.take())
     }
 
-    /// What [`block_fields`] wrote; none if the block cannot be one of at most so many bytes.
+    /// Decodes a block written by [`block_fields`]; `None` if the fields are invalid for blocks of at most `bytes_max`
+    /// bytes.
     pub(crate) fn block(&mut self, bytes_max: usize) -> Option<Sealed> {
         let sequence_hash = self.u64();
         let parent = self.u64();
@@ -42,7 +43,7 @@ impl Reader<'_> {
     }
 }
 
-/// A block in 44 bytes.
+/// Encodes a block in 44 bytes.
 pub(crate) fn block_fields(block: &Sealed) -> Vec<u8> {
     let Sealed { identity, bytes, checksum } = block;
     let parent = identity.parent.map_or(0, |_| HAS_PARENT);
@@ -51,7 +52,7 @@ pub(crate) fn block_fields(block: &Sealed) -> Vec<u8> {
         &identity.parent.unwrap_or_default().to_le_bytes(),
         &identity.local_hash.to_le_bytes(),
         &identity.position.to_le_bytes(),
-        // Storages refuse blocks that are larger.
+        // Storages refuse larger blocks.
         &u32::try_from(*bytes).unwrap_or_default().to_le_bytes(),
         &(parent | IS_BLOCK).to_le_bytes(),
         &checksum.0.to_le_bytes(),

@@ -1,4 +1,4 @@
-//! Memory of the host as a storage.
+//! Host memory as a storage.
 
 use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
@@ -7,20 +7,20 @@ use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, copy
 use kvasir_memory::{Arena, ReadSlot, WriteSlot};
 use std::sync::Arc;
 
-/// Slots of memory. Nothing in it outlives the process.
+/// Slots of host memory. Blocks are lost when the process ends.
 #[derive(Debug, Clone)]
 pub struct HostStorage {
     arena: Arc<Arena>,
 }
 
 impl HostStorage {
-    /// The slots of an arena.
+    /// Creates a storage of an arena's slots.
     #[must_use]
     pub fn new(arena: Arc<Arena>) -> Self {
         Self { arena }
     }
 
-    /// The slots themselves: what transfers into further tiers read.
+    /// The arena, which transfers into other tiers read.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
@@ -67,7 +67,7 @@ impl Storage for HostStorage {
     }
 
     fn erase(&self, place: Place, _: u64, _: &Cancel) -> Result<(), TransferError> {
-        // Nothing outlives the process; whoever still reads the slot is told.
+        // Blocks are lost with the process anyway. The claim only reports an error if the slot is still being read.
         self.arena.write(place.slot()?).map(drop)?;
         Ok(())
     }

@@ -1,14 +1,16 @@
 //! Storages of the block manager, and the executors that move blocks between them and memory.
 //!
-//! - [`checksum`], [`block`]: what a block is called, and what its bytes add up to.
-//! - [`storage`]: the trait of all storages ([`Storage`]): where a third party plugs in. [`error`]: why a transfer failed.
-//! - [`host`]: memory. [`disk`]: one preallocated file. `objects` (feature): shared blob storage.
+//! - [`checksum`], [`block`]: checksums, and identity of blocks.
+//! - [`storage`]: the trait of all storages ([`Storage`]), which third parties can implement. [`error`]: why a transfer
+//!   failed.
+//! - [`host`]: host memory. [`disk`]: one preallocated file. `objects` (feature): shared object storage.
 //!   `nixl` (feature): a file that NIXL reads and writes.
-//! - [`cancel`], [`executor`]: batches of transfers on threads of their own.
-//! - [`manager`]: sessions of engines, and the task that joins the pools of `kvasir-blocks` with the storages.
-//! - `faults` (feature): storages that fail by a seed, for tests.
+//! - [`cancel`], [`executor`]: batches of transfers on dedicated threads.
+//! - [`manager`]: sessions of engines, and the task that connects the pools of `kvasir-blocks` with the storages.
+//! - `faults` (feature): storages with injected faults, for tests.
 //!
-//! No wrong byte is ever served: every block has a checksum, bound to its sequence hash, that is checked on every way up.
+//! Wrong bytes are never served: every block has a checksum, bound to its sequence hash, that is verified on every copy
+//! to a higher tier.
 
 pub mod block;
 pub mod cancel;

@@ -1,4 +1,4 @@
-//! A file as a storage, read and written by NIXL's plugin POSIX.
+//! A file as a storage, accessed by NIXL's plugin POSIX.
 
 use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
@@ -19,46 +19,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const ALIGNMENT_BYTES: usize = 4096;
-/// How often a transfer is looked at.
+/// Interval between two polls of a transfer.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// Where blocks go.
+/// Configuration of the storage.
 #[derive(Debug, Clone)]
 pub struct NixlStorageConfig {
-    /// `libnixl_capi.so`.
+    /// Path of `libnixl_capi.so`.
     pub library: PathBuf,
-    /// The file. It is made anew.
+    /// The file, which is created anew.
     pub file: PathBuf,
-    /// Most bytes of a block.
+    /// Maximum bytes of a block.
     pub block_bytes: usize,
-    /// Blocks that it has room for.
+    /// Number of slots.
     pub slots: u32,
 }
 
-/// Why there is no such storage.
+/// Why the storage can't be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NixlStorageError {
     /// NIXL can't be used.
     #[error(transparent)]
     Nixl(#[from] NixlError),
-    /// The file can't be made.
+    /// The file can't be created.
     #[error("{path}: {error}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
-    /// The sizes are none.
+    /// The sizes are invalid.
     #[error(transparent)]
     Sizes(#[from] ArenaError),
-    /// There is no memory for the block that is on its way.
+    /// The memory for the transfer buffer can't be allocated.
     #[error(transparent)]
     Memory(#[from] AllocateError),
 }
 
-/// A storage in a file that NIXL reads and writes. It transfers one block at a time, through a private buffer registered
-/// with NIXL. Its contents are lost when the process ends.
+/// A storage in a file that NIXL reads and writes. It transfers one block at a time, through a private buffer
+/// registered with NIXL. Its contents are lost when the process ends.
 #[derive(Debug)]
 pub struct NixlStorage {
     library: Library,
@@ -69,19 +69,19 @@ pub struct NixlStorage {
     lane: Mutex<Lane>,
 }
 
-/// One block on its way.
+/// The transfer buffer and its agent.
 #[derive(Debug)]
 struct Lane {
     memory: Arc<Arena>,
-    /// None after a failure: the agent kept the slot of the memory, so the next transfer makes another one.
+    /// `None` after a failure: the agent kept the buffer's slot, so the next transfer creates a new agent.
     agent: Option<(Agent<()>, FileId)>,
 }
 
 impl NixlStorage {
-    /// Makes the file, and loads the library. Blocks the thread.
+    /// Creates the file, and loads the library. Blocks the thread.
     ///
     /// # Errors
-    /// [`NixlStorageError`] if the sizes are none, or the file, the memory or NIXL can't be had.
+    /// [`NixlStorageError`] if the sizes are invalid, or the file, the memory or NIXL is not available.
     pub fn create(config: &NixlStorageConfig) -> Result<Self, NixlStorageError> {
         let layout = SlotLayout::aligned(config.block_bytes, ALIGNMENT_BYTES, config.slots)?;
         let file_bytes = layout.bytes()? as u64;
@@ -104,14 +104,14 @@ impl NixlStorage {
     }
 
     fn agent(&self, memory: &Arc<Arena>) -> Result<(Agent<()>, FileId), NixlError> {
-        // It meets no other agent.
+        // The agent communicates with no other agent.
         let mut agent = Agent::new(&self.library, "storage", &Plugin::new("POSIX"))?;
         agent.register(memory)?;
         let file = agent.register_file(Arc::clone(&self.file), self.file_bytes)?;
         Ok((agent, file))
     }
 
-    /// Moves the block between the lane's memory and a slot of the file, and returns when it has been moved.
+    /// Moves the block between the buffer and a slot of the file, and returns when it has been moved.
     fn transfer(
         &self,
         lane: &mut Lane,
@@ -174,7 +174,7 @@ impl Storage for NixlStorage {
         let mut memory = lane.memory.write(0)?;
         let summing = copy_summed(source, &mut memory, block.bytes, cancel)?;
         let sealed = sealed(block, summing.seal(block.identity.sequence_hash))?;
-        // What is left of another block is not this one's.
+        // Zero the remainder, which may contain bytes of an earlier block.
         let rest = memory.as_mut_slice().and_then(|bytes| bytes.get_mut(block.bytes..));
         rest.unwrap_or_default().fill(0);
         self.transfer(&mut lane, Direction::Write, slot, memory, cancel)?;
@@ -200,7 +200,7 @@ impl Storage for NixlStorage {
     }
 
     fn erase(&self, place: Place, _: u64, _: &Cancel) -> Result<(), TransferError> {
-        // Nothing outlives the process; whoever still reads the slot is told.
+        // Blocks are lost with the process anyway. The claim only reports an error if the slot is still being read.
         self.claims.write(place.slot()?).map(drop)?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What all storages are.
+//! The trait of all storages, and helpers for implementing it.
 
 use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
@@ -7,30 +7,30 @@ use crate::error::TransferError;
 use kvasir_memory::{ReadSlot, WriteSlot, copy};
 use std::fmt::Debug;
 
-/// What kind of storage it is.
+/// The kind of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StorageKind {
-    /// Memory of the host (G2).
+    /// Host memory (G2).
     Host,
     /// A disk (G3).
     Disk,
-    /// Shared blobs (G4).
+    /// Shared object storage (G4).
     Objects,
-    /// What a third party plugged in.
+    /// A third party's storage.
     Foreign,
 }
 
-/// Where a block lies in a storage.
+/// Position of a block in a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In the slot with this number.
+    /// The slot with this number.
     Slot(u32),
-    /// Under its own name.
+    /// The block's own name.
     Named,
 }
 
 impl Place {
-    /// The slot's number.
+    /// Returns the slot's number.
     ///
     /// # Errors
     /// If the place is a name.
@@ -42,26 +42,26 @@ impl Place {
     }
 }
 
-/// A storage of blocks. Its calls block the thread, move one block, and return only when they do not touch source or target
-/// any more, whatever happened: an [`Executor`](crate::Executor) makes batches of them on threads of its own.
+/// A storage of blocks. Calls block the thread and move one block. They return, in every case, only when they no longer
+/// access source or target. An [`Executor`](crate::Executor) runs batches of them on its own threads.
 ///
-/// A storage holds the slot for as long as a call works on it, and refuses others with [`TransferError::Claim`]. It looks at
+/// A storage claims the slot during a call, and refuses concurrent calls with [`TransferError::Claim`]. It checks
 /// `cancel` before it begins and between pieces.
 pub trait Storage: Debug + Send + Sync {
-    /// What kind of storage it is.
+    /// The kind of storage.
     fn kind(&self) -> StorageKind;
 
-    /// Most bytes of a block.
+    /// Maximum bytes of a block.
     fn block_bytes(&self) -> usize;
 
-    /// How many slots it has; none if blocks lie under their names.
+    /// Number of slots; `None` if blocks are stored under their names.
     fn slots(&self) -> Option<u32>;
 
-    /// Stores a block: its bytes first, what makes it count last.
+    /// Stores a block: first its bytes, last the record that makes it valid.
     ///
     /// # Errors
-    /// [`TransferError::Corrupt`] if the source is not what the block's checksum says. After any error, the place counts as
-    /// empty; a block that was whole may still be found there after a restart.
+    /// [`TransferError::Corrupt`] if the source does not match the block's checksum. After any error, the place counts
+    /// as empty. A completely written block may still be found there after a restart.
     fn store(
         &self,
         place: Place,
@@ -70,10 +70,10 @@ pub trait Storage: Debug + Send + Sync {
         cancel: &Cancel,
     ) -> Result<Sealed, TransferError>;
 
-    /// Loads a block, and checks it. After an error, `target` holds bytes that mean nothing.
+    /// Loads and verifies a block. After an error, `target` contains undefined bytes.
     ///
     /// # Errors
-    /// [`TransferError::Corrupt`] if the bytes that arrived are not the block's.
+    /// [`TransferError::Corrupt`] if the loaded bytes do not match the block's checksum.
     fn load(
         &self,
         place: Place,
@@ -82,15 +82,15 @@ pub trait Storage: Debug + Send + Sync {
         cancel: &Cancel,
     ) -> Result<(), TransferError>;
 
-    /// Forgets the block: after a restart it is not there.
+    /// Erases the block, so that it is not found after a restart.
     ///
     /// # Errors
-    /// If the storage fails. The block may come back after a restart then.
+    /// If the storage fails. The block may be found again after a restart then.
     fn erase(&self, place: Place, sequence_hash: u64, cancel: &Cancel)
     -> Result<(), TransferError>;
 }
 
-/// Refuses sizes that a storage does not have.
+/// Refuses an empty block, and a block larger than `limit`.
 ///
 /// # Errors
 /// [`TransferError::Size`].
@@ -101,7 +101,7 @@ pub(crate) fn check_size(bytes: usize, limit: usize) -> Result<(), TransferError
     Ok(())
 }
 
-/// Copies a block and sums it up in one go.
+/// Copies a block and computes its checksum in one pass.
 ///
 /// # Errors
 /// If the copy fails or is cancelled.
@@ -120,7 +120,7 @@ pub(crate) fn copy_summed(
     if goes_on { Ok(summing) } else { Err(TransferError::Cancelled) }
 }
 
-/// What a new block's checksum is, if it is what it must be.
+/// Combines a new block with its checksum, and checks it against the expected one.
 ///
 /// # Errors
 /// [`TransferError::Corrupt`].
@@ -132,7 +132,7 @@ pub(crate) fn sealed(block: &NewBlock, found: Checksum) -> Result<Sealed, Transf
     Ok(Sealed { identity: block.identity, bytes: block.bytes, checksum: found })
 }
 
-/// Checks what arrived.
+/// Verifies a loaded block.
 ///
 /// # Errors
 /// [`TransferError::Corrupt`].

@@ -1,4 +1,4 @@
-//! Blocks of tests.
+//! Blocks for tests.
 
 use crate::block::{Identity, NewBlock};
 use kvasir_memory::{Arena, ReadSlot, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
@@ -11,7 +11,7 @@ pub(crate) fn arena(block_bytes: usize, slots: u32) -> Arc<Arena> {
     Arena::new(region, layout).expect("an arena")
 }
 
-/// A block with this number.
+/// Creates a test block with this number.
 pub(crate) fn block(number: u32, bytes: usize) -> NewBlock {
     let wide = u64::from(number);
     let identity = Identity {
@@ -23,20 +23,20 @@ pub(crate) fn block(number: u32, bytes: usize) -> NewBlock {
     NewBlock { identity, bytes, checksum: None }
 }
 
-/// The bytes of that block.
+/// The bytes of the test block with this number.
 pub(crate) fn bytes(number: u32, bytes: usize) -> Vec<u8> {
     let words = (0_u32..).map(|at| at.wrapping_mul(0x9E37_79B9) ^ number.wrapping_mul(0x85EB_CA6B));
     words.flat_map(u32::to_le_bytes).take(bytes).collect()
 }
 
-/// A slot with that block.
+/// A slot filled with the test block with this number.
 pub(crate) fn filled(arena: &Arc<Arena>, slot: u32, number: u32, length: usize) -> ReadSlot {
     let mut writer = arena.write(slot).expect("a free slot");
     writer.write(0, &bytes(number, length)).expect("room");
     writer.into_read()
 }
 
-/// Whether a slot has that block.
+/// Whether a slot contains the test block with this number.
 pub(crate) fn holds(slot: WriteSlot, number: u32, length: usize) -> bool {
     let mut found = vec![0; length];
     slot.into_read().read(0, &mut found).expect("a block");

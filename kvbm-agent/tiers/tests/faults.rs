@@ -1,5 +1,5 @@
-//! Storages under faults by a seed: what is loaded is right or is an error, whatever fails below.
-//! `KVASIR_SEEDS=10000` for more, `KVASIR_SEED=7` for one.
+//! Fault injection by seeds: a loaded block is correct or an error, whatever fails below. `KVASIR_SEEDS=10000` runs
+//! more seeds, `KVASIR_SEED=7` runs one.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -55,7 +55,7 @@ fn new_block(number: u32) -> NewBlock {
     NewBlock { identity, bytes: BYTES, checksum: None }
 }
 
-/// Small numbers that look random.
+/// A small pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-/// What a test knows: which block each slot has, if the storage said so.
+/// Expected state: the block in each slot, if the storage confirmed it.
 #[derive(Default)]
 struct Model {
     slots: BTreeMap<u32, (Sealed, u32)>,
@@ -141,7 +141,7 @@ fn open(folder: &Path, plan: &Arc<Plan>) -> kvasir_tiers::disk::Opened {
     DiskStorage::open_through(&config, 5, through).expect("a tier")
 }
 
-/// Runs one seed over both storages, and returns what went wrong and how it showed.
+/// Runs one seed over both storages. Returns the injected faults and the errors that they caused.
 fn run(seed: u64) -> (BTreeMap<Fault, u64>, BTreeSet<&'static str>) {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = Plan::new(seed, RATES);
@@ -161,7 +161,7 @@ fn run(seed: u64) -> (BTreeMap<Fault, u64>, BTreeSet<&'static str>) {
     }
     drop(disk);
 
-    // After a restart, without faults: whatever the tier says it has is right, or is found out.
+    // After a restart without faults, every recovered block is correct or detected as wrong.
     plan.end();
     let opened = open(folder.path(), &plan);
     for found in &opened.blocks {

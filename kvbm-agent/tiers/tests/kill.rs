@@ -1,5 +1,5 @@
-//! A process that writes a disk tier is killed with SIGKILL, again and again: every block that it was told is stored is
-//! there, and every block that is there is right.
+//! Kills a process that writes a disk tier with SIGKILL, repeatedly. Every block reported as stored exists, and every
+//! existing block is correct.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const BYTES: usize = 64 << 10;
 const SLOTS: u32 = 32;
 const ROUNDS: u32 = 20;
-/// The child's folder. It is a child if it has one.
+/// Environment variable with the child's folder. Only child processes have it.
 const FOLDER: &str = "KVASIR_KILL_FOLDER";
 const FIRST: &str = "KVASIR_KILL_FIRST";
 
@@ -71,7 +71,7 @@ fn is_right(opened: &Opened, memory: &Arc<Arena>, bytes: usize) -> BTreeMap<u32,
     numbers
 }
 
-/// Writes blocks, one slot after the other, and says so after each.
+/// Writes blocks, slot after slot, and reports each one.
 fn write_until_killed(folder: &Path, first: u32) {
     let memory = arena(BYTES);
     let storage = DiskStorage::open(&config(folder, BYTES, SLOTS), 1).expect("a tier").storage;
@@ -110,7 +110,7 @@ fn nothing_is_lost_and_nothing_is_wrong_after_sigkill() {
             expected.insert(number % SLOTS, number);
             (next, stored) = (number + 1, stored + 1);
             if stored == 20 + round * 7 {
-                // It goes on meanwhile; what it still says is read until its output ends.
+                // The child continues meanwhile. Read its reports until its output ends.
                 child.kill().expect("a child to kill");
             }
         }
@@ -118,7 +118,7 @@ fn nothing_is_lost_and_nothing_is_wrong_after_sigkill() {
         let opened = DiskStorage::open(&config(folder.path(), BYTES, SLOTS), 9).expect("the tier");
         assert_eq!(opened.damaged_records, 0);
         let found = is_right(&opened, &memory, BYTES);
-        // The one that was being written may be there, or may have made room for itself.
+        // The block that was being written may exist, or may have erased the old one.
         let open_slot = next % SLOTS;
         for (slot, number) in expected.iter().filter(|(slot, _)| **slot != open_slot) {
             assert_eq!(found.get(slot), Some(number), "round {round}, slot {slot}");
@@ -131,7 +131,7 @@ fn nothing_is_lost_and_nothing_is_wrong_after_sigkill() {
     }
 }
 
-/// 10,000 blocks are usable at once: the table is read, and nothing else.
+/// 10,000 blocks are usable immediately, because only the table is read.
 #[test]
 fn ten_thousand_blocks_are_found_within_two_seconds() {
     const SMALL: usize = 4096;
@@ -151,7 +151,7 @@ fn ten_thousand_blocks_are_found_within_two_seconds() {
     assert_eq!(is_right(&opened, &memory, SMALL).len(), 10_000);
 }
 
-/// A file that cannot have its size is no tier, and says how much it wants.
+/// If the file can't get its size, opening fails and reports the required size.
 #[test]
 fn a_full_disk_is_named() {
     let name = "a_full_disk_is_named";

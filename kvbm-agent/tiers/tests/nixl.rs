@@ -1,4 +1,4 @@
-//! A file that NIXL reads and writes, by PyPI's library and its plugin POSIX.
+//! A file that NIXL reads and writes, with PyPI's library and its plugin POSIX.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "../../memory/tests/nixl/found.rs"]
@@ -50,7 +50,7 @@ fn blocks_go_to_the_file_and_come_back() {
     let sealed: Vec<_> = (0..SLOTS)
         .map(|slot| {
             let name = u64::from(slot) + 5;
-            // The last one is shorter than its slot.
+            // The last block is shorter than its slot.
             let bytes = if slot + 1 == SLOTS { 777 } else { BYTES };
             let mut source = memory.write(slot).expect("a free slot");
             source.write(0, &bytes_of(name, bytes)).expect("room");
@@ -73,7 +73,7 @@ fn blocks_go_to_the_file_and_come_back() {
         assert_eq!(storage.load(Place::Slot(slot), block, &mut target, &cancel), Ok(()));
         assert!(target.as_slice().and_then(|bytes| bytes.get(..block.bytes)) == Some(&*expected));
     }
-    // A byte that changes on the disk is noticed.
+    // A byte changed on the disk is detected.
     file.write_all_at(&[0xFF, 0xFF], 100).expect("the file");
     let mut target = memory.write(0).expect("a free slot");
     let first = sealed.first().expect("a block");
@@ -81,7 +81,7 @@ fn blocks_go_to_the_file_and_come_back() {
     assert!(matches!(outcome, Err(TransferError::Corrupt { .. })), "{outcome:?}");
 }
 
-/// After a failure it goes on.
+/// The storage continues after a failure.
 #[test]
 fn a_file_that_was_cut_off_is_noticed() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! A volume in S3, as moto's server plays it: `tests/s3/serve`.
+//! A volume in S3, simulated by moto's server: `tests/s3/serve`.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 const BYTES: usize = 1 << 20;
 
-/// The server. It ends with this value, which holds its standard input.
+/// The server. It ends when this value, which owns its standard input, is dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes a bucket: a request that needs no signature there.
+/// Creates a bucket with an unsigned request, which moto accepts.
 async fn make_bucket(port: u16, name: &str) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
     let request = format!(
@@ -94,8 +94,8 @@ fn s3_keeps_blocks_and_the_first_writer_wins() {
     let volumes = Volumes::new();
     let volume = volumes.register_volume(&descriptor).expect("a volume");
 
-    // Two writers of one name: the condition lets the first one through. They come one after the other, because moto, unlike S3,
-    // looks for the object and creates it in two steps.
+    // Two writers of one name: the condition admits only the first. They run one after the other, because moto, unlike
+    // S3, looks for the object and creates it in two steps.
     let (kept, first_bytes) = block(1, 0);
     let (lost, second_bytes) = block(1, 9);
     assert_eq!(runtime.block_on(volume.put(&kept, first_bytes)), Ok(Put::Created));

@@ -1,5 +1,6 @@
-//! `transfer-bench`: blocks from a peer over loopback, checksums on, over TCP and by NIXL, beside a plain copy of the same bytes
-//! over TCP in the same run. The ratios count. `cargo bench -p kvasir-transfer -- [BLOCKS] [KIB] [TRIALS]`; 10,000 blocks of 64 KiB by default.
+//! `transfer-bench`: fetches blocks from a peer over loopback with checksums, over TCP and by NIXL. For comparison,
+//! copies the same bytes over plain TCP in the same run. The ratios matter. `cargo bench -p kvasir-transfer -- [BLOCKS]
+//! [KIB] [TRIALS]`; 10,000 blocks of 64 KiB by default.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -31,7 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Blocks of one fetch where the first block's latency is measured.
+/// Blocks per fetch when the first block's latency is measured.
 const SHORT: usize = 50;
 
 struct Sizes {
@@ -54,7 +55,7 @@ fn fill(manager: &KvBlockManager, blocks: &[BlockIdentity]) {
     session.end();
 }
 
-/// Slots whose pages are there already.
+/// A manager whose slots' pages are already present in memory.
 fn warm(memory: Memory, sizes: &Sizes) -> Arc<KvBlockManager> {
     let manager = manager(memory, sizes.block_bytes, sizes.blocks as u32);
     let ones = vec![1; sizes.block_bytes];
@@ -64,7 +65,7 @@ fn warm(memory: Memory, sizes: &Sizes) -> Arc<KvBlockManager> {
     manager
 }
 
-/// Seconds that it takes to send all bytes, block by block, into memory that is there already.
+/// Seconds for sending all bytes, block by block, into memory that is already present.
 fn plain(sizes: &Sizes) -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -89,7 +90,7 @@ fn plain(sizes: &Sizes) -> f64 {
     seconds
 }
 
-/// Fetches in a task, as an agent does.
+/// Fetches in a task, like an agent.
 fn fetch(
     runtime: &Runtime,
     fetching: &Arc<Fetching>,
@@ -111,7 +112,7 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Who fetches into memory that is there already.
+/// The fetching side, with memory that is already present.
 fn fetcher(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
     let blocks = description(sizes.block_bytes);
     Arc::new(Fetching::over(warm(memory, sizes), blocks, nixl))
@@ -135,7 +136,7 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     for _ in 0..sizes.trials {
         let plain = plain(sizes);
         let fetching = fetcher(memory, sizes, nixl);
-        // A connection that is there already, as between agents that have met.
+        // An open connection, as between agents that have fetched before.
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What all ways to fetch blocks have in common.
+//! The common trait of all transfer backends, with its requests and results.
 
 use futures::future::BoxFuture;
 use kvasir_proto::types::SequenceHash;
@@ -8,41 +8,41 @@ use tokio::time::Instant;
 
 /// A backend that copies blocks from another agent's memory into this one's.
 pub trait TransferBackend: fmt::Debug + Send + Sync {
-    /// What it is called.
+    /// Name of the backend.
     fn name(&self) -> &'static str;
 
-    /// Fetches the leading blocks that a peer has. It returns the blocks received so far, at the deadline at the latest. Dropping
-    /// the future cancels the transfer. Each returned block is verified and registered.
+    /// Fetches the leading blocks that a peer has. Returns the blocks received so far, at the latest at the deadline.
+    /// Dropping the future cancels the transfer. Each returned block is verified and registered.
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched>;
 
-    /// Fetches the leading blocks whose parts several peers have, which split heads or lay out blocks in another way. Peers that
-    /// hold different parts are all needed; of those that hold the same, one is asked, and the next one if it fails. Else as
-    /// [`fetch`](Self::fetch).
+    /// Fetches the leading blocks in parts from several peers with another split of heads or another layout. Peers with
+    /// different parts are all needed. Of peers with the same part, one is queried, and the next one if it fails.
+    /// Otherwise like [`fetch`](Self::fetch).
     fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts>;
 
     /// Closes idle connections.
     fn close_idle(&self);
 }
 
-/// What to fetch.
+/// Parameters of a fetch from one peer.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
     /// The peer's address: `host:port`, `http://host:port` or, over TLS, `https://host:port`.
     pub peer: &'a str,
-    /// Sequence hashes, in order, each once.
+    /// Requested sequence hashes, in order, each once.
     pub wanted: &'a [SequenceHash],
     /// The session whose slots receive the blocks.
     pub into: &'a Session,
-    /// The deadline.
+    /// When the fetch ends at the latest.
     pub deadline: Instant,
 }
 
-/// What has arrived.
+/// Result of a fetch from one peer.
 #[derive(Debug, Default)]
 pub struct Fetched {
     /// The leading blocks. A block is not evicted while its entry exists.
     pub blocks: Vec<Filled>,
-    /// Their bytes.
+    /// Bytes of the blocks.
     pub bytes: u64,
     /// When the first block was registered.
     pub first_at: Option<Instant>,
@@ -50,47 +50,47 @@ pub struct Fetched {
     pub stopped: Option<FetchFault>,
 }
 
-/// What to fetch in parts.
+/// Parameters of a fetch in parts.
 #[derive(Debug, Clone, Copy)]
 pub struct PartsRequest<'a> {
     /// The peers' addresses, as in [`FetchRequest`], each once.
     pub peers: &'a [String],
-    /// Sequence hashes, in order, each once.
+    /// Requested sequence hashes, in order, each once.
     pub wanted: &'a [SequenceHash],
     /// The session whose slots receive the blocks.
     pub into: &'a Session,
-    /// The deadline.
+    /// When the fetch ends at the latest.
     pub deadline: Instant,
 }
 
-/// What has arrived in parts.
+/// Result of a fetch in parts.
 #[derive(Debug, Default)]
 pub struct FetchedParts {
     /// The leading blocks, each with all its parts. A block is not evicted while its entry exists.
     pub blocks: Vec<Filled>,
-    /// Bytes of all parts that were received, those of blocks that were not completed included.
+    /// Bytes of all received parts, including parts of incomplete blocks.
     pub bytes: u64,
     /// When the first block was registered.
     pub first_at: Option<Instant>,
-    /// What came from each peer, in the order of the request.
+    /// Result of each peer, in the order of the request.
     pub peers: Vec<PeerParts>,
     /// Why the fetch stopped; it concerns the block after the last of `blocks`.
     pub stopped: Option<FetchFault>,
 }
 
-/// What has arrived from one peer.
+/// Result of one peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerParts {
-    /// Blocks of which it sent a part.
+    /// Number of blocks of which the peer sent a part.
     pub blocks: usize,
-    /// Why it sent no more, or nothing.
+    /// Why the peer stopped sending, or sent no blocks.
     pub stopped: Option<FetchFault>,
-    /// Whether it was asked for blocks.
+    /// Whether the peer was queried for blocks.
     is_asked: bool,
 }
 
 impl FetchedParts {
-    /// Nothing yet, of so many peers.
+    /// An empty result for this number of peers.
     pub(crate) fn of(peers: usize) -> Self {
         Self { peers: vec![PeerParts::default(); peers], ..Self::default() }
     }
@@ -107,7 +107,7 @@ impl FetchedParts {
         }
     }
 
-    /// States how it ended. Peers that have no fault of their own stopped for that reason.
+    /// Records how the fetch ended. Peers without a fault of their own stopped for the same reason.
     pub(crate) fn end(&mut self, ended: Result<(), FetchFault>) {
         self.stopped = ended.err();
         let Some(fault) = &self.stopped else { return };
@@ -119,72 +119,72 @@ impl FetchedParts {
     }
 }
 
-/// Why a block did not come.
+/// Why a block was not received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchFault {
-    /// The peer does not have it.
+    /// The peer does not have the block.
     #[error("the peer does not have the block")]
     Missing,
-    /// Wrong bytes, or a wrong hash.
+    /// The bytes or a hash are wrong.
     #[error("wrong bytes: {0}")]
     Corrupt(String),
     /// The deadline has passed.
     #[error("timed out")]
     TimedOut,
-    /// There is no slot for it here.
+    /// No slot is free at this agent.
     #[error("no free slot: {0}")]
     NoRoom(String),
-    /// The session here has ended.
+    /// This agent's session has ended.
     #[error("the session has ended")]
     Ended,
-    /// The peer can't be reached, or has gone.
+    /// The peer can't be reached, or the connection was lost.
     #[error("the connection to the peer failed: {0}")]
     Lost(String),
-    /// The peer refuses: rights, other blocks, another version.
+    /// The peer refuses: missing rights, different blocks, or another version.
     #[error("the peer refused: {0}")]
     Refused(String),
-    /// The peer was restarted meanwhile.
+    /// The peer was restarted during the fetch.
     #[error("the peer was restarted: fetch again")]
     Fenced,
-    /// The peer can't serve it now.
+    /// The peer can't serve the block now.
     #[error("the peer can't serve the block now: {0}")]
     Unavailable(String),
-    /// The peer lays out its blocks in another way, or holds another part of the heads: its blocks are fetched in parts.
+    /// The peer has another layout or another part of the heads. Its blocks must be fetched in parts.
     #[error("the peer has another layout or another part of the heads: its blocks come in parts")]
     OtherLayout,
-    /// The peer holds none of the heads that blocks here have.
+    /// The peer's heads do not occur in this agent's blocks.
     #[error(
         "the peer holds part {number} of {count} of the heads, counted from 0, which is not needed here"
     )]
     NotNeeded {
-        /// Its part.
+        /// Number of the peer's part.
         number: u32,
-        /// How many parts there are.
+        /// Number of parts.
         count: u32,
     },
-    /// No peer was named that holds a part of the heads.
+    /// No listed peer has a part of the heads.
     #[error(
         "no peer was reached that holds part {number} of {count} of the heads, counted from 0: name an agent that has it, too"
     )]
     NoOwner {
-        /// The part.
+        /// Number of the missing part.
         number: u32,
-        /// How many parts there are.
+        /// Number of parts.
         count: u32,
     },
     /// Another peer did not send its part of the block.
     #[error("another part of the block did not come")]
     OtherPart,
-    /// Too many fetches are under way.
+    /// Too many fetches are running.
     #[error("{max} connections to peers are in use, the limit: retry later")]
     Busy {
-        /// The limit.
+        /// Maximum connections to peers.
         max: usize,
     },
 }
 
 impl FetchFault {
-    /// As a label.
+    /// The fault as a metric label.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -205,7 +205,7 @@ impl FetchFault {
         }
     }
 
-    /// Whether no other peer would help.
+    /// Whether the fault is on this side, so that another peer would not help.
     #[must_use]
     pub const fn is_ours(&self) -> bool {
         matches!(self, Self::TimedOut | Self::NoRoom(_) | Self::Ended | Self::Busy { .. })

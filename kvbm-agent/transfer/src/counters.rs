@@ -1,4 +1,4 @@
-//! What happened, counted.
+//! Counters of served and fetched blocks.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ pub enum Disconnect {
     Silent,
     /// A request timed out.
     Late,
-    /// The peer's bytes were no frame of this protocol, or of another version.
+    /// The peer sent an invalid frame, or uses another version.
     Protocol,
     /// The caller has no identity, or lacks the rights.
     Denied,
     /// The peer's description differs.
     Description,
-    /// The connection failed while something was to be sent.
+    /// The connection failed while sending.
     Lost,
 }
 
@@ -35,7 +35,7 @@ impl Disconnect {
         Self::Lost,
     ];
 
-    /// As a label.
+    /// The reason as a metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Disconnect {
     }
 }
 
-/// A number that goes up.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -64,7 +64,7 @@ impl Counter {
     }
 }
 
-/// What one agent has served and fetched.
+/// Counters of what one agent has served and fetched.
 #[derive(Debug, Default)]
 pub struct TransferCounters {
     pub(crate) served: Counter,
@@ -78,26 +78,26 @@ pub struct TransferCounters {
     stopped: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// The same at one moment.
+/// Values of [`TransferCounters`] at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransferMetrics {
-    /// Blocks that were sent to peers.
+    /// Blocks sent to peers.
     pub served: u64,
-    /// Their bytes.
+    /// Bytes of the blocks sent.
     pub served_bytes: u64,
-    /// Requests of peers.
+    /// Requests received from peers.
     pub serve_requests: u64,
-    /// Blocks that came from peers, verified and registered.
+    /// Blocks received from peers, verified and registered.
     pub fetched: u64,
-    /// Their bytes.
+    /// Bytes of the blocks received.
     pub fetched_bytes: u64,
-    /// Fetches from one peer each.
+    /// Fetches, counted per peer.
     pub fetches: u64,
-    /// Blocks received with wrong bytes or a wrong hash. None of them was registered.
+    /// Blocks received with wrong bytes or a wrong hash. They were not registered.
     pub corrupt: u64,
-    /// Connections of peers that were closed, by why.
+    /// Closed connections of peers, by reason.
     pub disconnected: BTreeMap<&'static str, u64>,
-    /// Fetches that stopped before their last block, by why.
+    /// Fetches that stopped before their last block, by reason.
     pub stopped: BTreeMap<&'static str, u64>,
 }
 
@@ -110,7 +110,7 @@ impl TransferCounters {
         *self.stopped.lock().entry(why).or_default() += 1;
     }
 
-    /// What they are now.
+    /// The current values.
     #[must_use]
     pub fn metrics(&self) -> TransferMetrics {
         let disconnected = self.disconnected.lock();

@@ -1,9 +1,9 @@
-//! How an owner's memory is reached by peers.
+//! Makes an owner's memory accessible to peers.
 
 use kvasir_blocks::sets::{MemoryRegion, Registrar, RegistrarError, RegistrationKey};
 use std::sync::Arc;
 
-/// Over TCP the owner reads its memory itself: nothing is to be registered.
+/// For TCP: the owner reads its memory itself, so no registration is needed.
 #[derive(Debug)]
 struct NoRegistrar;
 
@@ -15,18 +15,18 @@ impl Registrar for NoRegistrar {
     fn deregister(&self, _key: RegistrationKey) {}
 }
 
-/// How an owner's memory is reached by peers.
+/// How peers access an owner's memory.
 #[derive(Debug)]
 pub(crate) struct Exposed {
     pub(crate) registrar: Arc<dyn Registrar>,
-    /// The address of the first slot; 0 if peers have no use for addresses, because they name blocks by their hashes.
+    /// Address of the first slot; 0 if peers name blocks by their hashes and need no addresses.
     pub(crate) address: u64,
-    /// Metadata of the NIXL agent; empty if there is none.
+    /// Metadata of the NIXL agent; empty without an agent.
     pub(crate) metadata: Vec<u8>,
 }
 
 impl Exposed {
-    /// Over TCP only.
+    /// Access over TCP only.
     pub(crate) fn nothing() -> Self {
         Self { registrar: Arc::new(NoRegistrar), address: 0, metadata: Vec::new() }
     }

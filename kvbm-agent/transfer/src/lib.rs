@@ -1,14 +1,16 @@
-//! Blocks between agents. An agent serves the blocks of its manager on a port of its own, and fetches those of others into
-//! slots of its own.
+//! Block transfer between agents: an agent serves its manager's blocks on a separate port, and fetches other agents'
+//! blocks into its own slots.
 //!
-//! - [`limits`]: all of them. [`wire`]: frames and messages, and what blocks are; pure but for reading and writing.
-//! - [`convert`]: which bytes of a block go where, where two agents have different layouts; pure, too.
-//! - [`counters`]: what happened. [`serve`]: the owner's side. [`client`]: who fetches.
-//! - [`backend`]: the trait of all ways to fetch: TCP, and `NixlBackend` (feature `nixl`), which reads the owner's memory.
-//! - `exposed`: how an owner's memory is reached. `nixl`: what both sides do with NIXL.
+//! - [`limits`]: all limits. [`wire`]: frames, messages and descriptions of blocks; pure except for reading and
+//!   writing.
+//! - [`convert`]: converts blocks between different layouts; pure.
+//! - [`counters`]: counters. [`serve`]: the owner's side. [`client`]: the fetching side.
+//! - [`backend`]: the trait of all backends: TCP, and `NixlBackend` (feature `nixl`), which reads the owner's memory.
+//! - `exposed`: makes an owner's memory accessible. `nixl`: NIXL on both sides.
 //!
-//! No wrong byte is registered: the owner verifies each block before it sends it, and who fetches sums up what has arrived
-//! and registers it only if that is what the owner says, under the sequence hash that was asked for.
+//! Wrong bytes are never registered. The owner verifies each block before it sends it. The receiver computes the
+//! checksum of the received bytes. It registers the block only if this is the owner's checksum, and under the requested
+//! sequence hash.
 
 pub mod backend;
 pub mod client;

@@ -8,8 +8,8 @@ pub const VERSION: u32 = 2;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum sequence hashes of one request, which is the number of blocks that an owner holds per connection.
 pub const REQUEST_BLOCKS_MAX: usize = 512;
-/// Requests sent before the first of them is answered. They fit into the smallest socket buffer, so that the two sides can't
-/// block each other.
+/// Maximum requests sent before the first one is answered. They fit into the smallest socket buffer, so that the two
+/// sides can't block each other.
 pub const REQUESTS_AHEAD_MAX: usize = 4;
 /// Maximum bytes of an error text.
 pub const TEXT_BYTES_MAX: usize = 1 << 10;
@@ -44,20 +44,20 @@ pub const LOAN_GRACE: Duration = Duration::from_secs(5);
 pub const READ_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes of an owner's block that NIXL reads for its parts.
 pub const STAGED_BLOCK_BYTES_MAX: usize = 64 << 20;
-/// Different sizes of such blocks at a time. Each size has memory for [`READ_BYTES_MAX`] bytes, or for one block if that is more.
-/// A further size replaces the unused one that was used least recently.
+/// Maximum different sizes of such blocks. Each size has memory for [`READ_BYTES_MAX`] bytes, or for one block if that
+/// is more. A new size replaces the least recently used size that is not in use.
 pub const STAGED_SIZES_MAX: usize = 8;
 /// Alignment of the memory for blocks of other sizes.
 pub const STAGING_ALIGNMENT: usize = 4_096;
 /// Maximum blocks that one transfer of NIXL reads.
 pub const READ_BLOCKS_MAX: usize = 64;
-/// Transfers that wait for the thread that starts them.
+/// Maximum transfers that wait for the thread that starts them.
 pub const READS_WAITING_MAX: usize = 64;
-/// How often that thread polls its transfers.
+/// Interval between two polls of the transfers by that thread.
 pub const READ_POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// Owners whose metadata one NIXL agent has loaded.
+/// Maximum owners whose metadata one NIXL agent has loaded.
 pub const READ_PEERS_MAX: usize = 256;
-/// NIXL agents that are not used for new transfers any more and wait for their last ones.
+/// Maximum NIXL agents that are no longer used for new transfers and wait for their last ones.
 pub const AGENTS_ENDING_MAX: usize = 2;
 /// Slots that a fetch allocates at once.
 pub const FILL_BLOCKS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! Requests to `BlockManager`, as an agent reads them.
+//! Checked requests to `BlockManager`, as an agent reads them.
 
 use super::{
     ConvertError, Problem,
@@ -16,11 +16,11 @@ use crate::{
 use prost::bytes::Bytes;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Names a session: 16 bytes that nobody can guess.
+/// Secret id of a session: 16 unguessable bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
-/// Whoever reads it can use the session: logs do not have it.
+/// Hides the id, so that logs do not contain it: the id is sufficient to use the session.
 impl std::fmt::Debug for SessionId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SessionId(***)")
@@ -28,7 +28,7 @@ impl std::fmt::Debug for SessionId {
 }
 
 impl SessionId {
-    /// The same on the wire.
+    /// The id as bytes on the wire.
     #[must_use]
     pub fn message(&self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
@@ -38,158 +38,158 @@ impl SessionId {
 /// A checked `OpenSessionRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
-    /// The model and tenant whose blocks are wanted.
+    /// The model and tenant of the session's blocks.
     pub partition: PartitionKey,
-    /// The worker; none for whichever is served.
+    /// The worker; none for whichever worker the agent serves.
     pub worker: Option<WorkerId>,
-    /// What the session is called in logs.
+    /// Name of the session in logs.
     pub name: String,
-    /// What a block must have.
+    /// Required size of a block in bytes; none to accept any.
     pub block_bytes: Option<u64>,
-    /// What its elements must be.
+    /// Required element type; none to accept any.
     pub dtype: Option<String>,
 }
 
-/// What a block is: a checked `BlockIdentity`. Its hashes fit one another.
+/// Identity of a block: a checked `BlockIdentity`. Its hashes are consistent with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockKey {
-    /// Names the block with its whole prefix.
+    /// Hash of the block and its complete prefix.
     pub sequence: SequenceHash,
-    /// The block before it; none for the first one.
+    /// Hash of the preceding block; none for the first block.
     pub parent: Option<SequenceHash>,
-    /// Of its own tokens.
+    /// Hash of the block's own tokens.
     pub local: LocalHash,
-    /// Blocks before it, below [`CHAIN_BLOCKS_MAX`].
+    /// Number of preceding blocks, below [`CHAIN_BLOCKS_MAX`].
     pub position: u32,
 }
 
 /// A checked `AllocateRequest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLease {
-    /// The session.
+    /// The session that leases the slots.
     pub session: SessionId,
-    /// How many slots, 1 to [`BLOCK_SLOTS_MAX`].
+    /// Number of slots, 1 to [`BLOCK_SLOTS_MAX`].
     pub count: usize,
-    /// For how long, more than 0.
+    /// Duration of the lease, more than 0.
     pub lease: Duration,
 }
 
 /// A checked `WriteRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockWrite {
-    /// The session.
+    /// The session that leases the slot.
     pub session: SessionId,
-    /// The slot.
+    /// The slot to write to.
     pub slot: u32,
-    /// Where the bytes go.
+    /// Offset of the bytes in the slot.
     pub offset_bytes: usize,
-    /// At most [`BLOCK_WRITE_BYTES_MAX`].
+    /// The bytes, at most [`BLOCK_WRITE_BYTES_MAX`].
     pub data: Bytes,
 }
 
 /// A checked `CommitBlock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCommit {
-    /// The slot.
+    /// The slot with the block's bytes.
     pub slot: u32,
-    /// What it holds.
+    /// Identity of the block.
     pub key: BlockKey,
-    /// What the engine says that its bytes add up to.
+    /// Checksum of the bytes, as the engine computed it.
     pub checksum: Option<u64>,
-    /// How much it is worth keeping.
+    /// Retention priority of the block.
     pub priority: u8,
 }
 
 /// A checked `CommitRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commits {
-    /// The session.
+    /// The session that leases the slots.
     pub session: SessionId,
-    /// 1 to [`BLOCK_CHECKS_MAX`], each slot once.
+    /// 1 to [`BLOCK_CHECKS_MAX`] blocks, each slot once.
     pub blocks: Vec<BlockCommit>,
 }
 
 /// Slots of a session: a checked `AbortRequest`, `ReadRequest`, `VerifyRequest` or `ReleaseRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotList {
-    /// The session.
+    /// The session that leased or holds the slots.
     pub session: SessionId,
-    /// At least one.
+    /// The slots, at least one.
     pub slots: Vec<u32>,
 }
 
-/// Whether to load or to compute, as an engine asks it.
+/// An engine's question whether loading a prefix is faster than computing it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadQuestion {
-    /// Above 0, and finite.
+    /// Prefill speed of the engine; finite and above 0.
     pub prefill_tokens_per_second: f64,
-    /// Time before a prefill begins.
+    /// Time until a prefill could begin.
     pub prefill_wait: Duration,
 }
 
 /// A checked `MatchPrefixRequest`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrefixQuery {
-    /// The session that holds what is found; none to look only.
+    /// Session that holds the found blocks until it releases them; none for a lookup only.
     pub hold: Option<SessionId>,
-    /// 1 to [`QUERY_BLOCKS_MAX`].
+    /// Hashes of the prefix's blocks: 1 to [`QUERY_BLOCKS_MAX`].
     pub sequences: Vec<SequenceHash>,
-    /// Whether to load.
+    /// Set to also ask whether to load or to compute.
     pub question: Option<LoadQuestion>,
 }
 
 /// A checked `OnboardRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Onboarding {
-    /// Which blocks, and how urgent.
+    /// The blocks and their priority.
     pub list: SequenceList,
-    /// At most [`ONBOARD_TIMEOUT_MS_MAX`].
+    /// Maximum duration, at most [`ONBOARD_TIMEOUT_MS_MAX`].
     pub timeout: Duration,
 }
 
 /// Sequence hashes with a priority: a checked `OffloadRequest`, and a part of `OnboardRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceList {
-    /// The session.
+    /// The session that requests the blocks.
     pub session: SessionId,
-    /// 1 to [`BLOCK_SLOTS_MAX`].
+    /// Hashes of the blocks: 1 to [`BLOCK_SLOTS_MAX`].
     pub sequences: Vec<SequenceHash>,
-    /// Which are served first.
+    /// Scheduling priority of the request.
     pub priority: u8,
 }
 
 /// A checked `PinRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinBlocks {
-    /// The session.
+    /// The session that owns the pins.
     pub session: SessionId,
-    /// 1 to [`BLOCK_SLOTS_MAX`].
+    /// Hashes of the blocks: 1 to [`BLOCK_SLOTS_MAX`].
     pub sequences: Vec<SequenceHash>,
-    /// For how long, more than 0.
+    /// Lifetime of the pins, more than 0.
     pub ttl: Duration,
 }
 
 /// A checked `UnpinRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnpinBlocks {
-    /// The session.
+    /// The session that owns the pins.
     pub session: SessionId,
-    /// The pins.
+    /// The pins to release.
     pub pins: Vec<NamedPin>,
 }
 
 /// A pin as its client names it: a checked `BlockPin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedPin {
-    /// The tier, which the agent may not have.
+    /// Tier of the pinned block. The agent may lack this tier.
     pub tier: pb::BlockTier,
-    /// When it ends, on the agent's clock.
+    /// Expiry of the pin, on the agent's clock.
     pub deadline: Duration,
-    /// Its number.
+    /// Number of the pin.
     pub number: u64,
 }
 
-/// The session that a request names.
+/// Reads the session id of a request.
 pub(super) fn read_session(id: &[u8]) -> Result<SessionId, ConvertError> {
     let id = <[u8; 16]>::try_from(id).map_err(|_other| {
         let actual = format!("has {} bytes", id.len());

@@ -8,13 +8,13 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Lease of a worker that publishes over a broker and states no lease.
+/// Default lease of a worker that publishes over a broker.
 const LEASE_BY_BROKER_DEFAULT: Duration = Duration::from_secs(60);
 
 /// A checked `BrokerMessage`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokerMessage {
-    /// The worker, with which an index registers it if it is not registered yet.
+    /// The worker. An index registers it if it is not registered yet.
     pub registration: Registration,
     /// Name of the source.
     pub source: String,
@@ -22,23 +22,23 @@ pub struct BrokerMessage {
     pub incarnation: Incarnation,
     /// Number of the first batch of this incarnation.
     pub first_sequence: u64,
-    /// What the source sent.
+    /// The batch, heartbeat or goodbye.
     pub message: SourceMessage,
 }
 
-/// What a source sends over a broker.
+/// A message of a source over a broker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceMessage {
-    /// A batch; not read yet, since reading needs the block size.
+    /// A batch, not decoded yet: decoding needs the block size.
     Batch(pb::PublishBatch),
     /// The source is alive.
     Heartbeat(Heartbeat),
-    /// The source is about to end, and its worker with it.
+    /// The source is about to end, and its worker ends with it.
     Goodbye,
 }
 
 impl BrokerMessage {
-    /// The first message that the source would send on a gRPC stream.
+    /// The hello that the source would send on a gRPC stream.
     #[must_use]
     pub fn hello(&self) -> Hello {
         let head_sequence = match &self.message {
@@ -54,7 +54,7 @@ impl BrokerMessage {
             copy_mode: self.registration.copy_mode,
             first_sequence: Some(self.first_sequence),
             head_sequence,
-            // A broker's source has no stream of its own that could end.
+            // No gRPC stream: the source publishes over the broker.
             local_indexer: None,
         }
     }
@@ -68,8 +68,8 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         let worker = message.worker.ok_or_else(|| required("worker"))?;
         let mut registration =
             Registration::try_from(worker).map_err(|error| error.within("worker"))?;
-        // A publisher over a broker cannot be asked to resend. If its agent does not answer either, missing
-        // batches are given up.
+        // A publisher over a broker cannot be asked to resend. If its agent does not answer either, missing batches
+        // count as lost.
         registration.local_indexer.get_or_insert_with(|| LOCAL_INDEXER_BY_BROKER.to_owned());
         if !registration.endpoints.is_empty() {
             let refused = Problem::Unexpected("for a worker that publishes over a broker");

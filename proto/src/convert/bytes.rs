@@ -1,5 +1,4 @@
-//! Checked values to and from the bytes of their messages, for what travels by another way than gRPC:
-//! over a broker, or on disk.
+//! Encodes and decodes checked values as message bytes, for transports other than gRPC: brokers and disk.
 
 use super::{
     BrokerMessage, ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart,
@@ -8,10 +7,10 @@ use super::{
 use crate::{codec, pb};
 use prost::{Message, Name, bytes::Bytes};
 
-/// Why bytes are not a message.
+/// Why bytes cannot be decoded to a checked message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BytesError {
-    /// They are not protobuf, or exceed the bounds of the message.
+    /// The bytes are not protobuf, or exceed the bounds of the message.
     #[error("{0}")]
     Unreadable(String),
     /// The message breaks the contract.
@@ -19,16 +18,16 @@ pub enum BytesError {
     Invalid(#[from] ConvertError),
 }
 
-/// Reads a message within the bounds that it has over gRPC.
+/// Decodes a message within the bounds that apply over gRPC.
 fn decode<M: Message + Name + Default>(bytes: Bytes) -> Result<M, BytesError> {
     codec::decode(bytes).map_err(|status| BytesError::Unreadable(status.message().to_owned()))
 }
 
 impl BrokerMessage {
-    /// Reads a message of a source.
+    /// Decodes a message of a source.
     ///
     /// # Errors
-    /// If it exceeds its bounds, is not protobuf or breaks the contract.
+    /// If the message exceeds its bounds, is not protobuf or breaks the contract.
     pub fn decode(bytes: Bytes) -> Result<Self, BytesError> {
         Ok(decode::<pb::BrokerMessage>(bytes)?.try_into()?)
     }
@@ -43,10 +42,10 @@ impl EventsQuery {
 }
 
 impl EventsPart {
-    /// Reads a `GetEventsResponse` of a worker with `block_size` tokens a block.
+    /// Decodes a `GetEventsResponse` of a worker with `block_size` tokens per block.
     ///
     /// # Errors
-    /// If it exceeds its bounds, is not protobuf or breaks the contract.
+    /// If the message exceeds its bounds, is not protobuf or breaks the contract.
     pub fn decode(bytes: Bytes, block_size: u32) -> Result<Self, BytesError> {
         Ok(Self::read(decode(bytes)?, block_size)?)
     }
@@ -61,10 +60,10 @@ impl LocalDumpQuery {
 }
 
 impl LocalDumpPart {
-    /// Reads a `LocalDumpResponse`.
+    /// Decodes a `LocalDumpResponse`.
     ///
     /// # Errors
-    /// If it exceeds its bounds, is not protobuf or breaks the contract.
+    /// If the message exceeds its bounds, is not protobuf or breaks the contract.
     pub fn decode(bytes: Bytes) -> Result<Self, BytesError> {
         Ok(decode::<pb::LocalDumpResponse>(bytes)?.try_into()?)
     }
@@ -79,23 +78,23 @@ impl DigestsQuery {
 }
 
 impl DigestsPart {
-    /// Reads a `GetDigestsResponse`.
+    /// Decodes a `GetDigestsResponse`.
     ///
     /// # Errors
-    /// If it exceeds its bounds, is not protobuf or breaks the contract.
+    /// If the message exceeds its bounds, is not protobuf or breaks the contract.
     pub fn decode(bytes: Bytes) -> Result<Self, BytesError> {
         Ok(decode::<pb::GetDigestsResponse>(bytes)?.try_into()?)
     }
 }
 
 impl Registration {
-    /// The bytes of the `RegisterWorkerRequest` that asks for it.
+    /// The bytes of a `RegisterWorkerRequest` with this registration.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pb::RegisterWorkerRequest::from(self).encode_to_vec()
     }
 
-    /// About the bytes that it takes in memory.
+    /// Approximate size of the registration in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         const ENTRY_BYTES: usize = 64;
@@ -108,10 +107,10 @@ impl Registration {
         pb::RegisterWorkerRequest::from(self).encoded_len() + entries * ENTRY_BYTES
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Decodes the bytes of [`encode`](Self::encode).
     ///
     /// # Errors
-    /// If it is not protobuf or breaks the contract.
+    /// If the bytes are not protobuf or break the contract.
     pub fn decode(bytes: &[u8]) -> Result<Self, BytesError> {
         let request = pb::RegisterWorkerRequest::decode(bytes);
         let request = request.map_err(|error| BytesError::Unreadable(error.to_string()))?;

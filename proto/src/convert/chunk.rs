@@ -1,4 +1,4 @@
-//! Sizes of connectors' chunks in a registration.
+//! Chunk sizes of connectors in a registration.
 
 use super::{
     ConvertError, Problem,
@@ -9,11 +9,10 @@ use crate::limits::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// Checks the blocks in a connector's chunk by medium. Returns them by the medium's name in capitals.
+/// Checks the chunk sizes by medium, in blocks. Returns them by the medium's name in upper case.
 ///
 /// # Errors
-/// If there are too many, one of them is out of range, or a medium occurs twice; the error names the
-/// entry.
+/// If there are too many entries, an entry is out of range, or a medium occurs twice. The error names the entry.
 pub fn read_connector_chunks(
     chunks: Vec<(String, u32)>,
 ) -> Result<BTreeMap<String, u32>, ConvertError> {
@@ -33,7 +32,7 @@ pub fn read_connector_chunks(
     Ok(read)
 }
 
-/// Sizes of chunks, in words.
+/// Displays chunk sizes.
 pub(super) struct Chunks<'a>(pub(super) &'a BTreeMap<String, u32>);
 
 impl fmt::Display for Chunks<'_> {

@@ -1,4 +1,4 @@
-//! Requests to an agent for the digests of what a source holds, and its answers.
+//! Requests to an agent for the digests of a source's blocks (anti-entropy), and the agent's answers.
 
 use super::{
     ConvertError, LocalSource, Problem, incarnation,
@@ -16,7 +16,7 @@ use crate::{
 pub struct DigestsQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its incarnation.
+    /// Incarnation of the source.
     pub incarnation: Incarnation,
 }
 
@@ -29,17 +29,17 @@ pub enum DigestsPart {
         rank: DpRank,
         /// The tier.
         tier: Tier,
-        /// Digest of what is held there.
+        /// Digest of the blocks in this tier.
         digest: TierDigest,
     },
     /// The answer is complete.
     End {
-        /// The last batch that the digests contain.
+        /// The last batch that the digests include.
         watermark: Option<u64>,
     },
     /// The source has another incarnation.
     WrongIncarnation {
-        /// The current one.
+        /// The current incarnation.
         present: Incarnation,
     },
 }

@@ -1,5 +1,4 @@
-//! Everything that an index holds about a worker, sent from one index to another: the list of its workers
-//! and their dumps, in both directions.
+//! Copies of an index's workers for another index: the list of workers and their dumps, in both directions.
 
 use super::{
     ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation,
@@ -27,13 +26,13 @@ use crate::{
 /// A checked `DumpWorkerRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpQuery {
-    /// Index to ask.
+    /// The partition to read.
     pub partition: PartitionKey,
     /// The worker.
     pub worker: WorkerId,
-    /// This rank only.
+    /// Only this rank; none for all ranks.
     pub rank: Option<DpRank>,
-    /// Most records in one chunk, at least 1.
+    /// Maximum number of records in one chunk, at least 1.
     pub chunk_records: usize,
 }
 
@@ -74,64 +73,64 @@ pub enum WorkerDumpPart {
         /// The records.
         records: Vec<(u32, HeldBlock)>,
     },
-    /// What names of a source mean, at most [`DUMP_MEANINGS_MAX`](crate::limits::DUMP_MEANINGS_MAX).
+    /// Meanings of a source's names, at most [`DUMP_MEANINGS_MAX`](crate::limits::DUMP_MEANINGS_MAX).
     Meanings {
         /// The source's number.
         number: u32,
         /// The names.
         names: Vec<KnownName>,
     },
-    /// The end of a source.
+    /// The dump of one source is complete.
     End {
-        /// Its number.
+        /// Number of the source.
         number: u32,
-        /// Records of it in the dump.
+        /// Number of the source's records in the dump.
         records: u64,
-        /// Its status.
+        /// Status of the source.
         source: DumpedSource,
     },
 }
 
-/// A checked `DumpEnd`: the status of a source when the dump was cut.
+/// A checked `DumpEnd`: the status of a source at the time of the dump's cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpedSource {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
     /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// The last batch that the records contain.
+    /// The last batch that the records include.
     pub applied: Option<Cursor>,
     /// The latest superseded incarnations, oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
-    /// What the engine has shown of itself.
+    /// Facts that the engine has shown in its events.
     pub learned: Learned,
-    /// Its state.
+    /// State of the source.
     pub state: SourceState,
-    /// Why its state is worse than exact.
+    /// Reasons why the state is worse than exact.
     pub reasons: Vec<StateReason>,
     /// Whether announced blocks are missing.
     pub incomplete: bool,
-    /// Dumped ranks that it feeds, at most [`WORKER_RANKS_MAX`].
+    /// Dumped ranks that the source feeds, at most [`WORKER_RANKS_MAX`].
     pub ranks: Vec<DpRank>,
 }
 
-/// A checked `WorkerInfo`, as far as another server needs it.
+/// A checked `WorkerInfo`: the fields that another server needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedWorker {
-    /// As registered.
+    /// The worker's registration.
     pub registration: Registration,
-    /// Its sources, at most [`WORKER_SOURCES_MAX`].
+    /// The worker's sources, at most [`WORKER_SOURCES_MAX`].
     pub sources: Vec<ListedSource>,
-    /// Blocks that it holds, over all ranks, parked ones included.
+    /// Number of the worker's blocks over all ranks, parked blocks included.
     pub blocks: u64,
 }
 
-/// A checked `SourceInfo`, as far as another server needs it.
+/// A checked `SourceInfo`: the fields that another server needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListedSource {
-    /// Its state.
+    /// State of the source.
     pub state: SourceState,
-    /// Its cursor, without a fingerprint.
+    /// Cursor of the source, without a fingerprint.
     pub applied: Option<Cursor>,
 }
 
@@ -200,7 +199,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
     Ok(WorkerDumpPart::End { number: end.source_index, records: end.records, source })
 }
 
-/// The message that ends a source's part of a dump, with the source's number in it and its count of records.
+/// The message that ends one source's part of a dump: the source's number, its count of records and its status.
 #[must_use]
 pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::DumpEnd {
     let fingerprint = source.applied.and_then(|applied| applied.fingerprint);
@@ -227,7 +226,7 @@ pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::Dum
 // === impl ListedWorker ===
 
 impl ListedWorker {
-    /// Which worker it is.
+    /// Address of the worker.
     #[must_use]
     pub fn address(&self) -> WorkerAddress {
         self.registration.address()

@@ -1,17 +1,17 @@
 use crate::{code::ErrorCode, hash::HASH_SCHEME, limits::NAME_BYTES_MAX, types::NameError};
 use std::fmt;
 
-/// Why a message was refused: the field, as a path within the message, and its problem.
+/// Why a message is rejected: the field, as a path within the message, and its problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct ConvertError {
     /// Path of the field, such as `events[2].stored.names`.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem of the field.
     pub problem: Problem,
 }
 
-/// What is wrong with a field.
+/// Problem of a field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The field must be set.
@@ -20,71 +20,71 @@ pub enum Problem {
     /// The field must not be set here.
     #[error("must not be set {0}")]
     Unexpected(&'static str),
-    /// A text is too long.
+    /// The text is too long.
     #[error("has {bytes} bytes, the limit is {limit}")]
     TooLong {
-        /// Its length.
+        /// Length of the text.
         bytes: usize,
-        /// The most that is accepted.
+        /// Maximum length.
         limit: usize,
     },
-    /// A name has a control character, which could forge lines of a log or a report.
+    /// The name has a control character, which could forge lines of a log or a report.
     #[error("has a control character: remove it")]
     ControlCharacter,
-    /// A name has a character that is not shown, or that changes how others are shown.
+    /// The name has an invisible character, or one that changes how other characters are shown.
     #[error("has the invisible character U+{:04X}: remove it", u32::from(*.0))]
     Invisible(char),
-    /// A list has too many entries.
+    /// The list has too many entries.
     #[error("has {count} entries, the limit is {limit}: send fewer")]
     TooMany {
-        /// Its length.
+        /// Length of the list.
         count: usize,
-        /// The most that is accepted.
+        /// Maximum number of entries.
         limit: usize,
     },
-    /// A number is out of range.
+    /// The number is out of range.
     #[error("is {value}, must be {min} to {max}")]
     OutOfRange {
-        /// Its value.
+        /// The number.
         value: u64,
-        /// The least that is accepted.
+        /// Minimum accepted value.
         min: u64,
-        /// The most that is accepted.
+        /// Maximum accepted value.
         max: u64,
     },
     /// The value contradicts the rest of the message.
     #[error("{actual}, must be {expected}")]
     Mismatch {
-        /// The value, with a verb: "has 3 entries".
+        /// The received value, with a verb: "has 3 entries".
         actual: String,
-        /// What is accepted.
+        /// The accepted value.
         expected: String,
     },
-    /// An enum value that this version does not know.
+    /// The enum value is unknown to this version.
     #[error("has the unknown value {0}")]
     UnknownValue(i32),
-    /// A list repeats an entry that must be unique.
+    /// The list repeats an entry that must be unique.
     #[error("repeats {0}: each may be given once")]
     Repeated(String),
-    /// The hash scheme is another one: its hashes would never match.
+    /// The hash scheme differs from the server's, so its hashes would never match.
     #[error("is {0:?}, this server hashes with {HASH_SCHEME:?}")]
     HashScheme(String),
 }
 
 impl ConvertError {
-    /// An error of one field.
+    /// Creates an error of one field.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: Problem) -> Self {
         Self { field: field.into(), problem }
     }
 
-    /// The same error as seen from the enclosing message: `names` within `events[2]`.
+    /// Prefixes the path with the enclosing message: `names` within `events[2]`.
     #[must_use]
     pub fn within(self, outer: impl fmt::Display) -> Self {
         Self { field: format!("{outer}.{}", self.field), problem: self.problem }
     }
 
-    /// The code that reports it.
+    /// The error code for the caller.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self.problem {

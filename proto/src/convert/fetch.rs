@@ -1,4 +1,4 @@
-//! Requests to fetch blocks of other agents, as an agent reads them.
+//! Checked requests to fetch blocks from other agents, as an agent reads them.
 
 use super::{
     ConvertError, Problem,
@@ -17,13 +17,13 @@ use std::{collections::BTreeSet, time::Duration};
 /// A checked `FetchRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerFetch {
-    /// The session whose slots are filled.
+    /// The session whose slots receive the blocks.
     pub session: SessionId,
-    /// Targets, each once: 1 to [`FETCH_PEERS_MAX`].
+    /// Targets of the peers: 1 to [`FETCH_PEERS_MAX`], each once.
     pub peers: Vec<String>,
-    /// Each once: 1 to [`BLOCK_SLOTS_MAX`].
+    /// Hashes of the blocks: 1 to [`BLOCK_SLOTS_MAX`], each once.
     pub sequences: Vec<SequenceHash>,
-    /// At most [`ONBOARD_TIMEOUT_MS_MAX`].
+    /// Maximum duration, at most [`ONBOARD_TIMEOUT_MS_MAX`].
     pub timeout: Duration,
 }
 

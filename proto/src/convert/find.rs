@@ -22,7 +22,7 @@ use std::fmt;
 /// A checked `FindMatchesRequest`.
 #[derive(Debug, Clone)]
 pub struct FindQuery {
-    /// Index to ask.
+    /// The partition to query.
     pub partition: PartitionKey,
     /// Block size that the client assumes, in tokens.
     pub block_size: Option<u32>,
@@ -30,22 +30,22 @@ pub struct FindQuery {
     pub input: QueryInput,
     /// Tiers that count; never empty.
     pub tiers: TierSet,
-    /// These workers only.
+    /// Only these workers; none for all workers.
     pub workers: Option<Vec<WorkerId>>,
     /// Leave out workers with fewer matching blocks.
     pub minimum_overlap_blocks: u32,
-    /// Return at most this many matches, the best.
+    /// Maximum number of matches, the best ones.
     pub top_k: Option<usize>,
-    /// Whether what a worker's pools hold counts, too.
+    /// Whether blocks in a worker's pools count, too.
     pub shared: bool,
-    /// What follows each block of a prompt given by local hashes, for workers whose hashes cover it; none if it is not
-    /// known. As [`next_token`](crate::hash::next_token) has it.
+    /// For a prompt given by local hashes: the [`next_token`](crate::hash::next_token) after each block, required for
+    /// workers whose hashes cover that token. None if unknown.
     pub next_tokens: Option<Vec<u32>>,
-    /// Whether the reasons of states are wanted.
+    /// Whether to return the reasons of states.
     pub explain: bool,
 }
 
-/// A prompt in one of the forms a query may give it.
+/// The prompt of a query, in one of its forms.
 #[derive(Debug, Clone)]
 pub enum QueryInput {
     /// Tokens, to be hashed with the partition's block size.
@@ -54,7 +54,7 @@ pub enum QueryInput {
         tokens: QueryTokens,
         /// Seed of the prompt's LoRA adapter and salt.
         seed: Seed,
-        /// Multimodal content; ends within the prompt.
+        /// Multimodal content, within the prompt.
         multimodal: Vec<MultimodalSpan>,
     },
     /// Local hashes of the complete blocks.
@@ -63,15 +63,14 @@ pub enum QueryInput {
     Names(Vec<BlockName>),
 }
 
-/// Tokens of a prompt, as received. Its `Debug` form shows their number only: tokens are prompts,
-/// and prompts are not logged.
+/// Tokens of a prompt, as received. `Debug` shows only their number: prompts are not logged.
 #[derive(Clone)]
 pub enum QueryTokens {
-    /// One number each.
+    /// One number per token.
     Numbers(Vec<u32>),
-    /// Little-endian u32, a multiple of 4 bytes.
+    /// Little-endian u32 per token; the length is a multiple of 4 bytes.
     LittleEndian(Bytes),
-    /// One number each, of which some may be beyond 32 bits.
+    /// One number per token; some numbers are beyond 32 bits.
     Wide(Vec<u64>),
 }
 
@@ -86,7 +85,7 @@ impl QueryTokens {
         }
     }
 
-    /// One token; none past the last, and if it is beyond 32 bits.
+    /// The token at `index`; none past the end, or if the token is beyond 32 bits.
     fn get(&self, index: usize) -> Option<u32> {
         match self {
             Self::Numbers(tokens) => tokens.get(index).copied(),
@@ -105,7 +104,7 @@ impl fmt::Debug for QueryTokens {
     }
 }
 
-/// Tokens fill more blocks than a query may have.
+/// The tokens fill more blocks than a query may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the tokens fill {blocks} blocks, the limit is {QUERY_BLOCKS_MAX}: send fewer")]
 pub struct TooManyBlocks {
@@ -114,11 +113,11 @@ pub struct TooManyBlocks {
 }
 
 impl QueryInput {
-    /// Local hashes of the prompt's complete blocks of `block_size` tokens, computed into `buffer` if the
-    /// prompt is given as tokens; none if it is given by names.
+    /// Local hashes of the prompt's complete blocks of `block_size` tokens. Tokens are hashed into `buffer`. None for a
+    /// prompt given by names.
     ///
     /// # Errors
-    /// If tokens fill more than [`QUERY_BLOCKS_MAX`] blocks.
+    /// If the tokens fill more than [`QUERY_BLOCKS_MAX`] blocks.
     pub fn local_hashes<'a>(
         &'a self,
         block_size: u32,
@@ -152,8 +151,8 @@ impl QueryInput {
 }
 
 impl QueryInput {
-    /// What follows each complete block of a prompt given as tokens, as [`next_token`] has it: one fewer than blocks if
-    /// the prompt ends with the last one. Empty for hashes.
+    /// The [`next_token`] after each complete block of a prompt given as tokens. If the prompt ends with the last
+    /// block, that block has no entry. Empty for a prompt given by hashes.
     #[must_use]
     pub fn next_tokens(&self, block_size: u32) -> Vec<u32> {
         let Self::Tokens { tokens, multimodal, .. } = self else { return Vec::new() };
@@ -161,7 +160,7 @@ impl QueryInput {
         let ends = (1..=tokens.count() / block_size).map(|blocks| blocks * block_size);
         let next = ends.map_while(|end| match next_of(tokens, multimodal, end) {
             Next::Token(token) => Some(token),
-            // Stands for a token that no such engine hashes.
+            // A placeholder: engines with such hashes have no token beyond 32 bits.
             Next::Wide => Some(u32::MAX),
             Next::End => None,
         });
@@ -170,9 +169,9 @@ impl QueryInput {
 }
 
 impl FindQuery {
-    /// Positions of the prompt at workers whose hashes cover the token after each block, two for each block: the stem,
-    /// and the leaf unless the prompt ends with the block. `locals` are the prompt's local hashes. False if what follows
-    /// the blocks is not known.
+    /// Positions of the prompt at workers whose hashes cover the token after each block. Each block has two: its stem,
+    /// then its leaf, unless the prompt ends with the block. `locals` are the prompt's local hashes. Returns false if
+    /// the tokens after the blocks are unknown.
     pub fn look_ahead_positions(
         &self,
         block_size: u32,
@@ -203,7 +202,7 @@ impl FindQuery {
             match next {
                 Next::Token(next) => out.extend([stem(local), leaf(next)]),
                 Next::End => out.push(stem(local)),
-                // No engine can have hashed it.
+                // No engine can have hashed this token.
                 Next::Wide => break,
             }
         }
@@ -211,10 +210,10 @@ impl FindQuery {
     }
 }
 
-/// What follows a block of a prompt.
+/// The token after a block of a prompt.
 enum Next {
     Token(u32),
-    /// Nothing: the prompt ends.
+    /// The prompt ends with the block.
     End,
     /// A token beyond 32 bits.
     Wide,
@@ -231,7 +230,7 @@ fn next_of(tokens: &QueryTokens, multimodal: &[MultimodalSpan], index: usize) ->
     Next::Token(next_token(token, &begins))
 }
 
-/// The unchecked fields of a request.
+/// Unchecked fields of a request.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     pub(super) request_id: u64,
@@ -257,7 +256,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Checks the fields and makes them a query.
+    /// Checks the fields and builds a query.
     pub(super) fn check(self) -> Result<FindQuery, ConvertError> {
         let partition = PartitionKey::new(self.model, self.tenant)?;
         let block_size = self.block_size.map(check_block_size).transpose()?;

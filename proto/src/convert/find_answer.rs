@@ -1,4 +1,4 @@
-//! The answer to a query, as values.
+//! Answers to queries.
 
 use crate::types::{Cursor, DpRank, SourceState, StateReason, Tier, WorkerId};
 use std::time::Duration;
@@ -8,74 +8,75 @@ use std::time::Duration;
 pub struct FindAnswer {
     /// Complete blocks of the query.
     pub query_blocks: u32,
-    /// Most matching blocks of any worker that passed the filter.
+    /// Most matching blocks of any worker that passed the query's filter.
     pub best_overlap_blocks: u32,
     /// Block size of the partition, in tokens.
     pub block_size: u32,
-    /// Best first.
+    /// Matching ranks, best first.
     pub matches: Vec<WorkerMatch>,
     /// Ids of workers that are not fully restored yet.
     pub restoring: Vec<WorkerId>,
-    /// Pools that hold blocks of the query, by id; none if it does not ask for them.
+    /// Pools with blocks of the query, by id. Empty if the query does not ask for pools.
     pub pools: Vec<PoolState>,
-    /// Whether workers were left out for which the query must state what follows each block.
+    /// Whether workers are missing because the query lacks the token after each block
+    /// ([`FindQuery`](super::FindQuery)'s `next_tokens`).
     pub wants_next_tokens: bool,
 }
 
-/// How much of a query a pool holds, and how fresh that is.
+/// How many blocks of a query a pool has, and how fresh that count is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
     /// The pool.
     pub pool: WorkerId,
-    /// Blocks of the query that it holds, wherever they are in it.
+    /// Number of the query's blocks in the pool, at any position of the query.
     pub held_blocks: u32,
-    /// Worst state among its sources.
+    /// Worst state of the pool's sources.
     pub state: SourceState,
-    /// Whether all sources that feed it are connected; false if there are none.
+    /// Whether all sources that feed the pool are connected; false without sources.
     pub connected: bool,
     /// Announced batches that are not applied yet.
     pub lag_batches: u64,
-    /// Time since it was last confirmed to have nothing newer.
+    /// Time since the index last confirmed that it has the pool's newest events.
     pub verified_age: Option<Duration>,
 }
 
-/// One rank's answer.
+/// The answer for one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerMatch {
     /// The worker.
     pub worker: WorkerId,
-    /// Its rank.
+    /// The worker's rank.
     pub rank: DpRank,
-    /// Leading blocks of the query that it holds.
+    /// Leading blocks of the query that the rank or one of its worker's pools has.
     pub blocks: u32,
-    /// Leading blocks of the query that are expected there because of placements.
+    /// Leading blocks of the query that the rank should have because of placements.
     pub speculative_blocks: u32,
-    /// How many of its `blocks` are in each tier, by [`Tier::index`].
+    /// Number of `blocks` in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` have each tier as their best one: with `pool_blocks`, the sum is `blocks`.
+    /// Number of `blocks` whose best tier is this one. The sum, with `pool_blocks`, is `blocks`.
     pub by_best_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` only a pool of the worker holds.
+    /// Number of `blocks` that only a pool of the worker has.
     pub pool_blocks: u32,
-    /// Worst state among its sources.
+    /// Worst state of the rank's sources.
     pub state: SourceState,
-    /// Cursor of that source.
+    /// Cursor of the source with the worst state.
     pub applied: Option<Cursor>,
-    /// Announced batches of it that are not applied yet.
+    /// Announced batches of that source that are not applied yet.
     pub lag_batches: u64,
-    /// Time since it was last confirmed to have nothing newer.
+    /// Time since the index last confirmed that it has the newest events of that source.
     pub verified_age: Option<Duration>,
-    /// Blocks of the rank that the index lacks because of its byte budget.
+    /// Blocks of the rank that the index has evicted because of its byte budget.
     pub shed_blocks: u64,
     /// Whether all sources that feed the rank are connected; false if there are none.
     pub connected: bool,
-    /// Whether it may hold less than `blocks`, for a reason that was noted.
+    /// Whether the rank may have fewer blocks than `blocks`, for a recorded reason.
     pub may_be_high: bool,
-    /// Why its state is worse than exact, if the query asks for that: reasons with their ages.
+    /// Why the state is worse than exact, if the query asks for reasons: each with its age.
     pub reasons: Vec<(StateReason, Option<Duration>)>,
 }
 
 impl WorkerMatch {
-    /// Leading blocks of the query that it holds or is expected to hold: matches are sorted by this.
+    /// Leading blocks of the query that the rank has or should have. Matches are sorted by this number.
     #[must_use]
     pub fn expected_blocks(&self) -> u32 {
         self.blocks.max(self.speculative_blocks)

@@ -1,5 +1,5 @@
-//! Reads queries from bytes and writes answers to bytes, without generated messages in between: this is a
-//! server's hot path. Tests compare both with the generated messages.
+//! Reads queries from bytes and writes answers to bytes without generated messages: the server's hot path. Tests
+//! compare both with the generated messages.
 
 use super::{
     ConvertError,
@@ -21,17 +21,17 @@ use prost::{
 };
 use std::time::Duration;
 
-/// A `FindMatchesRequest` as a server reads it.
+/// A decoded `FindMatchesRequest`.
 #[derive(Debug)]
 pub struct FindRequest {
-    /// Repeated in the answer.
+    /// Id of the request, repeated in the answer.
     pub request_id: u64,
-    /// The query, or why it is refused.
+    /// The query, or why it is rejected.
     pub query: Result<FindQuery, ConvertError>,
 }
 
 impl FindRequest {
-    /// Reads a request; the tokens are not copied.
+    /// Decodes a request without copying the tokens.
     ///
     /// # Errors
     /// If `message` is not protobuf.
@@ -50,7 +50,7 @@ impl FindRequest {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the field that `at` begins with, which is known to be complete.
+    /// Reads the field at the beginning of `at`. The caller has checked that the field is complete.
     fn merge(
         &mut self,
         message: &'a Bytes,
@@ -104,14 +104,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Content of a field with a length.
+/// Content of a length-delimited field.
 fn payload(wire_type: WireType, mut at: &[u8]) -> Result<&[u8], DecodeError> {
     if wire_type != WireType::LengthDelimited {
-        // For the decoder's own error text.
+        // Returns the decoder's own error text.
         bytes::merge(wire_type, &mut Bytes::new(), &mut at, DecodeContext::default())?;
     }
     let length = usize::try_from(decode_varint(&mut at)?).unwrap_or(usize::MAX);
-    // The field is known to be complete.
+    // The caller has checked that the field is complete.
     Ok(at.get(..length).unwrap_or_default())
 }
 
@@ -121,12 +121,12 @@ fn text<'a>(wire_type: WireType, value: &mut &'a str, mut at: &'a [u8]) -> Resul
             *value = text;
             Ok(())
         }
-        // For the decoder's own error text.
+        // Returns the decoder's own error text.
         Err(_) => string::merge(wire_type, &mut String::new(), &mut at, DecodeContext::default()),
     }
 }
 
-/// Numbers of 8 bytes each, packed or one by one.
+/// 8-byte numbers, packed or one by one.
 fn numbers<T>(
     wire_type: WireType,
     values: &mut Vec<T>,
@@ -146,9 +146,9 @@ fn numbers<T>(
     Ok(())
 }
 
-/// An answer that can be written.
+/// An answer that can be encoded.
 pub trait WriteAnswer {
-    /// Appends it: a `FindMatchesResponse`, or a `FindMatchesStreamResponse`.
+    /// Appends the encoded `FindMatchesResponse` or `FindMatchesStreamResponse` to `out`.
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -166,7 +166,7 @@ pub struct FindReply {
 pub struct FindStreamReply {
     /// Id of the request.
     pub request_id: u64,
-    /// The answer, or why there is none.
+    /// The answer, or the error in its place.
     pub outcome: Result<FindAnswer, pb::StreamError>,
 }
 
@@ -186,9 +186,9 @@ impl WriteAnswer for FindStreamReply {
     }
 }
 
-// Tags of these functions are less than 16, so that keys have one byte.
+// All tags below are less than 16, so each key takes one byte.
 
-/// A number; as in proto3, zero is left out.
+/// Writes a number; zero is omitted, as in proto3.
 fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         out.push(tag << 3);
@@ -212,8 +212,8 @@ fn text_field(tag: u8, text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// A message within the message. Its length is known only afterwards: most lengths take one byte, for a longer
-/// one the content moves.
+/// Writes a nested message. Its length is known only afterwards. Most lengths take one byte; for a longer length, the
+/// content is moved.
 fn embed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag << 3 | 2);
     let at = out.len();
@@ -274,7 +274,7 @@ fn state_number(value: SourceState) -> u64 {
     u64::try_from(i32::from(state(value))).unwrap_or_default()
 }
 
-/// A time that may be absent; absent is not zero here.
+/// Writes a time that may be absent. An absent time differs from zero here.
 fn age(tag: u8, age: Option<Duration>, out: &mut Vec<u8>) {
     if let Some(age) = age {
         out.push(tag << 3);

@@ -14,7 +14,7 @@ impl Numbers {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mixed = self.0 ^ (self.0 >> 31);
-        // All sizes of varints, and zero often.
+        // Varints of all sizes, often zero.
         if mixed & 7 == 0 { 0 } else { mixed >> (self.0 % 63) }
     }
 
@@ -157,7 +157,7 @@ fn tiers([device, host, disk]: [u32; 3]) -> pb::BlocksByTier {
     pb::BlocksByTier { device, host, disk }
 }
 
-/// The generated message of an answer.
+/// Converts an answer to its generated message.
 fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
     let matches = answer.matches.iter().map(|found| pb::WorkerMatch {
         worker_id: found.worker.as_str().to_owned(),
@@ -229,7 +229,7 @@ fn answers_are_written_as_their_messages_are() {
     assert_eq!(written(&reply), streamed.encode_to_vec());
 }
 
-/// Checks that a query has the fields of the message that the decoder reads.
+/// Checks that a query has the same fields as the message from the generated decoder.
 fn assert_same(request: &pb::FindMatchesRequest, read: &FindRequest, what: &str) {
     assert_eq!(read.request_id, request.request_id, "{what}");
     let query = read.query.as_ref().expect(what);
@@ -277,7 +277,7 @@ fn requests_are_read_as_their_messages_are() {
         let request = numbers.request();
         let read = FindRequest::read(&request.encode_to_vec().into()).expect(&what);
         assert_same(&request, &read, &what);
-        // A message may come in parts, which are merged.
+        // A message may arrive in parts, which are merged.
         let other = pb::FindMatchesRequest { model: request.model.clone(), ..Default::default() };
         let mut parts = request.encode_to_vec();
         parts.extend(other.encode_to_vec());
@@ -286,7 +286,7 @@ fn requests_are_read_as_their_messages_are() {
     }
 }
 
-/// Whatever the bytes are, both readers accept them, or both refuse them with the same text.
+/// For any bytes, both readers either accept them or reject them with the same text.
 #[test]
 fn broken_messages_are_refused_as_the_decoder_refuses_them() {
     let mut refused = 0;

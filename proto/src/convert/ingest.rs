@@ -38,18 +38,18 @@ pub struct Hello {
     pub copy_mode: CopyMode,
     /// Number of the first batch of this incarnation, if the publisher states it.
     pub first_sequence: Option<u64>,
-    /// Number of the newest one, if the publisher states it.
+    /// Number of the newest batch, if the publisher states it.
     pub head_sequence: Option<u64>,
-    /// Address of the worker's agent, if the publisher is one.
+    /// Address of the worker's agent, if the publisher is an agent.
     pub local_indexer: Option<String>,
 }
 
-/// One checked message of a publisher.
+/// A checked message of a publisher.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Publication {
-    /// The first message.
+    /// The first message of the stream.
     Hello(Hello),
-    /// A batch; not read yet, since reading needs the block size.
+    /// A batch, not decoded yet: decoding needs the block size.
     Batch(pb::PublishBatch),
     /// A heartbeat between batches.
     Heartbeat(Heartbeat),
@@ -58,22 +58,22 @@ pub enum Publication {
 /// A checked `PublishHeartbeat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Number of the newest batch, if there is one.
+    /// Number of the newest batch; none before the first batch.
     pub head_sequence: Option<u64>,
-    /// [Digest](crate::digest) of all that is held after that batch, if the source states it.
+    /// [Digest](crate::digest) of all the source's blocks after that batch, if the source states it.
     pub digest: Option<u64>,
     /// How far the source's events can be trusted.
     pub state: SourceState,
     /// How long ago the stream was last confirmed to contain the engine's newest events.
     pub verified_age: Duration,
-    /// Whether an engine of the source is not connected to it.
+    /// Whether an engine of the source is disconnected from it.
     pub engine_away: bool,
-    /// Why the state is worse than exact, one entry a reason; `since` is not stated.
+    /// Why the state is worse than exact, one entry per reason; `since` is not stated.
     pub reasons: Vec<StateReason>,
 }
 
 impl Heartbeat {
-    /// A heartbeat that states only the head; the state is exact, as of now.
+    /// A heartbeat with only the head: the state is exact, verified now.
     #[must_use]
     pub const fn at(head_sequence: Option<u64>) -> Self {
         let state = SourceState::Exact;
@@ -115,7 +115,7 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
     }
 }
 
-/// Reads reasons. A newer agent may have reasons that are not known here: only their direction counts.
+/// Reads reasons. For reasons of a newer agent that this version does not know, only the direction counts.
 pub(super) fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReason>, ConvertError> {
     check_count("reasons", stated.len(), HEARTBEAT_REASONS_MAX)?;
     let mut reasons = Vec::new();
@@ -135,14 +135,14 @@ pub(super) fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReas
     Ok(reasons)
 }
 
-/// A checked `PublishBatch`, with hashes in place of tokens.
+/// A checked `PublishBatch`. Its tokens are replaced by hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedBatch {
     /// Number within the incarnation, at most [`SEQUENCE_MAX`](crate::limits::SEQUENCE_MAX).
     pub sequence: u64,
-    /// Rank that holds the blocks.
+    /// Rank of the blocks.
     pub rank: DpRank,
-    /// At most [`BATCH_EVENTS_MAX`] events.
+    /// The events, at most [`BATCH_EVENTS_MAX`].
     pub events: Vec<KvEvent>,
 }
 
@@ -204,7 +204,7 @@ impl From<Hello> for pb::PublishHello {
     }
 }
 
-/// The message of a batch, with local hashes.
+/// Encodes a batch with local hashes.
 #[must_use]
 pub fn publish_batch(sequence: u64, rank: DpRank, events: &[KvEvent]) -> pb::PublishBatch {
     let events = events.iter().map(|event| pb::PublishedEvent { event: Some(published(event)) });
@@ -243,7 +243,7 @@ fn published(event: &KvEvent) -> Event {
 }
 
 impl PublishedBatch {
-    /// Checks a batch and hashes its tokens, for a partition of `block_size` tokens a block.
+    /// Checks a batch and hashes its tokens, for a partition with `block_size` tokens per block.
     ///
     /// # Errors
     /// If the batch or one of its events breaks the contract.

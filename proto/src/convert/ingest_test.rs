@@ -194,7 +194,7 @@ fn reasons_of_heartbeats_are_read() {
     let later = pb::PublishHeartbeat { reasons: vec![doubt], ..Default::default() };
     let read = Heartbeat::try_from(later).expect("a heartbeat");
     assert_eq!((read.reasons[0].reason, read.reasons[0].count), (Reason::UnknownEvent, 2));
-    // Cut where a character ends.
+    // Truncated at the end of a character.
     let long = pb::PublishHeartbeat {
         reasons: vec![reason(1, 1, &"é".repeat(200))],
         ..Default::default()

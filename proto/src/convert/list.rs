@@ -7,26 +7,26 @@ use crate::{
 use std::fmt::Write;
 
 const PAGE_TOKEN: &str = "page_token";
-/// Between the names in a token; no name has it.
+/// Separates names in a page token; names cannot contain it.
 const SEPARATOR: char = '\0';
-/// Longest token: three names and two separators, two digits per byte.
+/// Maximum length of a page token: three names and two separators, two digits per byte.
 const PAGE_TOKEN_BYTES_MAX: usize = (3 * NAME_BYTES_MAX + 2) * 2;
 
 /// A checked `ListWorkersRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// This model only.
+    /// Only this model; none for all.
     pub model: Option<String>,
-    /// This tenant only.
+    /// Only this tenant; none for all.
     pub tenant: Option<String>,
-    /// Most workers of the page.
+    /// Maximum number of workers in the page.
     pub page_size: usize,
     /// The page begins after this worker, whether or not it still exists.
     pub after: Option<WorkerAddress>,
 }
 
 impl ListQuery {
-    /// Whether the query asks for the workers of a partition.
+    /// Whether the query includes the workers of this partition.
     #[must_use]
     pub fn asks_for(&self, partition: &PartitionKey) -> bool {
         self.model.as_deref().is_none_or(|model| model == partition.model())
@@ -54,7 +54,7 @@ impl TryFrom<pb::ListWorkersRequest> for ListQuery {
     }
 }
 
-/// The token of the page that begins after a worker.
+/// The token of the page that follows a worker.
 #[must_use]
 pub fn page_token(last: &Registration) -> String {
     let partition = &last.partition;
@@ -97,7 +97,7 @@ fn read_names(token: &str) -> Option<WorkerAddress> {
     Some(WorkerAddress { partition, worker: WorkerId::new(worker).ok()? })
 }
 
-/// The value of a hexadecimal digit as [`page_token`] writes it.
+/// The value of a hexadecimal digit of a [`page_token`].
 const fn digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -149,7 +149,7 @@ mod tests {
         let token = page_token(&registration("m", "t", "w"));
         let cut = token.get(1..).expect("hexadecimal digits");
         let long = "00".repeat(PAGE_TOKEN_BYTES_MAX);
-        // The last three lack names, and have one too many.
+        // The last three have too few names or one too many.
         for bad in ["x", "é", "6D", cut, &long, "6d", "6d0074", "6d007400770078"] {
             refused(
                 request(bad),

@@ -17,9 +17,9 @@ use std::time::Duration;
 pub struct WorkerLoad {
     /// The worker.
     pub address: WorkerAddress,
-    /// Its rank, below [`WORKER_RANKS_MAX`].
+    /// The worker's rank, below [`WORKER_RANKS_MAX`].
     pub rank: DpRank,
-    /// How busy it is.
+    /// Load of the rank.
     pub metrics: WorkerMetrics,
     /// Age of the metrics.
     pub age: Duration,
@@ -30,14 +30,14 @@ pub struct WorkerLoad {
 pub struct LoadsQuery {
     /// The worker.
     pub address: WorkerAddress,
-    /// Shortest time between two answers.
+    /// Minimum time between two answers.
     pub min_interval: Duration,
 }
 
-/// Checks the metrics of a rank.
+/// Checks the load metrics of a rank.
 ///
 /// # Errors
-/// If a share is not within 0 to 1, or more is in use than exists; the error names the field.
+/// If a share is not within 0 to 1, or an active count exceeds its total. The error names the field.
 pub fn check_metrics(metrics: &WorkerMetrics) -> Result<(), ConvertError> {
     check_share("gpu_cache_usage_perc", metrics.gpu_cache_usage_perc)?;
     check_share("gpu_prefix_cache_hit_rate", metrics.gpu_prefix_cache_hit_rate)?;

@@ -40,7 +40,7 @@ fn what_is_within_its_range_comes_through_as_it_is() {
         kv_total_blocks: None,
         ..load()
     };
-    // A number is checked against its total only if both are known.
+    // A count is checked against its total only if both are known.
     let half = pb::WorkerLoad { kv_total_blocks: None, kv_active_blocks: Some(9), ..load() };
     for message in [load(), nothing, half, pb::WorkerLoad { age_ms: u64::MAX, ..load() }] {
         let read = WorkerLoad::try_from(message.clone()).expect("valid");

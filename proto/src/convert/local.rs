@@ -34,9 +34,9 @@ pub struct LocalSource {
 pub struct EventsQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its incarnation.
+    /// Incarnation of the source.
     pub incarnation: Incarnation,
-    /// First and last number to send, never empty; up to [`u64::MAX`] for all there are.
+    /// First and last batch number to send, never empty; [`u64::MAX`] as the last number requests all.
     pub range: RangeInclusive<u64>,
 }
 
@@ -45,15 +45,15 @@ pub struct EventsQuery {
 pub struct LocalDumpQuery {
     /// The source.
     pub source: LocalSource,
-    /// Its incarnation; none for the current one.
+    /// Incarnation of the source; none for the current one.
     pub incarnation: Option<Incarnation>,
-    /// Most records in one chunk, at least 1.
+    /// Maximum number of records in one chunk, at least 1.
     pub chunk_records: usize,
-    /// Only blocks of these [buckets](crate::digest); none for all blocks.
+    /// Only blocks in the listed [buckets](crate::digest), by rank. If not set: all blocks.
     pub buckets: Option<RankBuckets>,
 }
 
-/// Buckets by rank, ascending, each of all tiers.
+/// Buckets by rank, ascending. Each bucket covers all tiers.
 pub type RankBuckets = BTreeMap<DpRank, Vec<u16>>;
 
 /// A checked `GetEventsResponse`.
@@ -63,24 +63,24 @@ pub enum EventsPart {
     Batch(PublishedBatch),
     /// The range is complete.
     End {
-        /// The newest batch.
+        /// Number of the newest batch.
         head: Option<u64>,
     },
-    /// The rest of the range is not retained any more.
+    /// The rest of the range is no longer retained.
     TooOld {
-        /// The oldest retained batch.
+        /// Number of the oldest retained batch.
         oldest: u64,
-        /// The newest batch.
+        /// Number of the newest batch.
         head: u64,
     },
     /// The range begins beyond the newest batch.
     Ahead {
-        /// The newest batch.
+        /// Number of the newest batch.
         head: Option<u64>,
     },
     /// The source has another incarnation.
     WrongIncarnation {
-        /// The current one.
+        /// The current incarnation.
         present: Incarnation,
     },
 }
@@ -90,11 +90,11 @@ pub enum EventsPart {
 pub struct LocalDumpEnd {
     /// The incarnation that was dumped.
     pub incarnation: Incarnation,
-    /// The last batch that the records contain.
+    /// The last batch that the records include.
     pub watermark: Option<u64>,
-    /// Records sent.
+    /// Number of records sent.
     pub records: u64,
-    /// Whether blocks that the source announced are missing.
+    /// Whether announced blocks of the source are missing from the dump.
     pub incomplete: bool,
 }
 
@@ -112,7 +112,7 @@ pub enum LocalDumpPart {
     End(LocalDumpEnd),
     /// The source has another incarnation.
     WrongIncarnation {
-        /// The current one.
+        /// The current incarnation.
         present: Incarnation,
     },
 }
@@ -122,25 +122,25 @@ pub enum LocalDumpPart {
 pub struct LocalSourceStatus {
     /// Name of the source.
     pub name: String,
-    /// Its incarnation.
+    /// Incarnation of the source.
     pub incarnation: Incarnation,
     /// Number of the first batch of this incarnation.
     pub first: u64,
-    /// Oldest batch in the journal.
+    /// Number of the oldest batch in the journal.
     pub oldest: Option<u64>,
-    /// Newest batch.
+    /// Number of the newest batch.
     pub head: Option<u64>,
-    /// Batches in the journal.
+    /// Number of batches in the journal.
     pub journal_batches: u64,
-    /// Bytes that they take.
+    /// Size of the journal in memory, in bytes.
     pub journal_bytes: u64,
-    /// Names held, over all ranks.
+    /// Number of held names, over all ranks.
     pub held_blocks: u64,
-    /// Bytes that they take.
+    /// Memory of the inventory of held names, in bytes.
     pub inventory_bytes: u64,
     /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// Whether blocks that the source announced are missing from dumps.
+    /// Whether announced blocks of the source are missing from dumps.
     pub incomplete: bool,
 }
 
@@ -242,7 +242,7 @@ impl TryFrom<pb::LocalDumpRequest> for LocalDumpQuery {
     }
 }
 
-/// Numbers of buckets, ascending.
+/// Reads bucket numbers, ascending.
 pub(super) fn read_buckets(numbers: &[u32]) -> Result<Vec<u16>, ConvertError> {
     check_count("buckets", numbers.len(), DIGEST_BUCKETS)?;
     let mut buckets: Vec<u16> = Vec::with_capacity(numbers.len());
@@ -276,10 +276,10 @@ fn rank_buckets((dp_rank, buckets): (DpRank, Vec<u16>)) -> pb::RankBuckets {
 // === impl EventsPart ===
 
 impl EventsPart {
-    /// Checks an answer of an agent whose worker has `block_size` tokens a block.
+    /// Checks an agent's answer for a worker with `block_size` tokens per block.
     ///
     /// # Errors
-    /// If it breaks the contract.
+    /// If the answer breaks the contract.
     pub fn read(response: pb::GetEventsResponse, block_size: u32) -> Result<Self, ConvertError> {
         match response.part {
             Some(EventsMessage::Batch(batch)) => {

@@ -1,4 +1,4 @@
-//! What an engine has shown of itself, and what its names mean: from one index to another, and on disk.
+//! Encodes the facts that an engine has shown and the meanings of its names, for other indexes and for disk.
 
 use super::{ConvertError, shared::check_count};
 use crate::{
@@ -8,10 +8,10 @@ use crate::{
 };
 use prost::Message;
 
-/// A name of a rank, and what it means.
+/// A name of a rank, with its meaning.
 pub type KnownName = (DpRank, BlockName, NameMeaning);
 
-/// The message of what a name means.
+/// Encodes the meaning of a name.
 #[must_use]
 pub const fn name_meaning(name: BlockName, meaning: &NameMeaning) -> pb::NameMeaning {
     let [device_copies, host_copies, disk_copies] = meaning.copies;
@@ -27,7 +27,7 @@ pub const fn name_meaning(name: BlockName, meaning: &NameMeaning) -> pb::NameMea
     }
 }
 
-/// What a name means; none if no copies of it are left.
+/// Decodes the meaning of a name. `None` if the last copy of the name is gone.
 fn read_name_meaning(stated: &pb::NameMeaning) -> Option<(BlockName, NameMeaning)> {
     let copies = [stated.device_copies, stated.host_copies, stated.disk_copies];
     let meaning = NameMeaning {
@@ -46,34 +46,34 @@ pub(super) fn read_meanings(meanings: &pb::DumpMeanings) -> Result<Vec<KnownName
     Ok(names.map(|(name, meaning)| (meanings.dp_rank, name, meaning)).collect())
 }
 
-/// What a name means, as bytes to store.
+/// Encodes the meaning of a name as bytes to store.
 #[must_use]
 pub fn encode_meaning(name: BlockName, meaning: &NameMeaning) -> Vec<u8> {
     name_meaning(name, meaning).encode_to_vec()
 }
 
-/// What a name means, from stored bytes; none if they are of another name, or unreadable.
+/// Decodes the meaning of a name from stored bytes; none if the bytes belong to another name or are unreadable.
 #[must_use]
 pub fn decode_meaning(name: BlockName, bytes: &[u8]) -> Option<NameMeaning> {
     let (of, meaning) = read_name_meaning(&pb::NameMeaning::decode(bytes).ok()?)?;
     (of == name).then_some(meaning)
 }
 
-/// What a source has shown, as bytes to store, its main group aside.
+/// Encodes a source's learned facts, except its main group, as bytes to store.
 #[must_use]
 pub fn encode_learned(learned: &Learned) -> Vec<u8> {
     source_learned(learned).encode_to_vec()
 }
 
-/// What a source has shown, from stored bytes; only its main group if an earlier version stored nothing else. None if
-/// they are unreadable.
+/// Decodes a source's learned facts from stored bytes. Without bytes, from an earlier version, only the main group is
+/// known. None if the bytes are unreadable.
 #[must_use]
 pub fn decode_learned(main_group: Option<u32>, bytes: Option<&[u8]>) -> Option<Learned> {
     let stated = bytes.map(pb::SourceLearned::decode).transpose().ok()?;
     read_source_learned(main_group, stated.as_ref()).ok()
 }
 
-/// The message of what a source has shown, its main group aside.
+/// Encodes a source's learned facts, except its main group.
 pub(super) fn source_learned(learned: &Learned) -> pb::SourceLearned {
     let image_keys = match learned.image_keys {
         ImageKeys::Unknown => pb::ImageKeys::Unspecified,
@@ -96,7 +96,7 @@ pub(super) fn source_learned(learned: &Learned) -> pb::SourceLearned {
     }
 }
 
-/// What a source has shown; only its main group if an earlier version kept nothing else.
+/// Decodes a source's learned facts. Without a message, from an earlier version, only the main group is known.
 pub(super) fn read_source_learned(
     main_group: Option<u32>,
     stated: Option<&pb::SourceLearned>,
@@ -105,7 +105,7 @@ pub(super) fn read_source_learned(
     let count = stated.adapters.len();
     check_count("adapters", count, WORKER_LORA_NAMES_MAX)
         .map_err(|error| error.within("learned"))?;
-    // A form that this version does not know is learned again from the next image.
+    // An unknown form of image keys is learned again from the next image.
     let image_keys = match stated.image_keys() {
         pb::ImageKeys::Unspecified => ImageKeys::Unknown,
         pb::ImageKeys::Bare => ImageKeys::Bare,

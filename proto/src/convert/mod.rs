@@ -1,6 +1,5 @@
-//! Conversions between messages and value types, one file per message family. A conversion rejects an
-//! invalid message with the field and the fix, and never panics. It enforces every limit of [`crate::limits`]
-//! on a request.
+//! Conversions between messages and value types, one file per message family. A conversion rejects an invalid message
+//! with the field and the fix, and never panics. It enforces every limit of [`crate::limits`] on requests.
 
 mod blocks;
 mod broker;

@@ -13,15 +13,15 @@ use std::time::Duration;
 /// A checked `RecordPlacementRequest`.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// The worker that the prompt was sent to.
+    /// The worker that received the prompt.
     pub address: WorkerAddress,
-    /// Its rank, below [`WORKER_RANKS_MAX`].
+    /// The worker's rank, below [`WORKER_RANKS_MAX`].
     pub rank: DpRank,
     /// Block size that the client assumes, in tokens.
     pub block_size: Option<u32>,
-    /// The prompt; never given by names.
+    /// The prompt: tokens or local hashes, never names.
     pub input: QueryInput,
-    /// How long the placement counts.
+    /// Lifetime of the placement's speculative blocks.
     pub ttl: Duration,
 }
 
@@ -37,7 +37,7 @@ impl TryFrom<pb::RecordPlacementRequest> for Placement {
         let ttl_ms = request.ttl_ms.unwrap_or(PLACEMENT_TTL_MS_DEFAULT);
         check_range("ttl_ms", ttl_ms.into(), 1, PLACEMENT_TTL_MS_MAX.into())?;
         let rank = request.dp_rank;
-        // The prompt is read as a query's is, so that a query for the same prompt matches the placement.
+        // Reads the prompt as a query does, so that a query for this prompt matches the placement.
         let query = Fields {
             model: &request.model,
             tenant: &request.tenant,
@@ -59,7 +59,7 @@ impl TryFrom<pb::RecordPlacementRequest> for Placement {
     }
 }
 
-/// Some requests have one input less than a query.
+/// Rewords an error of a query's prompt for a request that does not accept names.
 pub(super) fn without_names(mut error: ConvertError) -> ConvertError {
     if error.field == INPUTS {
         PLACEMENT_INPUTS.clone_into(&mut error.field);

@@ -1,4 +1,4 @@
-//! What a registration says of pools.
+//! Fields of a registration that concern pools.
 
 use super::{ConvertError, Problem, shared::check_count};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::fmt;
 
-/// Ids, in words.
+/// Displays worker ids.
 pub(super) struct Ids<'a>(pub(super) &'a [WorkerId]);
 
 impl fmt::Display for Ids<'_> {
@@ -23,7 +23,7 @@ impl fmt::Display for Ids<'_> {
     }
 }
 
-/// A worker is not spelled out: its registration is as it was before there were pools.
+/// A worker is encoded as unspecified, so that its registration equals one from before pools existed.
 pub(super) const fn kind_message(kind: HolderKind) -> pb::HolderKind {
     match kind {
         HolderKind::Worker => pb::HolderKind::Unspecified,
@@ -39,10 +39,10 @@ pub(super) fn read_kind(value: i32) -> Result<HolderKind, ConvertError> {
     }
 }
 
-/// Checks ids of the pools that a worker names. Returns them sorted.
+/// Checks the pool ids of a worker. Returns them sorted.
 ///
 /// # Errors
-/// If there are too many, one is no id, or one occurs twice; the error names the entry.
+/// If there are too many ids, an id is invalid, or an id occurs twice. The error names the entry.
 pub fn read_pool_ids(ids: &[String]) -> Result<Vec<WorkerId>, ConvertError> {
     check_count("pool_ids", ids.len(), WORKER_POOLS_MAX)?;
     let mut read = Vec::with_capacity(ids.len());
@@ -59,7 +59,7 @@ pub fn read_pool_ids(ids: &[String]) -> Result<Vec<WorkerId>, ConvertError> {
     Ok(read)
 }
 
-/// Refuses a worker that names itself as a pool.
+/// Rejects a worker that lists itself as a pool.
 pub(super) fn check_reader(worker: &WorkerId, pools: &[WorkerId]) -> Result<(), ConvertError> {
     if pools.contains(worker) {
         return Err(ConvertError::new("pool_ids", Problem::Unexpected(OWN_ID)));
@@ -67,7 +67,7 @@ pub(super) fn check_reader(worker: &WorkerId, pools: &[WorkerId]) -> Result<(), 
     Ok(())
 }
 
-/// Refuses the first of a pool's fields that is not empty.
+/// Rejects a pool's registration if a listed field is set. The error names the first.
 pub(super) fn check_empty(fields: &[(&'static str, bool)]) -> Result<(), ConvertError> {
     match fields.iter().find(|(_, is_empty)| !is_empty) {
         Some((field, _)) => Err(ConvertError::new(*field, Problem::Unexpected(OF_A_POOL))),

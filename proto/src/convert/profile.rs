@@ -12,14 +12,14 @@ use std::{
 /// The phases of inference that a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
-    /// Not stated.
+    /// The worker does not state its role.
     #[default]
     Unspecified,
-    /// Prompts only.
+    /// Prefill only.
     Prefill,
-    /// Generation only.
+    /// Decode only.
     Decode,
-    /// Both.
+    /// Prefill and decode.
     Both,
 }
 
@@ -49,12 +49,12 @@ impl FromStr for Role {
     }
 }
 
-/// A kind of requests.
+/// A kind of request that a model serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModelType {
-    /// Conversations.
+    /// Chat completions.
     Chat,
-    /// Plain text to be continued.
+    /// Text completions.
     Completions,
 }
 
@@ -64,10 +64,10 @@ impl ModelType {
         (Self::Completions, "completions", pb::ModelType::Completions),
     ];
 
-    /// Reads what a message says; none if it states nothing.
+    /// Reads the kind in a message; `None` for an unspecified field.
     ///
     /// # Errors
-    /// If there is no such kind.
+    /// If the value is unknown.
     pub fn read(field: &'static str, value: i32) -> Result<Option<Self>, ConvertError> {
         if value == i32::from(pb::ModelType::Unspecified) {
             return Ok(None);
@@ -87,12 +87,12 @@ impl From<ModelType> for pb::ModelType {
     }
 }
 
-/// The kinds of requests that a worker serves; all of them if it states none. Its text form is `chat+completions`.
+/// The kinds of requests that a worker serves. An empty set means all kinds. Its text form is `chat+completions`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ModelTypes(BTreeSet<ModelType>);
 
 impl ModelTypes {
-    /// Whether it serves that kind.
+    /// Whether the worker serves this kind.
     #[must_use]
     pub fn serves(&self, kind: ModelType) -> bool {
         self.0.is_empty() || self.0.contains(&kind)
@@ -128,10 +128,10 @@ impl FromStr for ModelTypes {
     }
 }
 
-/// What an engine has in the place of an image's tokens, in its events and in the tokens that it hashes.
+/// Representation of an image's tokens in an engine's events, and in the tokens that the engine hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ImageTokens {
-    /// Placeholder tokens; identifiers beside the tokens tell images apart (vLLM).
+    /// Placeholder tokens, with identifiers beside the tokens that distinguish images (vLLM).
     Identifier,
     /// One number of 30 bits above 1,000,000 (SGLang until 0.5.22).
     Sglang30Bit,
@@ -140,7 +140,7 @@ pub enum ImageTokens {
 }
 
 impl ImageTokens {
-    /// All of them, with their names.
+    /// All variants, with their names.
     pub const ALL: [(Self, &'static str); 3] = [
         (Self::Identifier, "identifier"),
         (Self::Sglang30Bit, "sglang-30-bit"),
@@ -185,25 +185,25 @@ impl FromStr for ImageTokens {
     }
 }
 
-/// Facts about a worker for routers, besides its cache; the index stores and returns them unchanged.
+/// Facts about a worker that routers use. The index stores and returns them unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerProfile {
-    /// The phases that it runs.
+    /// The phases of inference that the worker runs.
     pub role: Role,
     /// Blocks that fit into each rank's accelerator.
     pub total_kv_blocks: Option<u64>,
-    /// Most tokens that each rank computes in one step.
+    /// Maximum number of tokens that each rank computes in one step.
     pub max_num_batched_tokens: Option<u64>,
-    /// Anything else, by key; at most [`WORKER_LABELS_MAX`].
+    /// Other facts, by key; at most [`WORKER_LABELS_MAX`].
     pub labels: BTreeMap<String, String>,
-    /// The kinds of requests that it serves.
+    /// The kinds of requests that the worker serves.
     pub model_types: ModelTypes,
     /// The form of image tokens at the worker's engine, if the worker states it.
     pub image_tokens: Option<ImageTokens>,
 }
 
 impl WorkerProfile {
-    /// The first field in which two profiles differ, with both values in words.
+    /// The first field in which two profiles differ, with both values as text.
     pub(super) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let number =
             |at: Option<u64>| at.map_or_else(|| "none".to_owned(), |number| number.to_string());

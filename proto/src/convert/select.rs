@@ -2,12 +2,13 @@ use super::{ConvertError, FindQuery, find::Fields, placement::without_names};
 use crate::{pb, types::LocalHash};
 use std::mem::take;
 
-/// Takes the prompt out of a request for a worker, and checks it as that of a query, so that both find the same blocks.
+/// Takes the prompt out of a request for a worker, and checks it like the prompt of a query, so that both find the same
+/// blocks.
 ///
-/// With local hashes, the adapter is not part of the prompt: the hashes contain it.
+/// With local hashes, the LoRA adapter is ignored: the hashes already include it.
 ///
 /// # Errors
-/// If a field cannot be used; the error names it.
+/// If a field is invalid. The error names it.
 pub fn take_prompt(request: &mut pb::SelectWorkerRequest) -> Result<FindQuery, ConvertError> {
     let has_locals = !request.local_hashes.is_empty();
     let fields = Fields {

@@ -1,4 +1,4 @@
-//! Which shard a server is, and the metadata of a refusal that names the owner of a worker.
+//! A server's shard on the wire, and the error metadata that names a worker's owner.
 
 use crate::{
     pb,
@@ -22,14 +22,14 @@ pub struct Owner {
     pub version: u64,
 }
 
-/// Writes the owner of the worker into the metadata of a refusal.
+/// Writes the worker's owner into the metadata of an error.
 pub fn write_owner(wrong: &WrongShard, metadata: &mut MetadataMap) {
     metadata.insert(OWNER, u16::from(wrong.owner).into());
     metadata.insert(BUCKET, u16::from(wrong.bucket).into());
     metadata.insert(VERSION, wrong.version.into());
 }
 
-/// The owner of the worker, if the metadata of a refusal names it.
+/// The worker's owner, if the metadata of an error contains it.
 #[must_use]
 pub fn owner(metadata: &MetadataMap) -> Option<Owner> {
     let shard = read(metadata, OWNER)?;
@@ -41,7 +41,7 @@ fn read<N: FromStr>(metadata: &MetadataMap, key: &str) -> Option<N> {
     metadata.get(key)?.to_str().ok()?.parse().ok()
 }
 
-/// A shard and its buckets, on the wire.
+/// Encodes a shard and its buckets.
 #[must_use]
 pub fn shard_info(place: ShardPlace, map: &ShardMap) -> pb::ShardInfo {
     pb::ShardInfo {

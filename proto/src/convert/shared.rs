@@ -1,4 +1,4 @@
-//! Pieces that more than one family of messages uses.
+//! Conversions that several message families share.
 
 use super::{ConvertError, Problem};
 use crate::{
@@ -13,32 +13,32 @@ use crate::{
 use prost::bytes::Bytes;
 use std::time::Duration;
 
-/// Most characters of an unknown scheme that the error repeats.
+/// Maximum number of characters of an unknown hash scheme in an error.
 const HASH_SCHEME_SHOWN_MAX: usize = 64;
 
-/// An incarnation on the wire: its 16 bytes in the order in which they are displayed.
+/// Encodes an incarnation: its 16 bytes in display order.
 #[must_use]
 pub fn incarnation(incarnation: Incarnation) -> Bytes {
     Bytes::copy_from_slice(&incarnation.0.to_be_bytes())
 }
 
-/// A cursor on the wire, which has no fingerprint.
+/// Encodes a cursor, without its fingerprint.
 #[must_use]
 pub fn cursor(cursor: Cursor) -> pb::Cursor {
     pb::Cursor { incarnation: incarnation(cursor.incarnation), sequence: cursor.sequence }
 }
 
-/// A cursor from the wire, without a fingerprint.
+/// Decodes a cursor, without a fingerprint.
 ///
 /// # Errors
-/// If its incarnation does not have 16 bytes, or no batch can have its number.
+/// If the incarnation does not have exactly 16 bytes, or the batch number is out of range.
 pub fn read_cursor(cursor: &pb::Cursor) -> Result<Cursor, ConvertError> {
     let incarnation = read_incarnation("incarnation", &cursor.incarnation)?;
     check_sequence("sequence", cursor.sequence)?;
     Ok(Cursor { incarnation, sequence: cursor.sequence, fingerprint: None })
 }
 
-/// A source's state on the wire.
+/// Encodes a source's state.
 #[must_use]
 pub const fn state(state: SourceState) -> pb::WorkerState {
     match state {
@@ -51,7 +51,7 @@ pub const fn state(state: SourceState) -> pb::WorkerState {
     }
 }
 
-/// A source's state from the wire.
+/// Decodes a source's state.
 pub(super) fn read_state(field: &str, value: i32) -> Result<SourceState, ConvertError> {
     match pb::WorkerState::try_from(value) {
         Ok(pb::WorkerState::Exact) => Ok(SourceState::Exact),
@@ -65,7 +65,7 @@ pub(super) fn read_state(field: &str, value: i32) -> Result<SourceState, Convert
     }
 }
 
-/// A tier on the wire.
+/// Encodes a tier.
 pub(super) const fn tier(tier: Tier) -> pb::Tier {
     match tier {
         Tier::Device => pb::Tier::Device,
@@ -74,7 +74,7 @@ pub(super) const fn tier(tier: Tier) -> pb::Tier {
     }
 }
 
-/// A copy mode on the wire.
+/// Encodes a copy mode.
 pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
     match mode {
         CopyMode::Counted => pb::CopyMode::Counted,
@@ -82,7 +82,7 @@ pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
     }
 }
 
-/// A reason on the wire, first seen so long ago, if that is known.
+/// Encodes a reason with the time since it was first seen, if known.
 #[must_use]
 pub fn state_reason(seen: &StateReason, age: Option<Duration>) -> pb::StateReason {
     pb::StateReason {
@@ -94,7 +94,7 @@ pub fn state_reason(seen: &StateReason, age: Option<Duration>) -> pb::StateReaso
     }
 }
 
-/// An age on the wire, in milliseconds.
+/// Encodes an age, in milliseconds.
 #[must_use]
 pub fn age_ms(age: Duration) -> u64 {
     u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
@@ -111,7 +111,7 @@ pub(super) fn read_incarnation(field: &str, bytes: &[u8]) -> Result<Incarnation,
     Ok(Incarnation(u128::from_be_bytes(bytes)))
 }
 
-/// A tier; 0 is `unspecified`.
+/// Decodes a tier; 0 is `unspecified`.
 pub(super) fn read_tier(
     field: &str,
     value: i32,
@@ -148,12 +148,12 @@ pub(super) fn check_range(field: &str, value: u64, min: u64, max: u64) -> Result
     Err(ConvertError::new(field, Problem::OutOfRange { value, min, max }))
 }
 
-/// The number of a batch.
+/// Checks the number of a batch.
 pub(super) fn check_sequence(field: &str, sequence: u64) -> Result<(), ConvertError> {
     check_range(field, sequence, 0, SEQUENCE_MAX)
 }
 
-/// The number of a batch, if there is one.
+/// Reads an optional batch number.
 pub(super) fn read_sequence(
     field: &str,
     sequence: Option<u64>,
@@ -176,7 +176,7 @@ pub(super) fn check_required(field: &str, text: &str, limit: usize) -> Result<()
     check_text(field, text, limit)
 }
 
-/// A name that people read, or nothing.
+/// Checks a displayed name that may be empty.
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), ConvertError> {
     check_text(field, name, NAME_BYTES_MAX)?;
     if name.chars().any(char::is_control) {
@@ -188,7 +188,7 @@ pub(super) fn check_name(field: &str, name: &str) -> Result<(), ConvertError> {
     }
 }
 
-/// A name that people read.
+/// Checks a displayed name that must not be empty.
 pub(super) fn check_required_name(field: &str, name: &str) -> Result<(), ConvertError> {
     check_required(field, name, NAME_BYTES_MAX)?;
     check_name(field, name)
@@ -201,7 +201,7 @@ pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(),
     Err(ConvertError::new(field, Problem::TooMany { count, limit }))
 }
 
-/// If the request states a hash scheme, it must be ours.
+/// Rejects a stated hash scheme that differs from this server's.
 pub(super) fn check_hash_scheme(stated: Option<&str>) -> Result<(), ConvertError> {
     let Some(other) = stated.filter(|scheme| *scheme != HASH_SCHEME) else { return Ok(()) };
     let scheme = other.chars().take(HASH_SCHEME_SHOWN_MAX).collect();

@@ -17,35 +17,35 @@ use std::collections::BTreeMap;
 /// A checked `StorageBatch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageBatch {
-    /// The worker whose block manager it is.
+    /// The worker whose block manager publishes the batch.
     pub address: WorkerAddress,
     /// The location, at most [`STORAGE_LOCATION_BYTES_MAX`] bytes.
     pub location: String,
-    /// The run of its publisher.
+    /// Incarnation of the publisher: one run of its process.
     pub incarnation: Incarnation,
     /// Number of the batch, from 1.
     pub sequence: u64,
-    /// What is in it.
+    /// Changes, or a part of an image.
     pub content: StorageContent,
 }
 
-/// What a batch of storage events has.
+/// Content of a batch of storage events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageContent {
-    /// What happened, in order, at most [`STORAGE_BATCH_EVENTS_MAX`].
+    /// Changes in order, at most [`STORAGE_BATCH_EVENTS_MAX`].
     Changes(Vec<StorageChange>),
-    /// A part of all that is stored there.
+    /// A part of an image of all blocks in the location.
     Image(StorageImagePart),
 }
 
 /// A part of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageImagePart {
-    /// Whether it is the first.
+    /// Whether this part is the first.
     pub begins: bool,
-    /// Whether it is the last.
+    /// Whether this part is the last.
     pub ends: bool,
-    /// Blocks that are stored, at most [`STORAGE_BATCH_EVENTS_MAX`].
+    /// Stored blocks, at most [`STORAGE_BATCH_EVENTS_MAX`].
     pub blocks: Vec<StorageBlock>,
 }
 
@@ -54,27 +54,27 @@ pub struct StorageImagePart {
 pub enum StorageChange {
     /// The block is registered in the location.
     Store(StorageBlock),
-    /// It was released or evicted there.
+    /// The block was released or evicted in the location.
     Remove(StorageBlock),
 }
 
-/// A block in a location.
+/// A block in a storage location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageBlock {
-    /// Names it with its whole prefix.
+    /// Hash of the block and its complete prefix.
     pub sequence: SequenceHash,
-    /// The block before it; none for a first one.
+    /// Hash of the preceding block; none for a first block.
     pub prefix: Option<SequenceHash>,
-    /// Its size in bytes, at least 1.
+    /// Size of the block in bytes, at least 1.
     pub bytes: u64,
-    /// Anything else, at most [`STORAGE_METADATA_ENTRIES_MAX`].
+    /// Other facts, by key; at most [`STORAGE_METADATA_ENTRIES_MAX`].
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Checks the name of a location, which stands in `field`.
+/// Checks the name of a storage location in `field`.
 ///
 /// # Errors
-/// If it is empty or too long, or has a character that is not shown.
+/// If the name is empty or too long, or has an invisible character.
 pub fn check_location(field: &str, location: &str) -> Result<(), ConvertError> {
     check_required(field, location, STORAGE_LOCATION_BYTES_MAX)?;
     check_name(field, location)

@@ -50,7 +50,7 @@ fn an_event_has_about_a_hundred_bytes() {
     assert!((40..=100).contains(&bytes), "{bytes} bytes an event");
 }
 
-/// The largest batch of an agent, whose events have one entry of metadata, is one message.
+/// An agent's largest batch, with one metadata entry per event, fits into one message.
 #[test]
 fn a_full_batch_fits_into_a_message() {
     let name = "n".repeat(NAME_BYTES_MAX);

@@ -34,7 +34,7 @@ impl EngineKind {
 /// Sockets of one engine rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// The engine's PUB socket; with `bind`, the address to listen on, to which the engine connects.
+    /// The engine's PUB socket. With `bind`, the local address to which the engine connects.
     pub endpoint: String,
     /// The engine's replay socket.
     pub replay: Option<String>,
@@ -42,7 +42,7 @@ pub struct EndpointSpec {
     pub topic: String,
     /// Listen instead of connecting.
     pub bind: bool,
-    /// Rank of batches that state none.
+    /// Rank of batches that do not state one.
     pub rank: DpRank,
 }
 
@@ -64,39 +64,40 @@ impl fmt::Display for EndpointSpec {
 pub struct Registration {
     /// The worker.
     pub worker: WorkerId,
-    /// Its partition.
+    /// Partition of the worker.
     pub partition: PartitionKey,
     /// Tokens per block.
     pub block_size: u32,
-    /// Its engine.
+    /// Engine of the worker.
     pub engine: EngineKind,
-    /// Its sockets; each `endpoint` appears once.
+    /// Sockets of the worker; each `endpoint` appears once.
     pub endpoints: Vec<EndpointSpec>,
     /// How repeated announcements count.
     pub copy_mode: CopyMode,
-    /// What happens after a loss; none for the server's default.
+    /// What to do after a loss of events; none for the server's default.
     pub loss_policy: Option<LossPolicy>,
-    /// Names of the adapters that the engine announces by number.
+    /// Names of the LoRA adapters that the engine announces by number.
     pub lora_names: BTreeMap<u64, String>,
-    /// How long a block on a medium counts as held after its last announcement, by the medium's name in
-    /// capitals; only with `endpoints`.
+    /// Time to live of blocks on a medium after their last announcement, by the medium's name in upper case. Only with
+    /// `endpoints`.
     pub medium_ttls: BTreeMap<String, Duration>,
-    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name in capitals; none for a pool.
+    /// Blocks per chunk of a connector that loads only complete chunks, by the medium's name in upper case. Empty for a
+    /// pool.
     pub connector_chunks: BTreeMap<String, u32>,
-    /// URL of the agent that supplies what publishers' streams lack.
+    /// URL of the agent that supplies batches missing from publishers' streams.
     pub local_indexer: Option<String>,
-    /// How long the worker may be silent before it is removed.
+    /// Time after which a silent worker is removed.
     pub lease: Option<Duration>,
-    /// Facts about it for routers.
+    /// Facts about the worker for routers.
     pub profile: WorkerProfile,
     /// Whether it is a worker or a pool.
     pub kind: HolderKind,
-    /// Pools from which the worker can load blocks, in order, each once; none for a pool.
+    /// Pools from which the worker can load blocks, in order, each once. Empty for a pool.
     pub pools: Vec<WorkerId>,
 }
 
 impl Registration {
-    /// The form of image tokens at the worker's engine: the stated form, or the form of the engine's newest release.
+    /// The form of image tokens at the worker's engine: the stated form, else the form of the engine's newest release.
     #[must_use]
     pub fn image_tokens(&self) -> ImageTokens {
         let of_engine = match self.engine {
@@ -106,14 +107,14 @@ impl Registration {
         self.profile.image_tokens.unwrap_or(of_engine)
     }
 
-    /// Which worker it registers.
+    /// Address of the registered worker.
     #[must_use]
     pub fn address(&self) -> WorkerAddress {
         WorkerAddress { partition: self.partition.clone(), worker: self.worker.clone() }
     }
 
-    /// The first field in which two registrations of one worker differ, with both values in words;
-    /// of a list, the first entries that differ.
+    /// The first field in which two registrations of one worker differ, with both values as text. For a list, the first
+    /// entries that differ.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let both = |field, mine: &dyn fmt::Display, theirs: &dyn fmt::Display| {
@@ -174,7 +175,7 @@ impl Registration {
     }
 }
 
-/// Times to live, in words.
+/// Displays times to live.
 struct Ttls<'a>(&'a BTreeMap<String, Duration>);
 
 impl fmt::Display for Ttls<'_> {
@@ -188,7 +189,7 @@ impl fmt::Display for Ttls<'_> {
     }
 }
 
-/// An entry of a list, in words.
+/// Displays an optional list entry.
 struct OrNone<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for OrNone<T> {
@@ -254,10 +255,10 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
     }
 }
 
-/// In place of an address: requests to the agent go over the broker, to the worker's subject.
+/// Replaces the agent's address: requests to the agent use the broker, on the worker's subject.
 pub const LOCAL_INDEXER_BY_BROKER: &str = "nats";
 
-/// An agent's address without a path, or [`LOCAL_INDEXER_BY_BROKER`].
+/// Reads an agent's address without a path, or [`LOCAL_INDEXER_BY_BROKER`].
 pub(super) fn read_local_indexer(url: String) -> Result<Option<String>, ConvertError> {
     const FIELD: &str = "local_indexer_endpoint";
     if url.is_empty() {
@@ -400,11 +401,10 @@ fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, Co
     Ok(read)
 }
 
-/// Checks times to live in milliseconds by medium. Returns them by the medium's name in capitals.
+/// Checks times to live in milliseconds, by medium. Returns them by the medium's name in upper case.
 ///
 /// # Errors
-/// If there are too many, one of them is out of range, or a medium occurs twice; the error names the
-/// entry.
+/// If there are too many entries, an entry is out of range, or a medium occurs twice. The error names the entry.
 pub fn read_medium_ttls(
     ttls: Vec<(String, u32)>,
 ) -> Result<BTreeMap<String, Duration>, ConvertError> {
@@ -427,10 +427,10 @@ pub fn read_medium_ttls(
     Ok(read)
 }
 
-/// A checked `RemoveWorkerRequest`: the name of a worker.
+/// A checked `RemoveWorkerRequest`: a worker and its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerAddress {
-    /// Its partition.
+    /// Partition of the worker.
     pub partition: PartitionKey,
     /// The worker.
     pub worker: WorkerId,

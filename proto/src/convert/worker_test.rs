@@ -127,7 +127,7 @@ fn chunk_sizes_are_read_and_refused_by_entry() {
     let with = |connector_chunks| {
         Registration::try_from(pb::RegisterWorkerRequest { connector_chunks, ..request() })
     };
-    // Also without endpoints: an agent registers its worker so.
+    // Also valid without endpoints: agents register their workers this way.
     let read = with(vec![chunk("cpu", 2), chunk("Disk", 256)]).expect("valid");
     let expected = [("CPU", 2), ("DISK", 256)];
     assert_eq!(read.connector_chunks, expected.map(|(at, blocks)| (at.to_owned(), blocks)).into());

@@ -19,14 +19,14 @@ pub mod indexer_server {
             + std::marker::Send
             + 'static;
         /// Scores one prompt against every worker of its partition. NOT_FOUND if no worker of that model and tenant is
-        /// registered; the message names models of the tenant that are.
+        /// registered; the message lists the tenant's models that have workers.
         async fn dump_worker(
             &self,
             request: tonic::Request<crate::pb::DumpWorkerRequest>,
         ) -> std::result::Result<tonic::Response<Self::DumpWorkerStream>, tonic::Status>;
-        /// FindMatches, pipelined. Answers come in the order of the requests and repeat their request_id. A refused request
-        /// is answered with an error and does not end the stream. The server ends a stream without an error after a
-        /// minute without a request, or sooner while very many streams are open; open another one then.
+        /// Pipelined FindMatches. Answers come in the order of the requests and repeat their request_id. An error answers a
+        /// refused request and does not end the stream. The server ends a stream without an error after a minute without a
+        /// request, or sooner while very many streams are open; open another one then.
         async fn list_workers(
             &self,
             request: tonic::Request<crate::pb::ListWorkersRequest>,
@@ -34,7 +34,7 @@ pub mod indexer_server {
             tonic::Response<crate::pb::ListWorkersResponse>,
             tonic::Status,
         >;
-        /// Returns everything the index holds for a worker: records with parents before children, then one end per source.
+        /// Returns the worker's complete index contents: records with parents before children, then one end per source.
         async fn register_worker(
             &self,
             request: tonic::Request<crate::pb::RegisterWorkerRequest>,
@@ -42,8 +42,8 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RegisterWorkerResponse>,
             tonic::Status,
         >;
-        /// Lists workers and pools with their ranks and sources, in pages. Call it again with the answer's next_page_token
-        /// until that is empty. A pool's `registration.kind` is HOLDER_KIND_POOL.
+        /// Lists workers and pools with their ranks and sources, in pages. Call ListWorkers again with the answer's
+        /// next_page_token until that is empty. A pool's `registration.kind` is HOLDER_KIND_POOL.
         async fn remove_worker(
             &self,
             request: tonic::Request<crate::pb::RemoveWorkerRequest>,
@@ -59,7 +59,7 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RecordPlacementResponse>,
             tonic::Status,
         >;
-        /// Removes a worker, closes its connections and streams, and frees all it holds.
+        /// Removes a worker, closes its connections and streams, and frees all its blocks.
         async fn create_checkpoint(
             &self,
             request: tonic::Request<crate::pb::CreateCheckpointRequest>,
@@ -67,9 +67,9 @@ pub mod indexer_server {
             tonic::Response<crate::pb::CreateCheckpointResponse>,
             tonic::Status,
         >;
-        /// Reports that a prompt was just sent to a worker. Until a time to live is over, the prompt's blocks count as
-        /// speculative there, separately from what events confirm. Use it to bridge the time until the events arrive, and
-        /// for engines that publish none. NOT_FOUND if the worker is not registered.
+        /// Reports that a prompt was just sent to a worker. Until their time to live ends, the prompt's blocks count as
+        /// speculative for the worker, separately from blocks that events confirm. Use RecordPlacement to bridge the time
+        /// until the events arrive, and for engines that publish no events. NOT_FOUND if the worker is not registered.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -78,8 +78,8 @@ pub mod indexer_server {
             tonic::Status,
         >;
     }
-    /// The index. For a prompt it answers which worker holds how many leading blocks, in which tier, and how far that
-    /// knowledge can be trusted.
+    /// KV-cache index. For a prompt it reports how many leading blocks each worker has cached, in which tier, and how far
+    /// these counts can be trusted.
     #[derive(Debug)]
     pub struct IndexerServer<T> {
         inner: Arc<T>,
@@ -534,11 +534,11 @@ pub mod event_ingest_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream is one source. The first request must be a hello; batches and heartbeats follow. Each batch is answered
-        /// by an ack or a refusal, in order. The server stops reading while 1,024 batches wait for their answers. If the
-        /// worker's registration names a LocalIndexer, a batch that arrives too early is not refused: its answer comes when
-        /// the server has fetched the missing batches. One connection carries 8 publishers with 1,024 unanswered batches each,
-        /// of any size; give further publishers connections of their own.
+        /// Publishes the events of one source on one stream. The first request must be a hello; batches and heartbeats follow.
+        /// An ack or a refusal answers each batch, in order. The server stops reading while 1,024 batches wait for their
+        /// answers. If the worker's registration names a LocalIndexer, a batch that arrives too early is not refused: its
+        /// answer comes when the server has fetched the missing batches. One connection carries 8 publishers with 1,024
+        /// unanswered batches each, of any size; give further publishers their own connections.
         async fn publish_events(
             &self,
             request: tonic::Request<tonic::Streaming<crate::pb::PublishEventsRequest>>,
@@ -547,7 +547,7 @@ pub mod event_ingest_server {
             tonic::Status,
         >;
     }
-    /// Accepts events that agents and custom engines push.
+    /// Receives cache events that agents and custom engines push.
     #[derive(Debug)]
     pub struct EventIngestServer<T> {
         inner: Arc<T>,
@@ -742,10 +742,10 @@ pub mod local_indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Returns everything that one source holds, exact as of the sequence number in the end, while events continue. Dumps
+        /// Returns all blocks of one source, exact as of the sequence number in the end message, while events continue. Dumps
         /// of one source wait for one another: RESOURCE_EXHAUSTED if too many wait. ABORTED if too much changed meanwhile, a
-        /// rank was cleared, or a new incarnation began: dump again. A stream without an end message has failed, whatever
-        /// came before. A source that holds nothing has an end and no chunk.
+        /// rank was cleared, or a new incarnation began: dump again. A stream without an end message has failed, even if
+        /// chunks were sent. A source without blocks sends an end and no chunk.
         async fn dump(
             &self,
             request: tonic::Request<crate::pb::LocalDumpRequest>,
@@ -756,16 +756,16 @@ pub mod local_indexer_server {
             >
             + std::marker::Send
             + 'static;
-        /// Returns digests of what one source holds, all as of the sequence number in the end. An index that has applied
-        /// exactly that batch compares them with its own, and dumps the parts that differ. FAILED_PRECONDITION if the agent
-        /// did not take all that the source announced.
+        /// Returns digests of one source's blocks, all as of the sequence number in the end message. An index that has applied
+        /// exactly that batch compares them with its own digests, and dumps the parts that differ. FAILED_PRECONDITION if the
+        /// agent did not store all blocks that the source announced.
         ///
-        /// What a source holds of a rank in a tier is a set of blocks. The digest of a block is XXH3-64 (seed 0) of its name,
-        /// followed by its local hash if that is known, both as 8 bytes little-endian. The bucket of the block is the upper 12
-        /// bits of its digest. The digest of a bucket is the sum of the digests of its blocks modulo 2^64. The digest of the
-        /// source, as in its heartbeats, is a sum modulo 2^64 over all ranks and tiers that hold a block. The addend of each is
-        /// XXH3-64 (seed 0) of 24 bytes, all little-endian: rank (4 bytes), number of the tier in Tier (4 bytes), sum of the
-        /// digests of all its blocks modulo 2^64 (8 bytes), number of its blocks (8 bytes).
+        /// The blocks of a rank in a tier are a set. The digest of a block is XXH3-64 (seed 0) of its name, followed by its
+        /// local hash if that is known, both as 8 bytes little-endian. The bucket of the block is the upper 12 bits of its
+        /// digest. The digest of a bucket is the sum of the digests of its blocks modulo 2^64. The digest of the source, as in
+        /// its heartbeats, is a sum modulo 2^64 over all ranks and tiers that have a block. The addend of each is XXH3-64
+        /// (seed 0) of 24 bytes, all little-endian: rank (4 bytes), number of the tier in Tier (4 bytes), sum of the digests
+        /// of all its blocks modulo 2^64 (8 bytes), number of its blocks (8 bytes).
         async fn get_digests(
             &self,
             request: tonic::Request<crate::pb::GetDigestsRequest>,
@@ -779,10 +779,10 @@ pub mod local_indexer_server {
             tonic::Status,
         >;
     }
-    /// The last batches of one worker and all that it holds now, for indexes that missed something. The worker's agent
-    /// serves it. Sequence numbers are those of PublishEvents. Every request names the worker. An agent that does not serve
-    /// that worker answers NOT_FOUND and names the one it serves, so that a client which reaches another agent at an old
-    /// address gets no wrong data.
+    /// Recent batches and all present blocks of one worker, for indexes that missed events. The worker's agent serves it.
+    /// Sequence numbers are the numbers of PublishEvents. Every request names the worker. An agent that serves another
+    /// worker answers NOT_FOUND and names its own worker. A client that reaches another agent at an old address therefore
+    /// gets no wrong data.
     #[derive(Debug)]
     pub struct LocalIndexerServer<T> {
         inner: Arc<T>,
@@ -1095,8 +1095,8 @@ pub mod worker_loads_server {
     /// Generated trait containing gRPC methods that should be implemented for use with WorkerLoadsServer.
     #[async_trait]
     pub trait WorkerLoads: std::marker::Send + std::marker::Sync + 'static {
-        /// Reports how busy a rank is. The report replaces the previous one. NOT_FOUND if the agent serves another worker; the
-        /// message names the one that it serves. INVALID_ARGUMENT names a field that is out of range.
+        /// Reports the load of a rank. The report replaces the previous one. NOT_FOUND if the agent serves another worker; the
+        /// message names the agent's worker. INVALID_ARGUMENT names a field that is out of range.
         async fn report_load(
             &self,
             request: tonic::Request<crate::pb::ReportLoadRequest>,
@@ -1110,14 +1110,15 @@ pub mod worker_loads_server {
             >
             + std::marker::Send
             + 'static;
-        /// Returns the loads of all ranks at once, then changes. A slow reader misses intermediate values and gets the latest.
+        /// Returns the loads of all ranks immediately, then changes. A slow reader misses intermediate values and gets the
+        /// latest.
         async fn watch_loads(
             &self,
             request: tonic::Request<crate::pb::WatchLoadsRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchLoadsStream>, tonic::Status>;
     }
-    /// How busy one worker is, for routers. The worker's agent serves it. The agent reads the engine's metrics, or receives
-    /// them by ReportLoad. Over NATS it publishes every WorkerLoad on the worker's loads subject.
+    /// Load of one worker, for routers. The worker's agent serves it. The agent reads the engine's metrics, or receives
+    /// loads through ReportLoad. Over NATS it publishes every WorkerLoad on the worker's loads subject.
     #[derive(Debug)]
     pub struct WorkerLoadsServer<T> {
         inner: Arc<T>,
@@ -1338,10 +1339,10 @@ pub mod router_server {
     /// Generated trait containing gRPC methods that should be implemented for use with RouterServer.
     #[async_trait]
     pub trait Router: std::marker::Send + std::marker::Sync + 'static {
-        /// Chooses a worker and counts the request as its load. While all workers that may have the request have enough to
-        /// compute, the call waits in the queue; cancel it to leave. NOT_FOUND if no worker of that model and tenant is
-        /// known. FAILED_PRECONDITION if no worker may have the request, or the request id is under way. RESOURCE_EXHAUSTED
-        /// with google.rpc.RetryInfo if all are above a busy threshold or the queue is full.
+        /// Chooses a worker and counts the request as its load. While all workers that may serve the request are saturated,
+        /// the call waits in the queue; cancel the call to leave the queue. NOT_FOUND if no worker of that model and tenant is
+        /// known. FAILED_PRECONDITION if no worker may serve the request, or the request id is active. RESOURCE_EXHAUSTED with
+        /// google.rpc.RetryInfo if all workers are above a busy threshold or the queue is full.
         async fn select_worker(
             &self,
             request: tonic::Request<crate::pb::SelectWorkerRequest>,
@@ -1349,8 +1350,8 @@ pub mod router_server {
             tonic::Response<crate::pb::SelectWorkerResponse>,
             tonic::Status,
         >;
-        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. The load of its
-        /// prefill worker ends, if it has one. NOT_FOUND if no such request is under way at this router.
+        /// Reports the first token of a request: the tokens of its prompt stop counting as load, its blocks continue to count.
+        /// The load of its prefill worker ends, if it has one. NOT_FOUND if the request is not active at this router.
         async fn mark_prefill_completed(
             &self,
             request: tonic::Request<crate::pb::MarkPrefillCompletedRequest>,
@@ -1358,8 +1359,8 @@ pub mod router_server {
             tonic::Response<crate::pb::MarkPrefillCompletedResponse>,
             tonic::Status,
         >;
-        /// Reports how many tokens of output a request has so far. The first report marks its prefill completed. Each report
-        /// renews the lease. NOT_FOUND if no such request is under way at this router.
+        /// Reports the number of output tokens of a request so far. The first report marks its prefill completed. Each report
+        /// renews the lease. NOT_FOUND if the request is not active at this router.
         async fn report_output(
             &self,
             request: tonic::Request<crate::pb::ReportOutputRequest>,
@@ -1367,8 +1368,8 @@ pub mod router_server {
             tonic::Response<crate::pb::ReportOutputResponse>,
             tonic::Status,
         >;
-        /// Reports the end of a request, good or bad: its workers have no load by it any more. NOT_FOUND if no such request is
-        /// under way at this router: it was freed before, its lease ended, or its worker is gone.
+        /// Reports the end of a request, successful or not: the request stops counting as load of its workers. NOT_FOUND if
+        /// the request is not active at this router: it was freed before, its lease ended, or its worker is gone.
         async fn free(
             &self,
             request: tonic::Request<crate::pb::FreeRequest>,
@@ -1376,7 +1377,7 @@ pub mod router_server {
             tonic::Response<crate::pb::FreeResponse>,
             tonic::Status,
         >;
-        /// Returns the load of every rank: by the requests under way, and as the engines report it.
+        /// Returns the load of every rank: computed from the active requests, and reported by the engines.
         async fn get_loads(
             &self,
             request: tonic::Request<crate::pb::GetLoadsRequest>,
@@ -1390,7 +1391,7 @@ pub mod router_server {
             >
             + std::marker::Send
             + 'static;
-        /// Returns the loads at once, then whenever they changed, at most once an interval. A slow reader misses intermediate
+        /// Returns the loads immediately, then after changes, at most once an interval. A slow reader misses intermediate
         /// values and gets the latest.
         async fn watch_loads(
             &self,
@@ -1404,7 +1405,7 @@ pub mod router_server {
             tonic::Response<crate::pb::GetBusyThresholdsResponse>,
             tonic::Status,
         >;
-        /// Changes the busy thresholds from now on, until the router restarts.
+        /// Changes the busy thresholds until the router restarts.
         async fn set_busy_thresholds(
             &self,
             request: tonic::Request<crate::pb::SetBusyThresholdsRequest>,
@@ -1413,12 +1414,12 @@ pub mod router_server {
             tonic::Status,
         >;
     }
-    /// The router. It turns what the index knows, and the load of the requests under way, into a choice of worker.
+    /// Router: chooses a worker for each request, from the index's cached blocks and the load of the active requests.
     ///
-    /// The life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput now and then, Free at its
-    /// end. A request of which the router hears nothing for the lease (--request-lease, 300 s) is freed: each report renews the
-    /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until then; a
-    /// client that chooses the request id can free it at once.
+    /// Life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput from time to time, Free at its
+    /// end. The router frees a request without a report for the lease (--request-lease, 300 s): each report renews the
+    /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until the
+    /// lease ends. A client that chooses the request id can free the request immediately.
     #[derive(Debug)]
     pub struct RouterServer<T> {
         inner: Arc<T>,
@@ -1916,11 +1917,11 @@ pub mod block_manager_server {
             >
             + std::marker::Send
             + 'static;
-        /// Opens a session. The first message says what the engine needs to know; no other follows while the session is open.
-        /// The stream ends with OK after EndSession, and with UNAVAILABLE when the agent stops. If it ends in any other way,
-        /// the session is lost: its blocks are released at once, and its leased slots when lease and grace are over, because
-        /// the engine might still write them. NOT_FOUND if the agent serves another worker, FAILED_PRECONDITION if the block's
-        /// size or dtype is another one, RESOURCE_EXHAUSTED if too many sessions are open.
+        /// Opens a session. The first message describes the session; no other message follows while the session is open. The
+        /// stream ends with OK after EndSession, and with UNAVAILABLE when the agent stops. If it ends in any other way, the
+        /// session is lost: its blocks are released immediately, and its leased slots after lease and grace, because the
+        /// engine might still write them. NOT_FOUND if the agent serves another worker, FAILED_PRECONDITION if the block's
+        /// size or dtype differs, RESOURCE_EXHAUSTED if too many sessions are open.
         async fn open_session(
             &self,
             request: tonic::Request<crate::pb::OpenSessionRequest>,
@@ -1928,7 +1929,8 @@ pub mod block_manager_server {
             tonic::Response<Self::OpenSessionStream>,
             tonic::Status,
         >;
-        /// Ends a session: the engine reads and writes no slot any more, and all is released at once.
+        /// Ends a session and immediately releases all its blocks and slots. The engine must have stopped reading and writing
+        /// its slots.
         async fn end_session(
             &self,
             request: tonic::Request<crate::pb::EndSessionRequest>,
@@ -1936,8 +1938,8 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::EndSessionResponse>,
             tonic::Status,
         >;
-        /// Leases slots for writing: all that were asked for, or none. RESOURCE_EXHAUSTED if there is no room: release blocks
-        /// that are read no longer, and ask again.
+        /// Leases slots for writing: all requested slots, or none. RESOURCE_EXHAUSTED if there are too few free slots: release
+        /// blocks that are no longer read, and retry.
         async fn allocate(
             &self,
             request: tonic::Request<crate::pb::AllocateRequest>,
@@ -1953,9 +1955,9 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::WriteResponse>,
             tonic::Status,
         >;
-        /// Sums up the bytes of leased slots and registers them as blocks, in order. The session holds each block until it
-        /// releases it. One block that is refused does not stop the next. If the answer is lost, the
-        /// session may hold the blocks all the same: MatchPrefix with `hold` names their slots, and Release gives them back.
+        /// Computes the checksums of leased slots and registers the slots as blocks, in order. The session holds each block
+        /// until the session releases it. One refused block does not stop the next. If the answer is lost, the session may
+        /// hold the blocks all the same: MatchPrefix with `hold` returns their slots, and Release frees them.
         async fn commit(
             &self,
             request: tonic::Request<crate::pb::CommitRequest>,
@@ -1963,7 +1965,7 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::CommitResponse>,
             tonic::Status,
         >;
-        /// Gives leased slots back unused: the engine writes them no more. Slots that are not leased are skipped.
+        /// Returns leased slots unused: the engine must no longer write them. Slots that are not leased are skipped.
         async fn abort(
             &self,
             request: tonic::Request<crate::pb::AbortRequest>,
@@ -1971,8 +1973,8 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::AbortResponse>,
             tonic::Status,
         >;
-        /// Says how many leading blocks of a prompt are in which tier. With `hold`, the session also holds the leading blocks
-        /// that are in the engines' memory already.
+        /// Returns how many leading blocks of a prompt are in which tier. With `hold`, the session also holds the leading
+        /// blocks that are in the engines' memory already.
         async fn match_prefix(
             &self,
             request: tonic::Request<crate::pb::MatchPrefixRequest>,
@@ -1980,11 +1982,11 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::MatchPrefixResponse>,
             tonic::Status,
         >;
-        /// Brings the leading blocks of a prompt into the engines' memory, and holds them for the session. It stops at the first
-        /// block that can't be had, and says why. Blocks that are in no tier are looked up in the volume first, where other
-        /// agents may have stored them: that takes one request of the store at least, and a second at most while the store does
-        /// not answer. Call MatchPrefix and onboard only what it finds to avoid that. A cancelled call gives up what nobody else
-        /// waits for, and releases what it held.
+        /// Loads the leading blocks of a prompt into the engines' memory, and holds them for the session. Loading stops at the
+        /// first unavailable block; the answer has the reason. Blocks that are in no tier are looked up in the volume first,
+        /// where other agents may have stored them. The lookup takes at least one request to the store, and at most a second
+        /// if the store does not answer. To avoid the lookup, call MatchPrefix and onboard only the blocks that it finds. A
+        /// cancelled call cancels transfers that other calls do not need, and releases the blocks that it held.
         async fn onboard(
             &self,
             request: tonic::Request<crate::pb::OnboardRequest>,
@@ -1992,11 +1994,11 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::OnboardResponse>,
             tonic::Status,
         >;
-        /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is verified
-        /// before it is registered. The session does not hold them: call Onboard. Peers with the same layout are asked in turn, each
-        /// for the blocks that are still missing. Then those with another layout or tensor-parallel size are asked together: a block is
-        /// registered once all parts of it that this agent needs have come. It ends when no block is missing or the timeout
-        /// expires. A cancelled call keeps the blocks received.
+        /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is
+        /// verified before it is registered. The session does not hold the blocks: call Onboard. Peers with the same layout
+        /// are asked in order, each for the blocks that are still missing. Peers with another layout or tensor-parallel size
+        /// are then asked together: a block is registered once all parts of it that this agent needs have arrived. The call
+        /// ends when all blocks are present or the timeout expires. A cancelled call keeps the blocks received.
         async fn fetch(
             &self,
             request: tonic::Request<crate::pb::FetchRequest>,
@@ -2004,8 +2006,8 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::FetchResponse>,
             tonic::Status,
         >;
-        /// Offers blocks to the tier below the nearest one that has them. The agent does so by itself with what is committed or
-        /// found (--blocks-offload).
+        /// Offers blocks to the tier below their nearest tier. The agent itself offers blocks that are committed or found
+        /// (--blocks-offload).
         async fn offload(
             &self,
             request: tonic::Request<crate::pb::OffloadRequest>,
@@ -2025,7 +2027,7 @@ pub mod block_manager_server {
             &self,
             request: tonic::Request<crate::pb::ReadRequest>,
         ) -> std::result::Result<tonic::Response<Self::ReadStream>, tonic::Status>;
-        /// Verifies held blocks where they are, for engines that read the arena.
+        /// Verifies held blocks in place, for engines that read the arena.
         async fn verify(
             &self,
             request: tonic::Request<crate::pb::VerifyRequest>,
@@ -2033,7 +2035,7 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::VerifyResponse>,
             tonic::Status,
         >;
-        /// Releases held blocks. A block that was given to the session several times stays until it is released as often. Slots
+        /// Releases held blocks. A block that the session received several times stays until it is released as often. Slots
         /// that are not held are skipped.
         async fn release(
             &self,
@@ -2042,12 +2044,12 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::ReleaseResponse>,
             tonic::Status,
         >;
-        /// Keeps blocks in the nearest tier that has them, for a time. Pins belong to no session.
+        /// Pins blocks for a time in the nearest tier that has them. Pins do not belong to a session.
         async fn pin(
             &self,
             request: tonic::Request<crate::pb::PinRequest>,
         ) -> std::result::Result<tonic::Response<crate::pb::PinResponse>, tonic::Status>;
-        /// Ends pins before their time. Pins that have ended are skipped.
+        /// Ends pins before they expire. Pins that have ended are skipped.
         async fn unpin(
             &self,
             request: tonic::Request<crate::pb::UnpinRequest>,
@@ -2064,15 +2066,16 @@ pub mod block_manager_server {
             tonic::Status,
         >;
     }
-    /// The blocks of an agent's machine: an engine saves KV blocks here, and gets them back, verified. The agent keeps them in
-    /// host memory, on disk and in a volume, moves them down and up, and tells the index which tier has which block.
+    /// Block manager of an agent's machine: an engine saves KV blocks here and loads them, verified. The agent stores the
+    /// blocks in host memory, on disk and in a volume, moves them between these tiers, and reports to the index which tier
+    /// has which block.
     ///
-    /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
-    /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
-    /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
-    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE.
-    /// RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 streams at a time, OpenSession and Read
-    /// together.
+    /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works. The end of the
+    /// stream is the loss of the engine, and frees the session's blocks and slots. All other calls name the session, over
+    /// any connection to the same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify
+    /// of a slot that the session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are
+    /// UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 streams at a time,
+    /// OpenSession and Read together.
     ///
     /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
     /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.

@@ -1,7 +1,7 @@
 use super::{ShardCount, ShardId};
 use crate::types::WorkerId;
 
-/// Why a shard map was refused.
+/// Why a shard map is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// A line cannot be read.
@@ -11,7 +11,7 @@ pub enum MapError {
     Unreadable {
         /// Number of the line, from 1.
         line: usize,
-        /// Its text, truncated.
+        /// Text of the line, truncated.
         text: String,
     },
     /// A line has an invalid value, or contradicts another line.
@@ -19,7 +19,7 @@ pub enum MapError {
     Refused {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Problem of the line.
         problem: String,
     },
     /// A line is missing.
@@ -55,11 +55,11 @@ pub enum MapError {
 pub struct WrongShard {
     /// The worker.
     pub worker: WorkerId,
-    /// Its bucket.
+    /// Bucket of the worker.
     pub bucket: u8,
     /// The shard that owns it.
     pub owner: ShardId,
-    /// The shard that was asked.
+    /// The shard that received the request.
     pub asked: ShardId,
     /// Version of the map that names the owner.
     pub version: u64,

@@ -4,27 +4,27 @@ use crate::{
     types::WorkerId,
 };
 
-/// A range of buckets, ends included.
+/// A range of buckets, including both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketRange {
-    /// The first.
+    /// First bucket.
     pub first: u8,
-    /// The last, not before the first.
+    /// Last bucket, not before the first.
     pub last: u8,
 }
 
-/// Which shard owns each of the 256 buckets, and which are moving to another.
+/// Assigns each of the 256 buckets to a shard, and lists the buckets that are moving to another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardMap {
     pub(super) version: u64,
     pub(super) shards: ShardCount,
     pub(super) owners: [ShardId; BUCKETS],
-    /// Where buckets are moving to; the owner where they are not.
+    /// Target shard of each moving bucket; the owner for all other buckets.
     pub(super) takers: [ShardId; BUCKETS],
 }
 
 impl ShardMap {
-    /// The map in use while none is configured: equal ranges, version 0.
+    /// The default map: equal ranges, version 0.
     #[must_use]
     pub fn even(shards: ShardCount) -> Self {
         let mut owners = [0; BUCKETS];
@@ -34,13 +34,13 @@ impl ShardMap {
         Self { version: 0, shards, owners, takers: owners }
     }
 
-    /// Its version: of two maps, the one with the higher version is used.
+    /// Version of the map. Of two maps, the one with the higher version is used.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     #[must_use]
     pub const fn shards(&self) -> ShardCount {
         self.shards
@@ -49,11 +49,11 @@ impl ShardMap {
     /// The shard that owns a bucket.
     #[must_use]
     pub fn owner(&self, bucket: u8) -> ShardId {
-        // Every bucket is below the length.
+        // Every bucket number is within the array.
         self.owners.get(usize::from(bucket)).copied().unwrap_or_default()
     }
 
-    /// The shard that a bucket is moving to.
+    /// The shard that a bucket is moving to, if any.
     #[must_use]
     pub fn taker(&self, bucket: u8) -> Option<ShardId> {
         let taker = self.takers.get(usize::from(bucket)).copied();
@@ -69,7 +69,7 @@ impl ShardMap {
     /// Checks that `place` accepts this worker.
     ///
     /// # Errors
-    /// If it does not; the error names the owner.
+    /// If the shard does not accept the worker. The error names the owner.
     pub fn check(&self, place: ShardPlace, worker: &WorkerId) -> Result<(), WrongShard> {
         let bucket = bucket(worker);
         let asked = place.shard();
@@ -82,10 +82,10 @@ impl ShardMap {
         Err(WrongShard { worker, bucket, owner, asked, version })
     }
 
-    /// Checks that this map may replace `present`.
+    /// Checks that this map may replace `present`: a newer version for the same number of shards.
     ///
     /// # Errors
-    /// If it has another number of shards, or is not newer.
+    /// If the number of shards differs, or this map is not newer.
     pub fn check_after(&self, present: &Self) -> Result<(), MapError> {
         if self.shards != present.shards {
             return Err(MapError::Count { map: self.shards, expected: present.shards });
@@ -96,11 +96,11 @@ impl ShardMap {
         Ok(())
     }
 
-    /// The next version, in which a bucket is moving to `to`, which accepts its workers from then
-    /// on. Moving a bucket to its owner cancels a move.
+    /// Returns the next version of the map, in which a bucket is moving to shard `to`. From then on, `to` also accepts
+    /// the bucket's workers. Moving a bucket to its owner cancels a move.
     ///
     /// # Errors
-    /// If there is no such shard.
+    /// If the shard does not exist.
     pub fn moving(mut self, bucket: u8, to: u32) -> Result<Self, PlaceError> {
         let to = self.shards.shard(to)?;
         if let Some(taker) = self.takers.get_mut(usize::from(bucket)) {
@@ -110,10 +110,10 @@ impl ShardMap {
         Ok(self)
     }
 
-    /// The next version, in which `owner` owns a bucket, and nobody else accepts its workers.
+    /// Returns the next version of the map, in which `owner` owns a bucket and only `owner` accepts its workers.
     ///
     /// # Errors
-    /// If there is no such shard.
+    /// If the shard does not exist.
     pub fn moved(self, bucket: u8, owner: u32) -> Result<Self, PlaceError> {
         let mut map = self.moving(bucket, owner)?;
         let taker = map.takers.get(usize::from(bucket)).copied();
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(moved.taken(2), []);
         let [low, high] = *moved.owned(0) else { panic!("{:?}", moved.owned(0)) };
         assert_eq!((low.last, high.first), (16, 18));
-        // A cancelled move leaves everything as it was, under a new version.
+        // A cancelled move restores the previous owners, under a new version.
         let cancelled = moving.clone().moving(17, 0).expect("a shard");
         assert_eq!(cancelled, ShardMap { version: 2, ..even });
         assert!(moved.clone().moved(17, 3).is_err());

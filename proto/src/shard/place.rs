@@ -1,22 +1,22 @@
 use crate::hash::BUCKETS;
 use std::{fmt, str::FromStr};
 
-/// Why the place of a shard, or a number of shards, was refused.
+/// Why a shard's number, or a number of shards, is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// It is not written as `I/N`.
+    /// The text is not of the form `I/N`.
     #[error("{0:?} is not a shard: write I/N, such as 0/3 for the first of three")]
     Unreadable(String),
     /// The number of shards is out of range.
     #[error("the number of shards is {0}, must be 1 to {max}", max = ShardCount::MAX)]
     Count(u32),
-    /// There is no such shard.
+    /// The shard does not exist.
     #[error("shard {shard} is not one of {shards} shards: they are numbered from 0, the last is {last}",
         last = shards.last())]
     Shard {
         /// The shard.
         shard: u32,
-        /// How many there are.
+        /// Number of shards.
         shards: ShardCount,
     },
 }
@@ -24,24 +24,24 @@ pub enum PlaceError {
 /// Number of a shard, from 0.
 pub type ShardId = u8;
 
-/// How many shards there are: 1 to 256, one for each bucket at most.
+/// Number of shards: 1 to 256, at most one per bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardCount(u16);
 
 impl ShardCount {
-    /// Most shards.
+    /// Maximum number of shards.
     pub const MAX: u16 = 256;
 
-    /// A number of shards.
+    /// Checks a number of shards.
     ///
     /// # Errors
-    /// If it is 0 or above [`ShardCount::MAX`].
+    /// If the number is 0 or above [`ShardCount::MAX`].
     pub fn new(shards: u32) -> Result<Self, PlaceError> {
         let count = u16::try_from(shards).ok().filter(|count| (1..=Self::MAX).contains(count));
         count.map(Self).ok_or(PlaceError::Count(shards))
     }
 
-    /// The number.
+    /// The number of shards.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -54,16 +54,16 @@ impl ShardCount {
         last
     }
 
-    /// The id of one of these shards.
+    /// Checks that a shard exists, and returns its id.
     ///
     /// # Errors
-    /// If there is no such shard.
+    /// If the shard does not exist.
     pub fn shard(self, shard: u32) -> Result<ShardId, PlaceError> {
         let found = ShardId::try_from(shard).ok().filter(|found| *found <= self.last());
         found.ok_or(PlaceError::Shard { shard, shards: self })
     }
 
-    /// Owner of a bucket without a map: equal ranges, in order.
+    /// Owner of a bucket without a map: shards own equal ranges, in order.
     #[must_use]
     pub fn even_owner(self, bucket: u8) -> ShardId {
         let [.., owner] =
@@ -80,7 +80,7 @@ impl fmt::Display for ShardCount {
     }
 }
 
-/// Which of how many shards: `0/3` is the first of three.
+/// A shard's number and the number of shards: `0/3` is the first of three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardPlace {
     shard: ShardId,
@@ -88,10 +88,10 @@ pub struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// The place of `shard` among `shards`.
+    /// Shard `shard` of `shards`.
     ///
     /// # Errors
-    /// If there is no such shard.
+    /// If the shard does not exist.
     pub fn new(shard: u32, shards: ShardCount) -> Result<Self, PlaceError> {
         Ok(Self { shard: shards.shard(shard)?, shards })
     }
@@ -102,7 +102,7 @@ impl ShardPlace {
         self.shard
     }
 
-    /// How many there are.
+    /// Number of shards.
     #[must_use]
     pub const fn shards(self) -> ShardCount {
         self.shards
@@ -129,7 +129,7 @@ impl FromStr for ShardPlace {
     }
 }
 
-/// Digits only: no sign, no space.
+/// Parses digits, without a sign or spaces.
 pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
     let digits = !text.is_empty() && text.bytes().all(|at| at.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()

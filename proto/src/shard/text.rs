@@ -1,4 +1,4 @@
-//! A shard map as text, one fact per line; a `#` starts a comment:
+//! Parses and prints a shard map as text, one entry per line; `#` starts a comment:
 //!
 //! ```text
 //! version 4
@@ -39,7 +39,7 @@ impl fmt::Display for ShardMap {
     }
 }
 
-/// The facts of the lines read so far.
+/// The entries read so far.
 #[derive(Default)]
 struct Read {
     version: Option<u64>,
@@ -69,7 +69,7 @@ impl FromStr for ShardMap {
         }
         let mut takers = owners;
         fill(&mut takers, &read.takers);
-        // All are set.
+        // All entries are set.
         let [owners, takers] = [owners, takers].map(|all| all.map(Option::unwrap_or_default));
         Ok(Self { version, shards, owners, takers })
     }
@@ -84,7 +84,7 @@ fn fill(places: &mut [Option<ShardId>; BUCKETS], facts: &[(BucketRange, ShardId)
     }
 }
 
-/// What is wrong with a line.
+/// Problem of a line.
 enum Problem {
     Unreadable,
     Refused(String),
@@ -153,7 +153,7 @@ fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Adds a fact; no two lines may name the same bucket.
+/// Adds an entry; rejects a bucket that an earlier line names.
 fn add(
     facts: &mut Vec<(BucketRange, ShardId)>,
     fact: (BucketRange, ShardId),

@@ -1,7 +1,8 @@
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Opaque id of a source's cache: a restart with an empty cache gets a new one. Compare for equality only.
+/// Opaque id of one lifetime of a source's cache. A restart with an empty cache creates a new id. Compare for equality
+/// only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u128);
 
@@ -17,8 +18,8 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// Identifies a batch beyond its sequence number. Two batches with the same number and different fingerprints
-/// show that a source that states no incarnation was restarted.
+/// Identifies a batch beyond its sequence number. For a source without incarnations, two batches with the same number
+/// and different fingerprints reveal a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     /// Bits of the batch's `f64` time stamp.
@@ -35,7 +36,7 @@ impl Fingerprint {
     }
 }
 
-/// How far one source has been applied.
+/// Position up to which a source's batches are applied (offset).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// The source's incarnation.
@@ -49,17 +50,17 @@ pub struct Cursor {
 /// How far a source's entry in the index can be trusted, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceState {
-    /// Everything announced is in the index.
+    /// Every announced event is in the index.
     Exact,
     /// A replay, dump or restore is running.
     CatchingUp,
     /// Batches are known to be missing and are being fetched.
     Gap,
-    /// Blocks were shed to stay within a limit.
+    /// Blocks were evicted or rejected to stay within a limit.
     Partial,
     /// Batches were lost for good.
     Degraded,
-    /// Nothing has been received yet.
+    /// No event has been received yet.
     Cold,
 }
 

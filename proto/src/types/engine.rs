@@ -10,7 +10,7 @@ pub enum EngineKind {
     Sglang,
     /// TensorRT-LLM, native or bridged.
     Trtllm,
-    /// Anything else, an agent included.
+    /// Any other engine, including an agent.
     Custom,
 }
 
@@ -22,7 +22,7 @@ impl EngineKind {
         (Self::Custom, "custom"),
     ];
 
-    /// The copy mode of a registration that names none.
+    /// Default copy mode of a registration with this engine.
     #[must_use]
     pub const fn default_copy_mode(self) -> CopyMode {
         match self {

@@ -5,13 +5,13 @@ use std::fmt;
 /// How repeated announcements of a block count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CopyMode {
-    /// A store adds a copy, a removal takes one away; the block is held while a copy is left.
+    /// Each store adds a copy, each removal takes one away. The block is held while copies remain.
     Counted,
-    /// A store means held, a removal means not held, however often they repeat.
+    /// A store means held, a removal means not held, independent of repetitions.
     Set,
 }
 
-/// As options spell it.
+/// The name in options.
 impl fmt::Display for CopyMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -26,51 +26,52 @@ impl fmt::Display for CopyMode {
 pub struct StoredBlock {
     /// The engine's hash of the block.
     pub name: BlockName,
-    /// Hash of its tokens.
+    /// Hash of the block's tokens.
     pub local: LocalHash,
 }
 
-/// What an engine announced, normalised: hashes only, never tokens.
+/// An engine's event, normalised: only hashes, never tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvEvent {
-    /// Blocks are held; each is the parent of the next.
+    /// Blocks are cached; each block is the parent of the next.
     Stored {
         /// Name of the block before the first; none at the start of a prompt.
         parent: Option<BlockName>,
-        /// The tier they are in.
+        /// Tier of the blocks.
         tier: Tier,
         /// The blocks, in order.
         blocks: Vec<StoredBlock>,
     },
-    /// Names are held, announced without tokens: this adds a tier to names that are known.
+    /// Names announced without tokens: adds a tier to names that are already known.
     StoredNames {
-        /// The tier they are in.
+        /// The new tier of the names.
         tier: Tier,
         /// The names.
         names: Vec<BlockName>,
     },
-    /// Names are no longer held in a tier; if the source counts copies, each name loses one copy.
+    /// Names removed from a tier. If the source counts copies, each name loses one copy.
     Removed {
-        /// The tier they left.
+        /// The tier that lost the names.
         tier: Tier,
         /// The names.
         names: Vec<BlockName>,
     },
-    /// No copy of these names is left in a tier, however many were counted.
+    /// All copies of the names in a tier are removed, regardless of the count.
     Gone {
-        /// The tier they left.
+        /// The tier that lost the names.
         tier: Tier,
         /// The names.
         names: Vec<BlockName>,
     },
-    /// Everything the source stored for the rank is gone.
+    /// All blocks that the source stored for the rank are removed.
     Cleared,
-    /// Everything the source stored for the rank in one tier is gone.
+    /// All blocks that the source stored for the rank in one tier are removed.
     ClearedTier(Tier),
 }
 
 impl KvEvent {
-    /// Adds a stored block to events: to the last of them, if it continues that chain and there is room.
+    /// Appends a stored block to the last event, if the block continues its chain and the event has room. Otherwise
+    /// adds an event.
     pub fn push_stored(
         events: &mut Vec<Self>,
         parent: Option<BlockName>,
@@ -89,7 +90,7 @@ impl KvEvent {
         events.push(Self::Stored { parent, tier, blocks: vec![block] });
     }
 
-    /// Number of block operations in the event; a clear, of all tiers or of one, is one.
+    /// Number of block operations in the event. A clear, of one tier or of all, counts as one.
     #[must_use]
     pub fn operations(&self) -> usize {
         match self {

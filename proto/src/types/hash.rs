@@ -43,6 +43,6 @@ hash_newtype! {
 }
 
 hash_newtype! {
-    /// The engine's own hash of a block. It has a meaning only within one worker rank.
+    /// The engine's own hash of a block, valid only within one rank of a worker.
     BlockName
 }

@@ -1,12 +1,12 @@
 use std::fmt;
 
-/// What holds blocks.
+/// Kind of a holder of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HolderKind {
     /// A process that serves requests.
     #[default]
     Worker,
-    /// A store of blobs that several workers can read. It serves no requests.
+    /// A store that several workers can read. It serves no requests.
     Pool,
 }
 

@@ -1,24 +1,24 @@
-/// How busy a rank is. An unknown value is none, not 0.
+/// Load of a rank. `None` means unknown, which differs from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WorkerMetrics {
-    /// Requests that wait to be scheduled.
+    /// Number of requests that wait to be scheduled.
     pub num_requests_waiting: Option<u64>,
     /// Share of the device's blocks that running requests use, 0 to 1.
     pub gpu_cache_usage_perc: Option<f64>,
     /// Hit rate of the device's prefix cache, by tokens, 0 to 1.
     pub gpu_prefix_cache_hit_rate: Option<f64>,
-    /// Requests that run, at most `request_total_slots`.
+    /// Number of running requests, at most `request_total_slots`.
     pub request_active_slots: Option<u64>,
-    /// Most requests that may run at once.
+    /// Maximum number of requests that run at the same time.
     pub request_total_slots: Option<u64>,
     /// Blocks of the device that running requests use, at most `kv_total_blocks`.
     pub kv_active_blocks: Option<u64>,
-    /// All blocks of the device.
+    /// Number of blocks of the device.
     pub kv_total_blocks: Option<u64>,
 }
 
 impl WorkerMetrics {
-    /// Nothing is known.
+    /// All values are unknown.
     pub const UNKNOWN: Self = Self {
         num_requests_waiting: None,
         gpu_cache_usage_perc: None,

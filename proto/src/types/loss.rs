@@ -1,11 +1,11 @@
 use std::{fmt, str::FromStr};
 
-/// What happens to a source's blocks once batches of it were lost for good.
+/// What happens to a source's blocks after batches of it were lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LossPolicy {
-    /// Keep blocks from before the loss for a while, as suspects.
+    /// Keep blocks from before the loss for a while, as suspects (stale).
     Keep,
-    /// Drop them at once.
+    /// Drop the blocks immediately.
     Clear,
 }
 

@@ -1,4 +1,4 @@
-//! Value types for the words of the glossary in ARCHITECTURE.md. They import only one another.
+//! Value types for the words of the glossary in ARCHITECTURE.md. These modules import only each other.
 
 mod cursor;
 mod engine;

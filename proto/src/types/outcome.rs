@@ -1,12 +1,12 @@
-/// The outcome of one block operation; each has exactly one. The normaliser counts ignored operations, with
-/// their reason: they never reach the index.
+/// Outcome of a block operation; each operation has exactly one. Operations that the normaliser ignores never reach the
+/// index; the normaliser counts them by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockOutcome {
     /// The index changed.
     Applied,
-    /// Nothing changed: removal of a name that is not held, or a second store in set mode.
+    /// No change: removal of an unknown name, or a second store in set mode.
     Noop,
-    /// The index refused it: a limit was reached.
+    /// The index rejected the operation: a limit was reached.
     Rejected,
     /// The name already means another block: counted as a copy of that block.
     Conflict,
@@ -19,11 +19,11 @@ pub enum BlockOutcome {
 pub struct BlockCounts {
     /// The index changed.
     pub applied: u64,
-    /// Nothing changed.
+    /// No change.
     pub noop: u64,
-    /// The index refused it.
+    /// The index rejected the operation.
     pub rejected: u64,
-    /// Announced as another block than the name already means.
+    /// The name already means another block: counted as a copy of that block.
     pub conflict: u64,
     /// Dropped to stay within the byte budget.
     pub shed: u64,
@@ -41,7 +41,7 @@ impl BlockCounts {
         }
     }
 
-    /// Adds other counts to these.
+    /// Adds another count to this one.
     pub const fn merge(&mut self, other: Self) {
         self.applied += other.applied;
         self.noop += other.noop;
@@ -50,26 +50,26 @@ impl BlockCounts {
         self.shed += other.shed;
     }
 
-    /// All operations counted.
+    /// Number of all counted operations.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.applied + self.noop + self.rejected + self.conflict + self.shed
     }
 }
 
-/// The outcome of one batch; each has exactly one.
+/// Outcome of a batch; each batch has exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchOutcome {
-    /// Its events went to the index.
+    /// The batch's events were passed to the index.
     Applied,
-    /// The cursor already covers it.
+    /// The cursor already covers the batch.
     Duplicate,
-    /// It belongs to an earlier incarnation of the source.
+    /// The batch belongs to an earlier incarnation of the source.
     Stale,
-    /// Its payload cannot be read.
+    /// The payload of the batch cannot be read.
     Undecodable,
-    /// It is known to exist, and nobody could supply it.
+    /// The batch exists, but no source could supply it.
     Lost,
-    /// It is of a topic that the worker does not take.
+    /// The batch has a topic that the worker does not subscribe to.
     OtherTopic,
 }

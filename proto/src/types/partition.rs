@@ -1,7 +1,7 @@
 use crate::limits::NAME_BYTES_MAX;
 use std::{fmt, sync::Arc};
 
-/// Why a name was refused.
+/// Why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A required name is empty.
@@ -10,21 +10,22 @@ pub enum NameError {
         /// Field of the request.
         field: &'static str,
     },
-    /// A name is longer than [`NAME_BYTES_MAX`].
+    /// The name is longer than [`NAME_BYTES_MAX`].
     #[error("{field} has {bytes} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong {
         /// Field of the request.
         field: &'static str,
-        /// Its length.
+        /// Length of the name.
         bytes: usize,
     },
-    /// A name has a control character, which could forge lines of a log or a report.
+    /// The name has a control character, which could forge lines of a log or a report.
     #[error("{field} has a control character")]
     ControlCharacter {
         /// Field of the request.
         field: &'static str,
     },
-    /// A name has a character that is not shown, or that changes how others are shown: it could look like another name.
+    /// The name has an invisible character, or one that changes how other characters are shown. It could look like
+    /// another name.
     #[error("{field} has the invisible character U+{:04X}", u32::from(*character))]
     Invisible {
         /// Field of the request.
@@ -34,8 +35,8 @@ pub enum NameError {
     },
 }
 
-/// The first character of a name that people could not see, or that would make them see another name: spaces of no
-/// width, joiners, marks of direction, separators of lines, tags.
+/// The first invisible or misleading character of a name: zero-width spaces, joiners, direction marks, line separators,
+/// tags.
 #[must_use]
 pub fn invisible_character(name: &str) -> Option<char> {
     let is_invisible = |at: &char| {
@@ -81,7 +82,7 @@ pub(super) fn check_required(field: &'static str, name: &str) -> Result<(), Name
     check_name(field, name)
 }
 
-/// (model, tenant): an index of its own. Queries never cross partitions.
+/// A model and a tenant. Each partition has its own index; queries never cross partitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey {
     model: Arc<str>,
@@ -89,11 +90,10 @@ pub struct PartitionKey {
 }
 
 impl PartitionKey {
-    /// A partition of 1–256 bytes of `model` and up to 256 bytes of `tenant`, without control
-    /// characters.
+    /// Creates a partition from 1–256 bytes of `model` and up to 256 bytes of `tenant`, without control characters.
     ///
     /// # Errors
-    /// If `model` is empty, or either is too long or has a control character.
+    /// If `model` is empty, or one of the names is too long or has a control character.
     pub fn new(model: &str, tenant: &str) -> Result<Self, NameError> {
         check_required("model", model)?;
         check_name("tenant", tenant)?;

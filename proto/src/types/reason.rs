@@ -14,7 +14,7 @@ macro_rules! reasons {
             /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
-            /// Name, as in metrics and logs.
+            /// Name of the reason in metrics and logs.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -22,7 +22,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// In which way answers may be wrong.
+            /// Direction in which answers may be wrong.
             #[must_use]
             pub const fn direction(self) -> Direction {
                 match self {
@@ -33,17 +33,17 @@ macro_rules! reasons {
     };
 }
 
-/// In which way answers may be wrong.
+/// Direction in which answers may be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// The worker may hold more than answers show.
+    /// The worker may have more blocks than answers show.
     MayBeLow,
-    /// The worker may hold less than answers show.
+    /// The worker may have fewer blocks than answers show.
     MayBeHigh,
 }
 
 reasons! {
-    /// The index refused blocks: a limit is reached.
+    /// The index rejected blocks: a limit is reached.
     RefusedBlocks = 1 "refused_blocks", MayBeLow;
     /// Blocks were evicted from the index to stay within its byte budget.
     ShedBlocks = 2 "shed_blocks", MayBeLow;
@@ -51,27 +51,27 @@ reasons! {
     BlockSize = 3 "block_size", MayBeLow;
     /// Tokens are sent as pairs (SGLang with EAGLE).
     EaglePairs = 4 "eagle_pairs", MayBeLow;
-    /// An adapter without a name, or content that is not understood.
+    /// An adapter without a name, or content that Kvasir does not understand.
     Unmatchable = 5 "unmatchable", MayBeLow;
-    /// A medium or locality that is not known.
+    /// An unknown medium or locality.
     UnknownMedium = 6 "unknown_medium", MayBeLow;
     /// A group of blocks states another kind than before.
     GroupKind = 7 "group_kind", MayBeLow;
     /// Objects of a store whose keys contain no block hash.
     UnnamedObject = 8 "unnamed_object", MayBeLow;
-    /// Blocks of which the content or the position in a prompt is not known.
+    /// Blocks whose content or position in a prompt is unknown.
     UnknownContent = 9 "unknown_content", MayBeLow;
-    /// A named adapter got another number: what the old number held was dropped.
+    /// A named adapter got another number: the blocks under the old number were dropped.
     RenumberedAdapter = 10 "renumbered_adapter", MayBeLow;
     /// The engine's hashes do not cover the prefix.
     UnchainedNames = 11 "unchained_names", MayBeLow;
-    /// An event cannot be read: it may be a removal.
+    /// An event cannot be decoded: it may be a removal.
     UnreadableEvent = 12 "unreadable_event", MayBeHigh;
-    /// An event of a kind that is not known: it may be a removal.
+    /// An event of an unknown kind: it may be a removal.
     UnknownEvent = 13 "unknown_event", MayBeHigh;
-    /// A store contradicts what a held name means.
+    /// A store contradicts the meaning of a held name.
     Contradiction = 14 "contradiction", MayBeHigh;
-    /// Blocks of another group were taken for the main group's.
+    /// Blocks of another group were counted as the main group's.
     PresumedGroup = 15 "presumed_group", MayBeHigh;
     /// Events were lost for good.
     LostEvents = 16 "lost_events", MayBeHigh;
@@ -83,13 +83,13 @@ reasons! {
     Disconnected = 19 "disconnected", MayBeHigh;
     /// No event has been received yet.
     NothingReceived = 20 "nothing_received", MayBeLow;
-    /// More names have a salt, an adapter or keys of their own than are known at a time, so blocks that follow some of them
-    /// match nothing until they are stored again.
+    /// Names with a salt, an adapter or keys of their own exceed the memory for their meanings. Blocks that follow a
+    /// forgotten name match only after they are stored again.
     ForgottenNames = 21 "forgotten_names", MayBeLow;
 }
 
 impl Reason {
-    /// Whether it stands for blocks that contradict the registration, or that cannot be read.
+    /// Whether the reason concerns blocks that contradict the registration or cannot be read.
     #[must_use]
     pub const fn is_of_refused_blocks(self) -> bool {
         matches!(
@@ -110,21 +110,21 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A reason with what was seen of it.
+/// A reason with its count and an example.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StateReason {
     /// The reason.
     pub reason: Reason,
-    /// Block operations, events or blocks that show it; at least 1.
+    /// Number of block operations, events or blocks with this reason; at least 1.
     pub count: u64,
-    /// The first of them, as `field=value`; no tokens. "" for none.
+    /// The first such operation, event or block, as `field=value`, without tokens. "" without an example.
     pub example: Arc<str>,
-    /// When it was first seen, by the clock of the process that reports it.
+    /// Time when the reason was first seen, on the clock of the reporting process.
     pub since: Duration,
 }
 
 impl StateReason {
-    /// Adds what was seen again to a list with one entry a reason. Returns whether the reason is new.
+    /// Adds an observation to a list with one entry per reason. Returns whether the reason is new.
     pub fn note(list: &mut Vec<Self>, seen: Self) -> bool {
         if let Some(known) = list.iter_mut().find(|known| known.reason == seen.reason) {
             known.count = known.count.saturating_add(seen.count);

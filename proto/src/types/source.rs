@@ -2,32 +2,32 @@ use super::{Cursor, Direction, Incarnation, Learned, Reason, SourceState, StateR
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is known of a source of events: how far it can be trusted, and where to resume it after a restart. `T` is a time
-/// by the clock of the module that knows it.
+/// Status of a source of events: how far it can be trusted, and where to resume it after a restart. `T` is a time on
+/// the clock of the module that keeps the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceStatus<T = Duration> {
-    /// How far it can be trusted.
+    /// How far the source can be trusted.
     pub state: SourceState,
-    /// Whether its transport is connected.
+    /// Whether the source's transport is connected.
     pub connected: bool,
-    /// Last applied batch; none before the first.
+    /// Last applied batch; none before the first batch.
     pub applied: Option<Cursor>,
-    /// Highest sequence number that is known to exist in this incarnation.
+    /// Highest known sequence number of this incarnation.
     pub head: Option<u64>,
-    /// Batches held back until those before them have come.
+    /// Number of batches buffered until their predecessors arrive.
     pub buffered_batches: u64,
-    /// When its newest batch was last known to be applied.
+    /// Time when the newest batch was last known to be applied.
     pub verified_at: Option<T>,
-    /// Its earlier incarnations, the latest last.
+    /// Earlier incarnations of the source, latest last.
     pub past: Arc<[Incarnation]>,
-    /// What it has shown of itself.
+    /// Facts that the source has shown.
     pub learned: Arc<Learned>,
-    /// Why it is worse than exact, beyond what `state` and `connected` show: one entry a reason.
+    /// Why the source is worse than exact, beyond `state` and `connected`: one entry per reason.
     pub reasons: Arc<[StateReason]>,
 }
 
 impl<T> Default for SourceStatus<T> {
-    /// Nothing is known yet.
+    /// A source of which no event is known yet.
     fn default() -> Self {
         Self {
             state: SourceState::Cold,
@@ -44,7 +44,7 @@ impl<T> Default for SourceStatus<T> {
 }
 
 impl<T> SourceStatus<T> {
-    /// Batches that are known to exist and are not applied.
+    /// Number of batches that are known to exist and are not applied.
     #[must_use]
     pub fn lag_batches(&self) -> u64 {
         let past = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
@@ -52,7 +52,8 @@ impl<T> SourceStatus<T> {
         past(self.head).saturating_sub(past(applied))
     }
 
-    /// Why it is worse than exact: reasons that were noted, and what its state shows. Empty if it is exact.
+    /// Why the source is worse than exact: the recorded reasons, and the reasons implied by its state. Empty if it is
+    /// exact.
     #[must_use]
     pub fn all_reasons(&self) -> Vec<StateReason> {
         let shown = match self.state {
@@ -72,7 +73,8 @@ impl<T> SourceStatus<T> {
         self.reasons.iter().cloned().chain(shown).collect()
     }
 
-    /// Whether the worker may hold less than the index shows, by its state or for a reason that was noted.
+    /// Whether the worker may have fewer blocks than the index shows, because of the source's state or a recorded
+    /// reason.
     #[must_use]
     pub fn may_be_high(&self) -> bool {
         let by_state = matches!(
@@ -82,7 +84,7 @@ impl<T> SourceStatus<T> {
         by_state || self.reasons.iter().any(|at| at.reason.direction() == Direction::MayBeHigh)
     }
 
-    /// The same, with times by another clock.
+    /// Converts the status to the times of another clock.
     #[must_use]
     pub fn by_clock<U>(self, convert: impl FnOnce(T) -> U) -> SourceStatus<U> {
         SourceStatus {

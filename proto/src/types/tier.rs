@@ -13,9 +13,9 @@ pub enum Tier {
 impl Tier {
     /// Number of tiers.
     pub const COUNT: usize = 3;
-    /// The tier in which a pool's blocks are published: a pool has no tiers, and any would do.
+    /// The tier under which a pool's blocks are published. A pool has no tiers; the choice is arbitrary.
     pub const OF_POOL: Self = Self::Disk;
-    /// All tiers, nearest first.
+    /// All tiers, fastest first.
     pub const ALL: [Self; Self::COUNT] = [Self::Device, Self::Host, Self::Disk];
 
     /// Position in [`Tier::ALL`].
@@ -30,12 +30,12 @@ impl Tier {
 pub struct TierSet(u8);
 
 impl TierSet {
-    /// No tier.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
     /// Every tier.
     pub const ALL: Self = Self((1 << Tier::COUNT) - 1);
 
-    /// This set and `tier`.
+    /// This set with `tier` added.
     #[must_use]
     pub const fn with(self, tier: Tier) -> Self {
         Self(self.0 | 1 << tier as u8)
@@ -47,7 +47,7 @@ impl TierSet {
         self.0 & (1 << tier as u8) != 0
     }
 
-    /// Whether no tier is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 pub struct WorkerId(Arc<str>);
 
 impl WorkerId {
-    /// Makes a worker id of a valid name.
+    /// Creates a worker id from a valid name.
     ///
     /// # Errors
     /// If `id` is empty, too long, or has a control character.
@@ -31,12 +31,12 @@ impl fmt::Display for WorkerId {
 /// Data-parallel rank within a worker.
 pub type DpRank = u32;
 
-/// One rank of one worker: the unit that holds blocks.
+/// One rank of one worker: the unit that caches blocks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerKey {
     /// The worker.
     pub worker: WorkerId,
-    /// Its rank.
+    /// The worker's rank.
     pub rank: DpRank,
 }
 

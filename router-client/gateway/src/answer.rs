@@ -1,4 +1,4 @@
-//! Answers of engines: streams cut into events, and what they say of tokens.
+//! Reads engines' answers: splits streams into server-sent events, and counts tokens.
 
 use crate::engines::EngineError;
 use axum::body::Bytes;
@@ -6,11 +6,11 @@ use futures::{Stream, StreamExt};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Longest event.
+/// Maximum size of an event in bytes.
 const EVENT_BYTES_MAX: usize = 8 << 20;
-/// Most bytes of an answer's text that are kept for the next turn.
+/// Maximum bytes of an answer's text that are kept for the next turn.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// What comes behind the last event.
+/// Marker after the last event.
 const DONE: &[u8] = b"[DONE]";
 
 /// A stream of server-sent events.
@@ -18,37 +18,37 @@ const DONE: &[u8] = b"[DONE]";
 pub struct Events<S> {
     pieces: S,
     buffer: Vec<u8>,
-    /// Bytes of the buffer in which no event ends.
+    /// Number of buffered bytes already searched for the end of an event.
     searched: usize,
     has_ended: bool,
 }
 
-/// What an answer says of itself.
+/// Token counts and text of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tokens of output: as the engine counts them, else one for each event with output.
+    /// Output tokens, as the engine counts them; without its count, one per event with output.
     pub output_tokens: u64,
-    /// Tokens of the prompt, as the engine counts them.
+    /// Prompt tokens, as the engine counts them.
     pub prompt_tokens: Option<u64>,
-    /// Those of them that it had cached.
+    /// Prompt tokens that the engine had cached.
     pub cached_tokens: Option<u64>,
-    /// Bytes that its agent fetched from peers, and the time that it took.
+    /// Bytes that the engine's agent fetched from peers, and how long this took.
     pub fetched: Option<(u64, Duration)>,
-    /// The text of the first choice, if it is kept; none once it is too long or more than text.
+    /// Text of the first choice, if kept; `None` once it is too long or contains more than text.
     text: Option<String>,
     keeps_text: bool,
 }
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// A part of the answer.
     Part,
-    /// The use of tokens, and nothing else.
+    /// Only the usage of tokens.
     Usage,
-    /// The end.
+    /// The end marker.
     Done,
-    /// The engine's error.
+    /// An error of the engine.
     Error,
 }
 
@@ -58,15 +58,15 @@ impl<S> Events<S>
 where
     S: Stream<Item = Result<Bytes, EngineError>> + Unpin,
 {
-    /// Cuts a stream.
+    /// Splits a stream into events.
     pub const fn new(pieces: S) -> Self {
         Self { pieces, buffer: Vec::new(), searched: 0, has_ended: false }
     }
 
-    /// The next event with the empty line behind it; none at the end of the stream.
+    /// The next event including its final empty line; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream breaks off, or an event is too long.
+    /// If the stream breaks, or an event is too long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, EngineError> {
         loop {
             if let Some(end) = self.end_of_event() {
@@ -91,7 +91,7 @@ where
         }
     }
 
-    /// Where the first event ends in the buffer.
+    /// End of the first event in the buffer.
     fn end_of_event(&mut self) -> Option<usize> {
         let from = self.searched.saturating_sub(3);
         let rest = self.buffer.get(from..)?;
@@ -106,7 +106,7 @@ where
 // === impl Tally ===
 
 impl Tally {
-    /// Nothing has come yet. `keeps_text` says whether the answer's text is kept.
+    /// An empty tally. `keeps_text`: whether to keep the answer's text.
     #[must_use]
     pub fn new(keeps_text: bool) -> Self {
         Self { keeps_text, text: keeps_text.then(String::new), ..Self::default() }
@@ -139,7 +139,7 @@ impl Tally {
         if choices.is_empty() && has_usage { EventKind::Usage } else { EventKind::Part }
     }
 
-    /// Counts an answer that is not a stream.
+    /// Counts a complete answer without streaming.
     pub fn whole(&mut self, body: &[u8]) -> Option<Value> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let choices = value.get("choices").and_then(Value::as_array);
@@ -151,7 +151,7 @@ impl Tally {
         Some(value)
     }
 
-    /// What the engine's KV connector says of a fetch.
+    /// Reads a fetch report of the engine's KV connector.
     fn read_fetched(&mut self, value: &Value) {
         let fetched = value.pointer("/kv_transfer_params/kvasir_fetched");
         let number = |name: &str| fetched?.get(name)?.as_u64();
@@ -169,7 +169,7 @@ impl Tally {
         true
     }
 
-    /// Keeps the text of the first choice. What is more than text, such as calls of tools, cannot be continued.
+    /// Appends to the text of the first choice. Content other than text, such as tool calls, cannot be continued.
     fn keep(&mut self, choice: &Value, path: &str) {
         if !self.keeps_text || choice.get("index").and_then(Value::as_u64).unwrap_or(0) != 0 {
             return;
@@ -204,7 +204,7 @@ fn has_output(choice: &Value) -> bool {
     paths.iter().any(|path| choice.pointer(path).is_some_and(is_full))
 }
 
-/// The data of an event, its lines together.
+/// The data of an event, with its lines joined.
 fn data(event: &[u8]) -> Option<Vec<u8>> {
     let lines = event.split(|at| *at == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
     let lines: Vec<_> = lines.map(<[u8]>::trim_ascii).collect();

@@ -1,4 +1,4 @@
-//! The process: its tasks and ports, run and stopped in order.
+//! Starts the process's tasks and ports, and stops them in order.
 
 use crate::config::Config;
 use crate::engines::{self, Directory, EngineClient};
@@ -23,25 +23,25 @@ use tokio_util::sync::CancellationToken;
 /// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The index cannot be asked, or requests cannot be written down.
+    /// The index's address or the record file is unusable.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// A tokenizer cannot be used.
+    /// A tokenizer cannot be loaded.
     #[error(transparent)]
     Tokenizer(#[from] FileError),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A task failed, or stopping took longer than it may.
+    /// A task failed, or the shutdown exceeded its deadline.
     #[error(transparent)]
     End(#[from] EndError),
 }
 
-/// Runs a gateway until `signal` is ready, then stops in order: first the port, once its requests are answered, and all that
-/// lists and syncs; then the side port.
+/// Runs a gateway until `signal` is ready, then stops in order: first the port after its requests are answered, and the
+/// tasks that list and sync; then the side port.
 ///
 /// # Errors
-/// If a file or a port cannot be had, a task fails, or stopping takes too long.
+/// If a file or port cannot be opened, a task fails, or stopping takes too long.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
     let (listener, api) = listen("listen", config.process.listen).await?;
     let (http_listener, http) = listen("http-listen", config.process.http.listen).await?;
@@ -125,7 +125,7 @@ fn start(
     Ok(Program { tasks, stop, side, stop_side, readiness })
 }
 
-/// How often tokens of earlier prompts served, and where the others come from.
+/// Collector of hits and misses of the token cache, and of the endpoints that create tokens.
 #[derive(Debug)]
 struct TokenCounts(Arc<Gateway>);
 
@@ -134,14 +134,15 @@ impl Collector for TokenCounts {
         let (hits, misses) = self.0.token_cache_counts();
         let rows = [("hit", hits), ("miss", misses)];
         let rows = rows.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
-        let help = "Prompts whose tokens were known from an earlier one, and those whose were not";
+        let help = "Lookups in the token cache, by outcome: hit (tokens known from an earlier prompt) or miss";
         encode_counter(&mut to, "gateway_token_cache", help, rows.into())?;
         let rows = self.0.token_endpoints().into_iter().map(|((endpoint, status), servers)| {
             let labels =
                 vec![("endpoint", endpoint.to_owned()), ("render_status", status.to_string())];
             (labels, servers)
         });
-        let help = "Servers that make tokens of prompts, by the endpoint used there and by the status of /render";
+        let help =
+            "Servers that tokenize prompts, by the endpoint used and by the status of /render";
         encode_gauge(&mut to, "gateway_token_servers", help, rows.collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Errors as OpenAI's clients read them.
+//! Errors in the format of OpenAI's API.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -10,19 +10,19 @@ use router_client::router::RouteError;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// What a client is told to wait where workers are busy.
+/// Retry delay that a client receives while workers are busy.
 const BUSY_SECONDS: u64 = 1;
 
-/// A request that gets no answer of an engine.
+/// An error answered by the gateway itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
-    /// The field of the request that is wrong.
+    /// The invalid field of the request.
     field: Option<String>,
     message: String,
-    /// After which time the client may try again, in seconds.
+    /// Time after which the client may retry, in seconds.
     retry_after_seconds: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl ApiError {
         Self { status, kind, code, field, message: message.into(), retry_after_seconds }
     }
 
-    /// The tenant, or the identity, has used its rate.
+    /// The tenant or identity has exceeded its rate.
     #[must_use]
     pub fn rate_exceeded(exceeded: &RateExceeded) -> Self {
         let message = exceeded.to_string();
@@ -43,7 +43,7 @@ impl ApiError {
         Self { code: Some("rate_limit_exceeded"), retry_after_seconds, ..error }
     }
 
-    /// A field of the request cannot be used.
+    /// A field of the request is invalid.
     pub fn invalid(field: impl Into<String>, problem: impl fmt::Display) -> Self {
         let field = field.into();
         let message = format!("{field}: {problem}");
@@ -51,12 +51,12 @@ impl ApiError {
         Self { field: Some(field), ..error }
     }
 
-    /// The request as a whole cannot be read.
+    /// The request cannot be parsed.
     pub fn malformed(problem: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", problem)
     }
 
-    /// No worker serves that model.
+    /// No worker serves this model.
     #[must_use]
     pub fn unknown_model(model: &str, known: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Models served: {known:?}");
@@ -64,7 +64,7 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
-    /// Nobody who is known.
+    /// The caller has no known identity.
     #[must_use]
     pub fn no_identity() -> Self {
         let message = "No identity: send a valid token as the API key, or show a client certificate of an identity";
@@ -72,26 +72,26 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..error }
     }
 
-    /// The identity may not.
+    /// The identity lacks the permission.
     pub fn denied(why: impl fmt::Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, "permission_error", why.to_string())
     }
 
-    /// There is no such page.
+    /// The page does not exist.
     #[must_use]
     pub fn no_page(path: &str) -> Self {
         let message = format!("There is no page {path:?}");
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
     }
 
-    /// The page has another method.
+    /// The page does not support this method.
     #[must_use]
     pub fn no_method(method: &str) -> Self {
         let message = format!("This page has no method {method}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
-    /// The request is larger than it may be.
+    /// The request exceeds the size limit.
     #[must_use]
     pub fn too_large(bytes_max: usize) -> Self {
         let message = format!("The request has more than {bytes_max} bytes");
@@ -105,19 +105,19 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
-    /// There is no room for the request now.
+    /// The gateway or all workers are overloaded.
     pub fn overloaded(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
         Self { code: Some("overloaded"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
     }
 
-    /// The workers that were asked all failed.
+    /// All workers that were tried failed.
     pub fn failed(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::BAD_GATEWAY, "api_error", message);
         Self { code: Some("engine_failed"), ..error }
     }
 
-    /// A fault of the gateway.
+    /// An internal error of the gateway.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", message)
     }
@@ -128,13 +128,13 @@ impl ApiError {
         self.status
     }
 
-    /// What happened.
+    /// The error message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The error as a client reads it.
+    /// The error as JSON in OpenAI's format.
     #[must_use]
     pub fn json(&self) -> Value {
         json!({"error": {

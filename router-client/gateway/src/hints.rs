@@ -1,4 +1,4 @@
-//! What a request says about itself in `nvext`, by the names of document 004 and of today's Dynamo.
+//! Reads the request extension `nvext`, with the names of document 004 and of current Dynamo.
 
 use crate::error::ApiError;
 use crate::prompt::{PromptTokens, read_images};
@@ -8,29 +8,29 @@ use router_client::router::Hints;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Most tokens that a client may give instead of text.
+/// Maximum tokens that a client may send instead of text.
 const TOKENS_MAX: usize = 1 << 21;
-/// Most seconds by which a request may count as arrived earlier.
+/// Maximum seconds by which a request may count as arrived earlier.
 const JUMP_SECONDS_MAX: f64 = 3_600.0;
 
 /// The extension of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extension {
-    /// What decides where the request goes.
+    /// Hints for the choice of the worker.
     pub hints: Hints,
-    /// Whether the conversation is to be computed ahead, with the answer, for the next turn.
+    /// Whether to prefill the conversation with the answer for the next turn.
     pub speculative_prefill: bool,
-    /// The prompt's tokens, and the images among them, if the client knows them.
+    /// The prompt's tokens with its images, if the client sends them.
     pub token_data: Option<Arc<PromptTokens>>,
     /// The cache salt.
     pub cache_salt: Option<String>,
 }
 
 impl Extension {
-    /// Reads `nvext`. Fields that are not known are left alone.
+    /// Reads `nvext`. Unknown fields are ignored.
     ///
     /// # Errors
-    /// If a field cannot be used; the error names it.
+    /// If a field is invalid; the error names it.
     pub fn read(nvext: Option<&Value>) -> Result<Self, ApiError> {
         let Some(nvext) = nvext.filter(|at| !at.is_null()) else { return Ok(Self::default()) };
         let nvext = Fields::of("nvext", nvext)?;
@@ -38,7 +38,7 @@ impl Extension {
         if let Some(hints) = nvext.0.get("agent_hints").filter(|at| !at.is_null()) {
             let hints = Fields::of("nvext.agent_hints", hints)?;
             read.hints.expected_output_tokens = hints.integer("osl")?;
-            // One thing under three names: the documents', the queue's and today's.
+            // One setting with three names: the documents', the queue's and the current one.
             let jumps = ["latency_sensitivity", "priority_jump", "priority"];
             for name in jumps {
                 let seconds = hints.number(name, JUMP_SECONDS_MAX)?.unwrap_or(0.0);
@@ -57,7 +57,7 @@ impl Extension {
     }
 }
 
-/// The fields of an object, by its path.
+/// The fields of an object, with its path.
 struct Fields<'a>(&'a Map<String, Value>, &'static str);
 
 impl<'a> Fields<'a> {
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
         text.map(Some).ok_or_else(|| self.refused(name, "must be a string"))
     }
 
-    /// The tokens of the prompt, and the images among them.
+    /// The prompt's tokens with its images.
     fn prompt(&self) -> Result<Option<Arc<PromptTokens>>, ApiError> {
         const TOKENS: &str = "token_data";
         const IMAGES: &str = "multimodal";
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
         Ok(Some(Arc::new(prompt)))
     }
 
-    /// The worker that the request names, as text or as a number.
+    /// The worker that the request names, as a string or a number.
     fn pin(&self) -> Result<Option<Pin>, ApiError> {
         let names = ["backend_instance_id", "decode_worker_id", "worker_id"];
         let Some((name, value)) = names.iter().find_map(|name| Some((*name, self.get(name)?)))
@@ -142,13 +142,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A list of token ids of 32 bits, as engines read them; none if it is something else, or too long.
+/// A list of 32-bit token ids, as engines read them. `None` if it is not such a list, or too long.
 pub(crate) fn read_tokens(value: &Value) -> Option<Vec<u32>> {
     let tokens = read_wide_tokens(value)?;
     tokens.into_iter().map(|id| u32::try_from(id).ok()).collect()
 }
 
-/// A list of token ids, as engines hash them; none if it is something else, or too long.
+/// A list of token ids as engines hash them, up to 64 bits. `None` if it is not such a list, or too long.
 fn read_wide_tokens(value: &Value) -> Option<Vec<u64>> {
     let list = value.as_array().filter(|list| list.len() <= TOKENS_MAX)?;
     list.iter().map(Value::as_u64).collect()

@@ -1,10 +1,12 @@
-//! The example gateway: an OpenAI-compatible front of a fleet, on the router's library.
+//! The example gateway: an OpenAI-compatible front of a fleet, based on the router's library.
 //!
-//! A request is read and checked ([`request`], [`hints`]), its prompt becomes tokens ([`tokens`], [`prompt`]), the library chooses a
-//! worker, and the request goes to that worker's engine ([`engines`]), whose answer goes to the client as it comes
-//! ([`answer`]). [`gateway`] does all of that for one request: it tries another worker if one fails, has prompts computed by
-//! prefill workers, and prefills conversations ahead. [`mismatch`] notices tokens that are not the engines'. [`server`] is
-//! the port, [`config`] the options, [`app`] runs all of it and stops it in order.
+//! - [`request`] and [`hints`] read and check a request; [`tokens`] and [`prompt`] convert its prompt to tokens.
+//! - The library chooses a worker. [`engines`] sends the request to its engine, and [`answer`] reads the engine's
+//!   answer, which is passed to the client as it arrives.
+//! - [`gateway`] combines these steps for one request. It retries on another worker, uses prefill workers, and prefills
+//!   conversations ahead.
+//! - [`mismatch`] detects tokens that differ from the engines' tokens.
+//! - [`server`] is the port, [`config`] has the options, and [`app`] starts all parts and stops them in order.
 
 pub mod answer;
 pub mod app;

@@ -1,4 +1,4 @@
-//! Entry of the process: configuration, then the gateway. Nothing else.
+//! Entry point of the gateway process: reads the configuration, then runs the gateway.
 
 use kvasir_gateway::app;
 use kvasir_gateway::config::{self, Options};

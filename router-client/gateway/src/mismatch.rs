@@ -1,22 +1,22 @@
-//! Notices that the gateway's tokens are not those of the engines: prompts come back, workers report blocks, and yet no
-//! worker ever holds a block of a prompt that one has computed.
+//! Detects that the gateway's tokens differ from the engines' tokens: prompts repeat and workers report blocks, but no
+//! worker ever has a block of a prompt that was computed before.
 //!
-//! The usual causes: another tokenizer or chat template, another block size, or a cache salt that only one side knows.
+//! The usual causes: another tokenizer or chat template, another block size, or a cache salt that only one side uses.
 
 use kvasir_proto::types::{PartitionKey, SequenceHash};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Prompts in a row that came back and were held nowhere.
+/// Number of repeated prompts without a match, in a row, that indicates a mismatch.
 const MISSES_MIN: u32 = 8;
-/// A prompt that was served is in the index after this time.
+/// Time until a served prompt is expected in the index.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Most first blocks that are remembered for each model.
+/// Maximum first blocks stored for each model.
 const SERVED_MAX: usize = 4_096;
-/// Most models.
+/// Maximum number of partitions.
 const PARTITIONS_MAX: usize = 4_096;
 
-/// What is known, for each model and tenant.
+/// State of each model and tenant.
 #[derive(Debug, Default)]
 pub struct Mismatches {
     partitions: BTreeMap<PartitionKey, Seen>,
@@ -24,29 +24,29 @@ pub struct Mismatches {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// First blocks of prompts that were served, and since when.
+    /// First blocks of served prompts, and when each was served first.
     served: HashMap<SequenceHash, Duration>,
-    /// The same, oldest first.
+    /// First blocks of served prompts, oldest first.
     order: VecDeque<SequenceHash>,
-    /// Prompts in a row that came back and were held nowhere.
+    /// Repeated prompts without a match, in a row.
     misses: u32,
     is_mismatched: bool,
 }
 
-/// What a prompt tells.
+/// Result of checking a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing new.
+    /// No change.
     Unchanged,
-    /// The tokens are not the engines'.
+    /// The tokens differ from the engines' tokens.
     Mismatched,
-    /// They are, again.
+    /// The tokens match again.
     Matched,
 }
 
 impl Mismatches {
-    /// A prompt was looked up. `is_held` says whether any worker holds its first block, `has_blocks` whether the workers
-    /// report any block at all.
+    /// Checks a prompt that was looked up. `is_held`: any worker has its first block. `has_blocks`: the workers report
+    /// any block at all.
     pub fn asked(
         &mut self,
         partition: &PartitionKey,
@@ -70,7 +70,7 @@ impl Mismatches {
         Verdict::Mismatched
     }
 
-    /// A worker has computed a prompt that begins with this block.
+    /// Records that a worker has computed a prompt with this first block.
     pub fn served(&mut self, partition: &PartitionKey, first: SequenceHash, now: Duration) {
         if !self.partitions.contains_key(partition) && self.partitions.len() >= PARTITIONS_MAX {
             return;
@@ -88,7 +88,7 @@ impl Mismatches {
         }
     }
 
-    /// The models whose tokens are not the engines'.
+    /// The models whose tokens differ from the engines' tokens.
     #[must_use]
     pub fn mismatched(&self) -> Vec<PartitionKey> {
         let partitions = self.partitions.iter().filter(|(_, seen)| seen.is_mismatched);
@@ -112,7 +112,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// What the prompts in a row tell, the same one at each second from 1.
+    /// Verdicts for one prompt, asked once a second from second 1 on.
     fn verdicts(mismatches: &mut Mismatches, answers: &[(bool, bool)]) -> Vec<Verdict> {
         let key = partition();
         mismatches.served(&key, SequenceHash(1), at(0));

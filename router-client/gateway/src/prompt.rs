@@ -1,11 +1,11 @@
-//! The tokens of a prompt, and the images among these tokens.
+//! A prompt's tokens with its images.
 
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::limits::{MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX};
 use router_client::{HashedPrompt, Image, Prompt, with_images};
 use serde_json::{Map, Value};
 
-/// Tokens of a prompt, and the images among them.
+/// Tokens of a prompt, with the images among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptTokens {
     ids: Ids,
@@ -15,7 +15,7 @@ pub struct PromptTokens {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ids {
     Narrow(Vec<u32>),
-    /// Some are beyond 32 bits: SGLang's in the place of images.
+    /// Some ids exceed 32 bits: SGLang's replacements of image tokens.
     Wide(Vec<u64>),
 }
 
@@ -35,7 +35,7 @@ impl From<Vec<u64>> for PromptTokens {
 }
 
 impl PromptTokens {
-    /// The number of its tokens.
+    /// Number of tokens.
     #[must_use]
     pub fn count(&self) -> u64 {
         match &self.ids {
@@ -44,7 +44,7 @@ impl PromptTokens {
         }
     }
 
-    /// Bytes that it takes.
+    /// Memory used, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let tokens = match &self.ids {
             Ids::Narrow(tokens) => size_of_val::<[u32]>(tokens),
@@ -54,10 +54,11 @@ impl PromptTokens {
         tokens + self.images.iter().map(image).sum::<usize>()
     }
 
-    /// With these images among its tokens.
+    /// Adds images to the prompt.
     ///
     /// # Errors
-    /// If there are too many, or one is beyond its end, or two overlap: in words that begin with the number of the image.
+    /// If there are too many images, an image exceeds the prompt, or two images overlap. The message begins with the
+    /// image's number.
     pub fn with_images(mut self, mut images: Vec<Image>) -> Result<Self, String> {
         let count = images.len();
         let limit = QUERY_MULTIMODAL_ITEMS_MAX;
@@ -87,14 +88,14 @@ impl PromptTokens {
         Ok(self)
     }
 
-    /// Whether there are images among its tokens.
+    /// Whether the prompt has images.
     #[must_use]
     pub fn has_images(&self) -> bool {
         !self.images.is_empty()
     }
 
-    /// Hashes it as the engines have it: with images, `form` is asked for the form of their tokens. `prompt` says all about it
-    /// but the tokens.
+    /// Hashes the prompt as the engines do. `form` returns the form of image tokens and is called only if there are
+    /// images. `prompt` has all fields except the tokens.
     #[must_use]
     pub fn hashed(&self, prompt: Prompt<'_>, form: impl FnOnce() -> ImageTokens) -> HashedPrompt {
         if let (Ids::Narrow(tokens), []) = (&self.ids, self.images.as_slice()) {
@@ -110,7 +111,7 @@ impl PromptTokens {
     }
 }
 
-/// Images as vLLM renders them: identifiers and placeholders by kind. None if `features` has another form.
+/// Images in vLLM's render format: identifiers and placeholders by kind. `None` if `features` has another format.
 pub(crate) fn read_features(features: &Value) -> Option<Vec<Image>> {
     if features.is_null() {
         return Some(Vec::new());
@@ -133,7 +134,7 @@ pub(crate) fn read_features(features: &Value) -> Option<Vec<Image>> {
     Some(images)
 }
 
-/// Images as the contract has them. None if `list` has another form.
+/// Images in the format of Kvasir's contract. `None` if `list` has another format.
 pub(crate) fn read_images(list: &Value) -> Option<Vec<Image>> {
     let read = |item: &Value| {
         let item = item.as_object()?;
@@ -188,7 +189,7 @@ mod tests {
             assert_ne!(different[1], different[2]);
             assert_ne!(different[0], different[2]);
         }
-        // As a client that puts the numbers there itself.
+        // Like a client that inserts the image tokens itself.
         let number = 1_000_000 + 0x1234_5678_90ab_cdef_u64 % (1 << 30);
         let mut replaced = vec![7_u64; 12];
         replaced[4..9].fill(number);

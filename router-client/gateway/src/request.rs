@@ -1,14 +1,14 @@
-//! Requests of clients, checked as far as the gateway needs to know them. The engine checks the rest.
+//! Reads clients' requests, and checks the fields that the gateway uses. The engine checks the others.
 
 use crate::error::ApiError;
 use crate::hints::{Extension, read_tokens};
 use router_client::router::Hints;
 use serde_json::{Map, Value};
 
-/// Most prompts of one request.
+/// Maximum prompts of one request.
 const PROMPTS_MAX: usize = 1_024;
 
-/// What is asked for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `/v1/chat/completions`.
@@ -20,26 +20,26 @@ pub enum Kind {
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiRequest {
-    /// What is asked for.
+    /// Kind of the request.
     pub kind: Kind,
-    /// The model, or a LoRA adapter, by name.
+    /// Name of the model or LoRA adapter.
     pub model: String,
-    /// Whether the answer is to come in pieces.
+    /// Whether the client requested a stream.
     pub is_stream: bool,
-    /// Whether the client wants the use of tokens at the end of the stream.
+    /// Whether the client requested the token usage at the end of the stream.
     pub wants_usage: bool,
-    /// The body without `nvext`, which engines need not know.
+    /// The body without `nvext`, which engines do not need.
     pub body: Map<String, Value>,
-    /// What `nvext` says.
+    /// The request's extension (`nvext`).
     pub extension: Extension,
 }
 
-/// What a completion continues.
+/// The prompt of a completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text.
+    /// Prompt text.
     Text(String),
-    /// Tokens.
+    /// Token ids.
     Tokens(Vec<u32>),
 }
 
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// As a label of a metric.
+    /// The kind as a metric's label.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -67,14 +67,14 @@ impl ApiRequest {
     /// Reads a request.
     ///
     /// # Errors
-    /// If it cannot be read or a field cannot be used; the error names it.
+    /// If it cannot be parsed or a field is invalid; the error names the field.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<Self, ApiError> {
         let body: Value = serde_json::from_slice(bytes)
             .map_err(|error| ApiError::malformed(format!("The body is not JSON: {error}")))?;
         let Value::Object(mut body) = body else {
             return Err(ApiError::malformed("The body must be a JSON object"));
         };
-        // Where engines fetch keys and values from is not for clients to say.
+        // Clients must not choose from where engines fetch keys and values.
         body.remove("kv_transfer_params");
         let extension = Extension::read(body.remove("nvext").as_ref())?;
         let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
@@ -100,10 +100,10 @@ impl ApiRequest {
         self.body.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// What a completion continues: at least one prompt.
+    /// The prompts of a completion, at least one.
     ///
     /// # Errors
-    /// If there is none, or one is neither text nor tokens.
+    /// If there is no prompt, or one is neither text nor tokens.
     pub fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
         let problem = "must be a string, a list of token ids, or a list of these";
         let refused = || ApiError::invalid("prompt", problem);
@@ -120,14 +120,14 @@ impl ApiRequest {
         list.ok_or_else(refused)?.iter().map(|at| one(at).ok_or_else(refused)).collect()
     }
 
-    /// The cache salt, as the engine and the extension know it.
+    /// The cache salt, from the engine's field or the extension.
     #[must_use]
     pub fn cache_salt(&self) -> &str {
         let of_body = self.body.get("cache_salt").and_then(Value::as_str);
         of_body.or(self.extension.cache_salt.as_deref()).unwrap_or("")
     }
 
-    /// What decides where the request goes.
+    /// Hints for the choice of the worker.
     #[must_use]
     pub const fn hints(&self) -> &Hints {
         &self.extension.hints
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((chat.model.as_str(), chat.cache_salt()), ("m", "s"));
         assert_eq!(chat.hints().expected_output_tokens, Some(3));
         assert!(!chat.body.contains_key("nvext") && chat.body.contains_key("temperature"));
-        // A client would choose where the engine connects to.
+        // Otherwise a client could choose where the engine connects to.
         assert!(!chat.body.contains_key("kv_transfer_params"), "{:?}", chat.body);
     }
 

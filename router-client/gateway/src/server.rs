@@ -1,5 +1,5 @@
-//! The port: OpenAI's endpoints over HTTP/1, with limits on connections, requests and bodies; beside them `/health` and the
-//! pages of the side port, where load generators look for them.
+//! The HTTP port: OpenAI's endpoints over HTTP/1, with limits on connections, requests and bodies. Also serves
+//! `/health` and the side port's pages, where load generators expect them.
 
 use crate::error::ApiError;
 use crate::gateway::Gateway;
@@ -37,44 +37,44 @@ use tokio_util::task::TaskTracker;
 
 /// Timeout for the head of a request, on a new or a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// Timeouts of connections. A client says nothing while its answer comes, so silence ends none.
+/// Timeouts of connections. A client sends no data while it receives its answer, so the idle timeout is very long.
 const PATIENCE: Patience = Patience {
     first_byte: Duration::from_secs(10),
     idle: Duration::from_secs(86_400),
     untaken: Duration::from_secs(60),
 };
 
-/// Most bytes of the bodies of all requests under way, at most half of them of one identity.
+/// Maximum bytes of the bodies of all active requests, at most half of them from one identity.
 const BODIES_BYTES_MAX: usize = 1 << 30;
-/// What a client is told then.
+/// Error message when this limit is reached.
 const BODIES_FULL: &str = "the bodies of the requests under way are too large together";
-/// Most bytes that are read of a body that is too long.
+/// Maximum bytes read from a body that exceeds its limit.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
-/// Whether requests are served, for anybody who asks: engines have this page, too.
+/// Health page, without authentication: whether requests are served. Engines have the same page.
 const HEALTH: &str = "/health";
-/// Pages of the side port that this port shows, too.
+/// Pages of the side port that this port also serves.
 const SIDE_PAGES: [&str; 2] = ["/metrics", "/busy_threshold"];
 
 /// Limits of the port.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerLimits {
-    /// Most connections.
+    /// Maximum connections.
     pub connections: usize,
-    /// Most requests at a time.
+    /// Maximum concurrent requests.
     pub in_flight: usize,
-    /// Most bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub body_bytes: usize,
-    /// Longest wait for it.
+    /// Maximum wait for a request's body.
     pub body_timeout: Duration,
 }
 
-/// What the port shows beside the API.
+/// Pages that the port serves beside the API.
 #[derive(Debug, Clone)]
 pub struct SidePages {
     /// The pages of the side port.
     pub pages: Arc<Pages>,
-    /// What `/health` answers.
+    /// State that `/health` reports.
     pub readiness: Readiness,
 }
 
@@ -87,7 +87,7 @@ struct Server {
     bodies: Arc<SharedLimit>,
 }
 
-/// Serves until `stop` is cancelled and the requests under way are answered.
+/// Serves until `stop` is cancelled and active requests are answered.
 pub async fn serve(
     (listener, guard): (TcpListener, Guard),
     gateway: Arc<Gateway>,
@@ -146,14 +146,14 @@ pub async fn serve(
 struct Caller {
     guard: Guard,
     peer: Arc<Peer>,
-    /// Counts requests beyond a rate.
+    /// Counts requests that exceed a rate.
     limited: Reasons,
 }
 
-/// Who makes a request, and what limits its requests.
+/// Identity of a request's caller, and its rate limit.
 type Identified = (Arc<Principal>, Option<Quota>);
 
-/// Lets in who is known, and tells the pages who it is.
+/// Authenticates a request, and attaches the identity for the handlers.
 async fn identify(State(caller): State<Caller>, mut request: Request, next: Next) -> Response {
     if request.uri().path() == HEALTH {
         return next.run(request).await;
@@ -234,8 +234,8 @@ fn json(value: &Value) -> Response {
     response
 }
 
-/// Reads a body, and counts its bytes in `counted`. What is too long is read to its end, too, or the client would never see why it was
-/// refused.
+/// Reads a body, and counts its bytes in `counted`. A body over the limit is read further, so that the client receives
+/// the error.
 async fn read(
     mut body: Body,
     bytes_max: usize,
@@ -288,7 +288,7 @@ impl Server {
         };
         drop(body);
         let response = Box::pin(self.gateway.serve((&caller, quota.as_ref()), request)).await;
-        // The place is the request's until its answer has been sent.
+        // The request keeps its permit until its answer has been sent.
         response.map(|body| {
             let held = body.map_frame(move |frame| {
                 let _held = (&place, &counted);

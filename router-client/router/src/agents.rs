@@ -1,4 +1,4 @@
-//! How busy the ranks of workers with an agent are, by `WorkerLoads` of the agents.
+//! Reads the load of ranks from their agents, over `WorkerLoads` streams.
 
 use crate::discovery::agents;
 use crate::fleet::Listing;
@@ -16,11 +16,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tonic::{Status, Streaming};
 
-/// Most agents that are read; of more, loads come over NATS only.
+/// Maximum agents whose streams are read; further agents report only over NATS.
 const AGENTS_MAX: usize = 1_024;
-/// Pause before a broken stream is opened again.
+/// Backoff before a broken stream is reopened.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// A stream that lasted so long and ended without an error is opened again at once: agents end streams of old connections.
+/// A stream that lasted this long and ended without an error is reopened immediately: agents end streams of old
+/// connections.
 const ORDERLY_END_MIN: Duration = Duration::from_millis(500);
 
 /// Reads the loads of all agents that the index lists, until the future is dropped.
@@ -52,7 +53,7 @@ pub async fn run(
     }
 }
 
-/// Reads the loads of one agent again and again.
+/// Reads the loads of one agent, reopening the stream when it ends.
 async fn read(
     (url, partition, worker): (String, PartitionKey, WorkerId),
     reports: Arc<KvMetricsAggregator>,
@@ -88,7 +89,7 @@ async fn read(
     }
 }
 
-/// Takes reports until the agent ends the stream.
+/// Stores reports until the agent ends the stream.
 async fn take_reports(
     mut stream: Streaming<pb::WatchLoadsResponse>,
     own: &WorkerAddress,
@@ -96,9 +97,9 @@ async fn take_reports(
 ) -> Result<(), Status> {
     while let Some(answer) = stream.message().await? {
         let loads = answer.loads.into_iter().map(WorkerLoad::try_from);
-        // An agent speaks for its own worker.
+        // An agent may report only its own worker.
         for load in loads.flatten().filter(|load| load.address == *own) {
-            // Beyond the limit on ranks it is dropped.
+            // Reports beyond the limit on ranks are dropped.
             let _taken = reports.report(load);
         }
     }

@@ -1,4 +1,4 @@
-//! The process: its tasks and ports, run and stopped in order.
+//! Starts the process's tasks and ports, and stops them in order.
 
 use crate::config::Config;
 use crate::grpc::{RouterService, serve};
@@ -18,22 +18,22 @@ use tokio_util::sync::CancellationToken;
 /// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The index cannot be asked, or requests cannot be written down.
+    /// The index's address or the record file is unusable.
     #[error(transparent)]
     Routing(#[from] RoutingError),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A task failed, or stopping took longer than it may.
+    /// A task failed, or the shutdown exceeded its deadline.
     #[error(transparent)]
     End(#[from] EndError),
 }
 
-/// Runs a router until `signal` is ready, then stops in order: first the gRPC port, once its calls are answered, and all
-/// that lists, reports and syncs; then the side port.
+/// Runs a router until `signal` is ready, then stops in order: first the gRPC port after its calls are answered, and
+/// the tasks that list, report and sync; then the side port.
 ///
 /// # Errors
-/// If a port cannot be had, a task fails, or stopping takes too long.
+/// If a port cannot be opened, a task fails, or stopping takes too long.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
     let process = &config.process;
     let (listener, grpc) = listen("listen", process.listen).await?;

@@ -1,11 +1,11 @@
-//! Which workers there are, by the index.
+//! Worker discovery: polls the index for its workers.
 //!
-//! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
-//! answers stay as they were. Those that are missing from the first list of another server process stay for 30 s: an index
-//! that restarts takes no worker away until its workers have had the time to register again.
+//! Each shard's workers are listed periodically at one of its replicas. If no replica of a shard answers, its workers
+//! stay unchanged. Workers missing from the first list of a new server process stay for 30 s. So a restarted index
+//! removes no worker before it could register again.
 //!
-//! How many blocks fit into a rank is what its worker states, else what its engine reports, else what [`HeldBlocks`] makes of
-//! the blocks that the index lists.
+//! The block capacity of a rank comes from its worker's profile, else the engine's report. Otherwise [`HeldBlocks`]
+//! estimates it from the blocks that the index lists.
 
 use crate::fleet::{Fleet, Listing, RankBlocks};
 use crate::reports::{KvMetricsAggregator, ReportedBlocks};
@@ -22,10 +22,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How long workers stay that an index may have lost by a restart.
+/// How long workers stay listed that a restarted index may have lost.
 const RESTART_GRACE: Duration = Duration::from_secs(30);
 
-/// Lists workers.
+/// Lists the workers of all shards.
 #[derive(Debug)]
 pub struct Discovery {
     shards: Vec<Shard>,
@@ -36,14 +36,14 @@ pub struct Discovery {
     held: Mutex<Held>,
 }
 
-/// What each rank was seen to hold.
+/// Observed block counts of each rank.
 type Held = BTreeMap<PartitionKey, BTreeMap<WorkerKey, HeldBlocks>>;
 
 /// The replicas of one shard.
 #[derive(Debug)]
 struct Shard {
     replicas: Vec<(String, IndexerClient)>,
-    /// The replica that answered last.
+    /// Number of the replica that answered last.
     last: Mutex<usize>,
     known: Mutex<Known>,
 }
@@ -51,19 +51,19 @@ struct Shard {
 /// The workers of a shard.
 #[derive(Debug, Default)]
 struct Known {
-    /// None before the first list.
+    /// `None` before the first list.
     workers: Option<Vec<ListedWorker>>,
-    /// Process of the server that listed them.
+    /// Id of the server process that sent the list.
     server_id: u64,
-    /// Since when workers are missing that the index may have lost by a restart.
+    /// For workers that a restarted index may have lost, the time since which they are missing.
     missing_since: BTreeMap<(PartitionKey, WorkerId), Instant>,
 }
 
 impl Discovery {
-    /// Nothing is listed yet.
+    /// A discovery without lists.
     ///
     /// # Errors
-    /// If the address of a server cannot be one, which the options have checked.
+    /// If a server's address is invalid, which the options have already checked.
     pub fn new(
         (shards, dialer): (&[Vec<String>], &Dialer),
         fleet: Arc<Fleet>,
@@ -85,19 +85,19 @@ impl Discovery {
         Ok(Self { shards, fleet, reports, listed, problems, held })
     }
 
-    /// Changes of the workers.
+    /// Receives changes of the workers.
     #[must_use]
     pub fn listed(&self) -> watch::Receiver<Arc<Listing>> {
         self.listed.subscribe()
     }
 
-    /// What is not well, a line each.
+    /// Current problems, one line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.problems.lock().clone()
     }
 
-    /// Lists all shards again and again. `unlisted` is dropped once each of them has been listed.
+    /// Lists all shards periodically. `unlisted` is dropped after the first list of every shard.
     pub async fn run(&self, every: Duration, unlisted: NotReady) {
         let mut unlisted = Some(unlisted);
         let mut rounds = interval(every);
@@ -127,7 +127,7 @@ impl Discovery {
             for at in shard.known.lock().workers.iter().flatten() {
                 if count < LISTED_WORKERS_MAX {
                     observe(at, &mut before, &mut held);
-                    // What a worker holds changes all the time: it is no change of the workers.
+                    // A worker's blocks change constantly, which is not a change of the workers.
                     let listed = ListedWorker { held_blocks: BTreeMap::new(), ..at.clone() };
                     let workers = all.entry(at.partition.clone()).or_default();
                     count += usize::from(workers.insert(at.worker.clone(), listed).is_none());
@@ -155,8 +155,8 @@ impl Discovery {
 }
 
 impl Known {
-    /// Takes a list. If it is of another server process than the last one, workers that are missing stay for a while, each
-    /// from when it was missing first: they may not have registered there yet.
+    /// Applies a list. If it comes from a new server process, missing workers stay for the grace period, counted from
+    /// when each was first missing: they may not have registered there yet.
     fn take(&mut self, list: WorkerList, now: Instant) {
         let WorkerList { workers: mut listed, server_id } = list;
         let is_other_process = std::mem::replace(&mut self.server_id, server_id) != server_id;
@@ -171,7 +171,7 @@ impl Known {
             let known = since.remove(&key(&at));
             let is_in_doubt = is_other_process || known.is_some();
             let first = known.unwrap_or(now);
-            // A new fleet with another block size has nothing to do with them.
+            // A fleet with another block size replaces the old one.
             let is_other = sizes.get(&at.partition).is_some_and(|size| *size != at.block_size);
             if is_in_doubt && !is_other && now.duration_since(first) < RESTART_GRACE {
                 self.missing_since.insert(key(&at), first);
@@ -182,7 +182,7 @@ impl Known {
     }
 }
 
-/// Takes note of what the ranks of a worker hold, beside what they were seen to hold before.
+/// Records the current block counts of a worker's ranks, beside the earlier ones.
 fn observe(worker: &ListedWorker, before: &mut Held, held: &mut Held) {
     let key = &worker.partition;
     for (&rank, &blocks) in &worker.held_blocks {
@@ -222,13 +222,13 @@ impl Shard {
     }
 }
 
-/// The agents of the workers: their addresses, each with its worker.
+/// Addresses of the workers' agents, each with its worker.
 #[must_use]
 pub fn agents(listing: &Listing) -> BTreeSet<(String, PartitionKey, WorkerId)> {
     let mut agents = BTreeSet::new();
     for (key, workers) in listing {
         for (id, listed) in workers {
-            // Others are reached over NATS.
+            // Other agents are reached over NATS.
             if let Some(agent) = listed.agent.as_ref().filter(|url| url.contains("://")) {
                 agents.insert((agent.clone(), key.clone(), id.clone()));
             }
@@ -266,7 +266,7 @@ mod tests {
         WorkerList { workers, server_id }
     }
 
-    /// An index came back, and its workers register again one after the other.
+    /// An index restarts, and its workers register again one after the other.
     #[test]
     fn workers_stay_while_they_register_again() {
         let begin = Instant::now();
@@ -278,7 +278,7 @@ mod tests {
                 known.take(list(2, workers(0..registered)), now);
                 assert_eq!(count(&known), 6, "{registered} have registered again");
             }
-            // One does not come back.
+            // One worker does not return.
             known.take(list(2, workers(0..5)), begin + Duration::from_secs(30));
             assert_eq!(count(&known), 6);
             known.take(list(2, workers(0..5)), begin + Duration::from_secs(31));
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Each worker has its own time: one that never returns takes none from the others.
+    /// Each worker has its own grace period: a worker that never returns does not shorten another's.
     #[test]
     fn a_second_restart_has_a_grace_of_its_own() {
         let begin = Instant::now();

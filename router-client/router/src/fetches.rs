@@ -8,17 +8,17 @@ use router_client::route::{FetchPlan, NoFetch};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Why blocks are to be fetched from peers, or not.
+/// Values of the label `outcome`: a plan, or the reason for none.
 const FETCH_OUTCOMES: [&str; 7] =
     ["planned", "not_asked", "complete", "no_agent", "no_holder", "unknown_rate", "not_faster"];
 
-/// One label.
+/// Label of the outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What is counted of plans to fetch blocks.
+/// Counters of fetch plans and reported fetches.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FetchCounters {
     outcomes: Family<OutcomeLabel, Counter>,
@@ -33,30 +33,34 @@ pub(crate) struct FetchCounters {
 // === impl FetchCounters ===
 
 impl FetchCounters {
-    /// Registers all of them.
+    /// Creates and registers all counters.
     pub(crate) fn registered(registry: &mut Registry) -> Self {
         let counters = Self::default();
         for outcome in FETCH_OUTCOMES {
             drop(counters.outcomes.get_or_create(&OutcomeLabel { outcome }));
         }
         let at = &counters;
-        let help = "Why decisions have a plan to fetch blocks from peers, or none";
+        let help = "Decisions by whether they plan to fetch blocks from peers: planned, or the reason why not";
         registry.register("fetch_outcomes", help, at.outcomes.clone());
-        registry.register("fetch_blocks", "Blocks of these plans", at.blocks.clone());
-        let help = "Blocks that are left to compute in decisions with a plan";
+        registry.register(
+            "fetch_blocks",
+            "Blocks to fetch from peers according to fetch plans",
+            at.blocks.clone(),
+        );
+        let help = "Blocks left for the worker to compute in decisions with a fetch plan";
         registry.register("fetch_recompute_blocks", help, at.recompute_blocks.clone());
-        let help = "Time that plans expect for their fetches";
+        let help = "Expected duration of the fetches in fetch plans, in seconds";
         registry.register("fetch_expected_seconds", help, at.expected.clone());
-        let help = "Time that it would take to compute the blocks of plans, as they expect";
+        let help = "Expected time to compute the blocks of fetch plans instead, in seconds";
         registry.register("fetch_compute_seconds", help, at.compute.clone());
-        let help = "Bytes of fetches that were reported";
+        let help = "Bytes fetched from peers, as reported by clients";
         registry.register("fetch_reported_bytes", help, at.bytes.clone());
-        let help = "Time of fetches that were reported";
+        let help = "Duration of fetches from peers, as reported by clients, in seconds";
         registry.register("fetch_reported_seconds", help, at.seconds.clone());
         counters
     }
 
-    /// A decision was made.
+    /// Counts a decision.
     pub(crate) fn chosen(&self, fetch: &Result<FetchPlan, NoFetch>) {
         let outcome = fetch_word(fetch);
         self.outcomes.get_or_create(&OutcomeLabel { outcome }).inc();
@@ -68,14 +72,14 @@ impl FetchCounters {
         }
     }
 
-    /// So many bytes were fetched in so much time.
+    /// Counts a reported fetch.
     pub(crate) fn reported(&self, bytes: u64, took: Duration) {
         self.bytes.inc_by(bytes);
         self.seconds.inc_by(took.as_secs_f64());
     }
 }
 
-/// An outcome as a label of a metric: one of [`FETCH_OUTCOMES`].
+/// Converts an outcome to its label value, one of [`FETCH_OUTCOMES`].
 const fn fetch_word(fetch: &Result<FetchPlan, NoFetch>) -> &'static str {
     match fetch {
         Ok(_) => "planned",

@@ -1,4 +1,4 @@
-//! A router of the library for each model, tenant and pool.
+//! Maintains a library router for each model, tenant and pool.
 
 use kvasir_proto::convert::Role;
 use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
@@ -11,13 +11,13 @@ use router_client::router::{
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-/// Most partitions; of more, the router knows nothing.
+/// Maximum partitions; the router ignores further ones.
 pub const PARTITIONS_MAX: usize = 4_096;
 
 /// The routers of all models and tenants.
 #[derive(Debug)]
 pub struct Fleet {
-    /// Settings of all routers; the block size is each partition's own.
+    /// Settings of all routers; each partition has its own block size.
     config: RouterConfig,
     pools: PoolsConfig,
     index: Index,
@@ -27,21 +27,21 @@ pub struct Fleet {
 
 /// The routers of one model and tenant, cheap to clone.
 ///
-/// A request goes to the prefill pool if it asks for the role `prefill` alone, or as part of disaggregated serving.
+/// A request goes to the prefill pool if it asks only for the role `prefill`, or as part of disaggregated serving.
 #[derive(Debug, Clone)]
 pub struct Partition {
     /// Tokens per block.
     pub block_size: NonZeroU32,
-    /// Its workers.
+    /// The partition's workers.
     pub pools: Pools,
 }
 
-/// Blocks of a rank, as far as they are known.
+/// Known block counts of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankBlocks {
-    /// Blocks that fit into it, unless its worker states them.
+    /// Capacity in blocks, used if the worker's profile does not contain it.
     pub total: Option<u64>,
-    /// Blocks in use, as its engine reports.
+    /// Blocks in use, as the engine reports.
     pub active: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, ListedWorker>>;
 // === impl Fleet ===
 
 impl Fleet {
-    /// No partition is known yet.
+    /// A fleet without partitions.
     #[must_use]
     pub fn new(config: RouterConfig, pools: PoolsConfig, index: Index) -> Self {
         let busy = RwLock::new(config.select.busy);
@@ -64,14 +64,14 @@ impl Fleet {
         self.partitions.read().get(key).cloned()
     }
 
-    /// All of them.
+    /// All partitions.
     #[must_use]
     pub fn partitions(&self) -> Vec<(PartitionKey, Partition)> {
         let partitions = self.partitions.read();
         partitions.iter().map(|(key, at)| (key.clone(), at.clone())).collect()
     }
 
-    /// The models of a tenant, for an error that names what there is.
+    /// Up to 8 models of a tenant, for an error that lists the choices.
     #[must_use]
     pub fn models_of(&self, tenant: &str) -> Vec<String> {
         let partitions = self.partitions.read();
@@ -79,16 +79,16 @@ impl Fleet {
         models.map(|key| key.model().to_owned()).take(8).collect()
     }
 
-    /// These are the workers from now on, with the blocks of each rank.
+    /// Replaces the workers, with the block counts of each rank.
     ///
     /// # Errors
-    /// If the settings cannot be used, which the start has checked.
+    /// If the settings are invalid, which was already checked at the start.
     pub fn set_workers(
         &self,
         listing: &Listing,
         blocks: impl Fn(&PartitionKey, &WorkerKey) -> RankBlocks,
     ) -> Result<(), ConfigError> {
-        // One lock for both, and always in this order: whoever changes thresholds meanwhile waits.
+        // One lock for both maps, always in this order: threshold changes wait meanwhile.
         let mut partitions = self.partitions.write();
         let gone: Vec<_> =
             partitions.keys().filter(|key| !listing.contains_key(*key)).cloned().collect();
@@ -99,7 +99,7 @@ impl Fleet {
         for (key, workers) in listing {
             let sizes = workers.values().find_map(|at| NonZeroU32::new(at.block_size));
             let Some(block_size) = sizes else { continue };
-            // The index allows one block size in a partition; a new one comes with new workers only.
+            // The index allows one block size per partition; a new size means new workers.
             if partitions.get(key).is_some_and(|at| at.block_size != block_size) {
                 retire(partitions.remove(key).as_ref());
             }
@@ -112,7 +112,7 @@ impl Fleet {
             }
             current.extend(partitions.get(key).cloned().map(|partition| (partition, key, workers)));
         }
-        // Requests of all models wait for the lock.
+        // Requests of all models wait for this lock.
         drop(partitions);
         for (partition, key, workers) in current {
             partition.set_workers(workers, |rank| blocks(key, rank));
@@ -120,19 +120,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// The thresholds in force.
+    /// Current thresholds.
     #[must_use]
     pub fn busy_thresholds(&self) -> BusyThresholds {
         *self.busy.read()
     }
 
-    /// Changes the thresholds of all routers from now on.
+    /// Changes the thresholds of all routers.
     ///
     /// # Errors
-    /// If one is out of its bounds; then nothing changes.
+    /// If a threshold is out of range; then the old thresholds stay.
     pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
         busy.check()?;
-        // Partitions that come meanwhile wait for this lock, and get the new ones.
+        // Partitions added meanwhile wait for this lock, and get the new thresholds.
         let partitions = self.partitions.write();
         *self.busy.write() = busy;
         for partition in partitions.values() {
@@ -152,7 +152,7 @@ impl Fleet {
     }
 }
 
-/// Ends the routers of a partition that is gone: whoever waits there is told that there are no workers.
+/// Ends the routers of a removed partition: queued requests fail because there are no workers.
 fn retire(partition: Option<&Partition>) {
     for router in partition.into_iter().flat_map(Partition::routers) {
         router.set_workers([]);
@@ -162,7 +162,7 @@ fn retire(partition: Option<&Partition>) {
 // === impl Partition ===
 
 impl Partition {
-    /// The router of requests that may go there.
+    /// The router for requests with this filter.
     #[must_use]
     pub fn router_for(&self, filter: &Filter) -> &Router {
         let roles = &filter.roles;
@@ -174,7 +174,7 @@ impl Partition {
         }
     }
 
-    /// The router that has a worker: that of the prefill pool, or of all others.
+    /// The router that has this worker: the prefill pool's if the worker is there, else the main pool's.
     #[must_use]
     pub fn router_of(&self, worker: &WorkerId) -> &Router {
         self.pool(self.pool(true).has_worker(worker))
@@ -185,7 +185,7 @@ impl Partition {
         [self.pool(false), self.pool(true)].into_iter()
     }
 
-    /// Both routers, each with whether it is that of the prefill pool.
+    /// Both routers, each with a flag that is true for the prefill pool.
     pub fn routers_by_pool(&self) -> impl Iterator<Item = (bool, &Router)> {
         [(false, self.pool(false)), (true, self.pool(true))].into_iter()
     }
@@ -211,7 +211,7 @@ impl Partition {
     ) {
         let known = |mut worker: RouterWorker| {
             let RankBlocks { total, active } = blocks(&worker.key);
-            // What a worker states about itself comes first.
+            // The worker's own profile has priority.
             worker.profile.total_kv_blocks = worker.profile.total_kv_blocks.or(total);
             RouterWorker { active_blocks: active, ..worker }
         };
@@ -279,7 +279,7 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             drop(done);
         });
-        // Both ends are gone once both threads are done; a deadlock never drops them.
+        // Both senders are dropped when both threads have finished; after a deadlock, never.
         let waited = ended.recv_timeout(Duration::from_secs(60));
         assert_eq!(waited, Err::<(), _>(RecvTimeoutError::Disconnected));
         changes.join().expect("no panic");

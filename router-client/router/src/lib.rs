@@ -1,10 +1,13 @@
-//! The router as a process, for gateways that do not link `router-client`: `kvasir.v1.Router` over gRPC.
+//! The router process, for gateways that do not link `router-client`: serves `kvasir.v1.Router` over gRPC.
 //!
-//! Data flows one way: [`config`] says what is wanted; [`discovery`] lists the workers of the index and makes a router of
-//! the library for each model, tenant and pool ([`fleet`]); [`agents`], [`pages`] and [`sync`] bring in how busy engines say
-//! they are ([`reports`]) and what replicas of the router tell; [`routing`] is all of that together, which the gateway uses, too;
-//! [`grpc`] serves it, [`metrics`] and [`output`] count it, [`recorder`] writes requests down, [`app`] runs all of it and stops
-//! it in order.
+//! Data flows in one direction:
+//!
+//! - [`config`] has the checked options.
+//! - [`discovery`] lists the index's workers, and creates a library router for each model, tenant and pool ([`fleet`]).
+//! - [`agents`], [`pages`] and [`sync`] receive engines' load reports ([`reports`]) and messages from other routers.
+//! - [`routing`] combines these parts; the gateway uses it too.
+//! - [`grpc`] serves it, [`metrics`] and [`output`] count, and [`recorder`] writes requests to a file.
+//! - [`app`] starts all parts and stops them in order.
 
 pub mod agents;
 pub mod app;

@@ -1,4 +1,4 @@
-//! Entry of the process: configuration, then the router. Nothing else.
+//! Entry point of the router process: reads the configuration, then runs the router.
 
 use kvasir_process::entry;
 use kvasir_router::app;

@@ -1,4 +1,4 @@
-//! Counters and histograms of the router. All are registered at the start, with zero in modes that do not use them.
+//! Counters and histograms of the router. All are registered at the start, and stay 0 in modes that do not use them.
 
 use crate::fetches::FetchCounters;
 use crate::fleet::{Fleet, Partition};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
 
-/// Most ranks with gauges of their own: more would make the page too large.
+/// Maximum ranks with their own gauges: more would make the metrics page too large.
 const RANKS_SHOWN_MAX: usize = 4_096;
 
-/// Why workers are chosen.
+/// Label values: why a worker was chosen.
 const DECISIONS: [&str; 9] = [
     "only_one",
     "lowest_score",
@@ -34,7 +34,7 @@ const DECISIONS: [&str; 9] = [
     "less_loaded_of_two",
     "direct",
 ];
-/// Why none is.
+/// Label values: why no worker was chosen.
 const REJECTIONS: [&str; 9] = [
     "invalid",
     "duplicate_id",
@@ -46,26 +46,26 @@ const REJECTIONS: [&str; 9] = [
     "no_target",
     "unknown_target",
 ];
-/// What the index contributes.
+/// Label values: the index's contribution.
 const INDEX_OUTCOMES: [&str; 6] =
     ["not_needed", "answered", "partial", "timeout", "unavailable", "refused"];
 
-/// What becomes of the choice of a prefill worker.
+/// Label values: outcome of choosing a prefill worker.
 const PREFILL_OUTCOMES: [&str; 5] = ["chosen", "no_worker", "mostly_cached", "busy", "no_domain"];
 
-/// One label.
+/// Label `reason`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
 
-/// One label.
+/// Label `outcome`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// One label.
+/// Label `phase`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabel {
     phase: &'static str,
@@ -80,7 +80,7 @@ enum Phase {
     Choosing,
 }
 
-/// What is counted by request.
+/// Counters and histograms by request.
 #[derive(Debug, Clone)]
 pub struct RequestMetrics {
     decisions: Family<ReasonLabel, Counter>,
@@ -114,7 +114,7 @@ impl Phase {
 // === impl RequestMetrics ===
 
 impl RequestMetrics {
-    /// Registers all of them.
+    /// Creates and registers all metrics.
     #[must_use]
     pub fn registered(registry: &mut Registry) -> Self {
         let registry = registry.sub_registry_with_prefix("router");
@@ -124,7 +124,7 @@ impl RequestMetrics {
             index: Family::default(),
             prefill: Family::default(),
             fetches: FetchCounters::registered(registry),
-            // From 1 us to 8 s.
+            // Buckets from 1 us to 8 s.
             overhead: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(1e-6, 4.0, 12))
             }),
@@ -153,30 +153,43 @@ impl RequestMetrics {
             drop(metrics.prefill.get_or_create(&OutcomeLabel { outcome }));
         }
         let at = &metrics;
-        registry.register("decisions", "Workers chosen, by reason", at.decisions.clone());
+        registry.register(
+            "decisions",
+            "Routing decisions that chose a worker, by reason",
+            at.decisions.clone(),
+        );
         registry.register(
             "rejections",
-            "Requests without a worker, by reason",
+            "Requests rejected because no worker was chosen, by reason",
             at.rejections.clone(),
         );
-        let help = "What the index contributed to decisions";
+        let help = "Routing decisions by the outcome of the index query";
         registry.register("index_outcomes", help, at.index.clone());
-        let help = "What became of the choice of a prefill worker for disaggregated requests";
+        let help = "Disaggregated requests by the outcome of choosing a prefill worker";
         registry.register("prefill_outcomes", help, at.prefill.clone());
-        let help = "Time that decisions took, by phase";
+        let help = "Duration of a routing decision by phase, in seconds";
         registry.register("overhead_seconds", help, at.overhead.clone());
-        let help = "Tokens of prompts that got a worker";
+        let help = "Prompt tokens of a request that received a worker";
         registry.register("input_tokens", help, at.input_tokens.clone());
-        let help = "Share of a prompt's blocks that its worker was expected to hold, in mode kv";
+        let help =
+            "Fraction of a prompt's blocks expected in the chosen worker's cache (0-1), in mode kv";
         registry.register("kv_hit_ratio", help, at.hit_ratio.clone());
-        registry.register("freed", "Requests whose end was reported", at.freed.clone());
-        registry.register("failed", "Of these, those that their worker failed", at.failed.clone());
-        let help = "Tokens that an engine had cached, less those that were expected: below 0 the index knew too much";
+        registry.register(
+            "freed",
+            "Requests whose end was reported to the router",
+            at.freed.clone(),
+        );
+        registry.register(
+            "failed",
+            "Requests whose end was reported to the router as failed by the worker",
+            at.failed.clone(),
+        );
+        let help = "Cached prompt tokens found by the engine, minus the expected number; below 0: overestimated";
         registry.register("cached_tokens_error", help, at.cached_tokens_error.clone());
         metrics
     }
 
-    /// A worker was chosen for a prompt, whose hashing took so long.
+    /// Counts a choice for a prompt, with the prompt's hashing time.
     pub fn chosen(&self, choice: &Choice, prompt: &HashedPrompt, hashing: Duration) {
         let reason = reason_word(choice.decision.reason);
         self.decisions.get_or_create(&ReasonLabel { reason }).inc();
@@ -196,30 +209,30 @@ impl RequestMetrics {
         }
     }
 
-    /// A worker's agent fetched so many bytes from peers for a request, in so much time.
+    /// Counts a fetch by a worker's agent from peers: bytes and duration.
     pub fn fetched(&self, bytes: u64, took: Duration) {
         self.fetches.reported(bytes, took);
     }
 
-    /// A disaggregated request got a prefill worker, or none.
+    /// Counts the prefill outcome of a disaggregated request.
     pub fn prefill(&self, outcome: PrefillOutcome) {
         let outcome = prefill_word(outcome);
         self.prefill.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// No worker was chosen.
+    /// Counts a request without a worker.
     pub fn rejected(&self, error: &RouteError) {
         let reason = rejection_word(error);
         self.rejections.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A phase took so long.
+    /// Records the duration of a phase.
     fn took(&self, phase: Phase, time: Duration) {
         let label = PhaseLabel { phase: phase.word() };
         self.overhead.get_or_create(&label).observe(time.as_secs_f64());
     }
 
-    /// A request has ended.
+    /// Counts the end of a request.
     pub fn freed(&self, has_failed: bool, expected_and_found: Option<(u64, u64)>) {
         self.freed.inc();
         if has_failed {
@@ -231,7 +244,7 @@ impl RequestMetrics {
     }
 }
 
-/// How long the index took.
+/// Duration of the query to the index.
 pub fn index_elapsed(index_use: &IndexUse) -> Duration {
     match index_use {
         IndexUse::NotNeeded => Duration::ZERO,
@@ -239,7 +252,7 @@ pub fn index_elapsed(index_use: &IndexUse) -> Duration {
     }
 }
 
-/// What the index contributed.
+/// Outcome of the query to the index.
 pub fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
     match index_use {
         IndexUse::NotNeeded => pb::IndexOutcome::NotNeeded,
@@ -275,7 +288,7 @@ const fn prefill_word(outcome: PrefillOutcome) -> &'static str {
     }
 }
 
-/// An error as a label of a metric: one of [`REJECTIONS`].
+/// Converts an error to its label value, one of [`REJECTIONS`].
 const fn rejection_word(error: &RouteError) -> &'static str {
     match error {
         RouteError::Config(_) => "invalid",
@@ -292,7 +305,7 @@ const fn rejection_word(error: &RouteError) -> &'static str {
     }
 }
 
-/// A reason as a label of a metric.
+/// Converts a reason to its label value, one of `DECISIONS`.
 const fn reason_word(reason: Reason) -> &'static str {
     match reason {
         Reason::OnlyOne => "only_one",
@@ -307,7 +320,7 @@ const fn reason_word(reason: Reason) -> &'static str {
     }
 }
 
-/// An outcome as a label of a metric.
+/// Converts an index outcome to its label value, one of `INDEX_OUTCOMES`.
 const fn index_word(outcome: pb::IndexOutcome) -> &'static str {
     match outcome {
         pb::IndexOutcome::Unspecified => "",
@@ -320,24 +333,26 @@ const fn index_word(outcome: pb::IndexOutcome) -> &'static str {
     }
 }
 
-/// What is read when the page is asked for: loads and counts of all routers.
+/// Collector of loads and counters of all routers, read at each request of the metrics page.
 #[derive(Debug)]
 pub struct FleetMetrics(pub Arc<Fleet>);
 
-/// A gauge of a rank: its name, its help, its value.
+/// A gauge of a rank: name, help, value.
 type RankGauge = (&'static str, &'static str, fn(&RankLoad) -> u64);
-/// A counter: its name, its help, its value.
+/// A counter: name, help, value.
 type Count = (&'static str, &'static str, fn(&RouterCounts) -> u64);
 
 const RANK_GAUGES: [RankGauge; 4] = [
-    ("active_requests", "Requests under way at a rank", |load| load.requests),
-    ("prefilling_requests", "Those whose first token is not out", |load| load.prefilling_requests),
-    ("prefill_tokens", "Tokens of prompts that a rank has yet to compute", |load| {
-        load.prefill_tokens
-    }),
+    ("active_requests", "Active requests at a rank", |load| load.requests),
+    (
+        "prefilling_requests",
+        "Active requests at a rank that have not produced a first token",
+        |load| load.prefilling_requests,
+    ),
+    ("prefill_tokens", "Prompt tokens that a rank must still compute", |load| load.prefill_tokens),
     (
         "active_blocks",
-        "Blocks in use at a rank: those of requests under way, and others that its engine reports",
+        "KV blocks in use at a rank: blocks of active requests, and others that the engine reports",
         |load| whole(load.active_blocks().ceil()),
     ),
 ];
@@ -348,41 +363,53 @@ const fn whole(number: f64) -> u64 {
 }
 
 const COUNTS: [Count; 5] = [
-    ("untracked_requests", "Requests that do not count as load, because of a limit", |at| {
-        at.untracked
+    (
+        "untracked_requests",
+        "Requests that received a worker but do not count as load because of a limit",
+        |at| at.untracked,
+    ),
+    ("queued_requests", "Requests that waited in the router's queue", |at| at.queued),
+    ("expired_requests", "Requests whose lease expired before their end was reported", |at| {
+        at.expired
     }),
-    ("queued_requests", "Requests that waited in the queue", |at| at.queued),
-    ("expired_requests", "Requests whose lease ended", |at| at.expired),
-    ("ejections", "Times that a worker was left alone because it failed", |at| at.ejections),
+    ("ejections", "Times that a worker was ejected because of failures", |at| at.ejections),
     (
         "unrecorded_placements",
-        "Decisions that were not recorded at the index: too many at a time",
+        "Decisions not recorded at the index because too many recordings were in flight",
         |at| at.unrecorded,
     ),
 ];
 
-/// A counter of replica sync: its name, its help, its value.
+/// A counter of replica sync: name, help, value.
 type SyncCount = (&'static str, &'static str, fn(&SyncCounts) -> u64);
 
 const SYNC_COUNTS: [SyncCount; 6] = [
-    ("sync_sent", "Messages to replicas", |at| at.messages_sent),
-    ("sync_received", "Messages on the replicas' subject, own ones included", |at| {
-        at.messages_received
-    }),
+    ("sync_sent", "Sync messages sent to router replicas", |at| at.messages_sent),
+    (
+        "sync_received",
+        "Sync messages received on the replicas' NATS subject, including the router's own",
+        |at| at.messages_received,
+    ),
     (
         "sync_digests_differing",
-        "Digests of replicas that differed from what was known here",
+        "Digests of router replicas that differed from the local state",
         |at| at.digests_differing,
     ),
-    ("sync_healed", "Requests of replicas that were put right after that", SyncCounts::healed),
+    (
+        "sync_healed",
+        "Requests of router replicas corrected after a digest differed",
+        SyncCounts::healed,
+    ),
     (
         "sync_abandoned",
-        "Requests of replicas that are gone, freed because nobody tells of them any more",
+        "Requests freed because their router replica sent nothing for too long",
         |at| at.abandoned_freed,
     ),
-    ("sync_unknown_ranks", "Requests of replicas at ranks that are not known here", |at| {
-        at.dropped.unknown_rank
-    }),
+    (
+        "sync_unknown_ranks",
+        "Requests of router replicas ignored because the rank is unknown here",
+        |at| at.dropped.unknown_rank,
+    ),
 ];
 
 impl Collector for FleetMetrics {
@@ -399,7 +426,7 @@ impl Collector for FleetMetrics {
         }
         let routers = || partitions.iter().flat_map(|(_, at)| at.routers());
         let waiting = routers().map(|at| at.waiting().0 as u64).sum();
-        let help = "Requests that wait in the queue";
+        let help = "Requests waiting in the router's queue";
         let rows = vec![(Vec::new(), waiting)];
         encode_gauge(to, "router_waiting_requests", help, rows)?;
         for (name, help, value) in COUNTS {
@@ -411,7 +438,7 @@ impl Collector for FleetMetrics {
             let rate = at.pool(false).fetch_bandwidth()?;
             Some((partition_labels(key), whole(rate.per_second)))
         };
-        let help = "Bytes per second that plans to fetch blocks assume; absent without fetch-plans";
+        let help = "Bandwidth between agents that fetch plans assume, in bytes per second; absent without fetch-plans";
         let rows = partitions.iter().filter_map(bandwidth).collect();
         encode_gauge(to, "router_fetch_bytes_per_second", help, rows)?;
         let sync: Vec<_> = routers().filter_map(Router::sync_counts).collect();
@@ -419,13 +446,13 @@ impl Collector for FleetMetrics {
     }
 }
 
-/// Replica sync, over all partitions. All are 0 without it.
+/// Encodes replica sync over all partitions. All values are 0 without sync.
 fn encode_sync(
     to: &mut DescriptorEncoder<'_>,
     counts: &[(SyncCounts, usize)],
 ) -> Result<(), fmt::Error> {
     let replicas = counts.iter().map(|(_, peers)| *peers as u64).max().unwrap_or(0);
-    let help = "Other replicas of the router heard of in the last two minutes";
+    let help = "Other router replicas that sent a message in the last two minutes";
     let rows = vec![(Vec::new(), replicas)];
     encode_gauge(to, "router_sync_replicas", help, rows)?;
     for (name, help, value) in SYNC_COUNTS {

@@ -1,4 +1,4 @@
-//! Pace of answers, as whoever serves requests reports it: time to the first token, time between tokens, tokens.
+//! Latency of answers, from reports of the serving process: time to first token, time between tokens, number of tokens.
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
@@ -12,16 +12,16 @@ pub struct OutputMetrics {
     output_tokens: Histogram,
 }
 
-/// Pace of one answer.
+/// Latency of one answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     began: Instant,
-    /// The last report: when it came, and how many tokens there were. `None` before the first token.
+    /// Time and token count of the last report. `None` before the first token.
     last: Option<(Instant, u64)>,
 }
 
 impl OutputMetrics {
-    /// Registers all of them; their names begin with `prefix`.
+    /// Creates and registers all histograms; their names begin with `prefix`.
     #[must_use]
     pub fn registered(registry: &mut Registry, prefix: &str) -> Self {
         let registry = registry.sub_registry_with_prefix(prefix);
@@ -30,33 +30,37 @@ impl OutputMetrics {
             inter_token_latency: Histogram::new(exponential_buckets(0.000_25, 2.0, 18)),
             output_tokens: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
         };
-        let help = "Time from a request to the first token of its answer";
+        let help = "Time from a request to the first token of the answer, in seconds";
         registry.register("time_to_first_token_seconds", help, metrics.time_to_first_token.clone());
-        let help = "Time between two tokens of an answer: between two reports, the mean";
+        let help = "Time between two output tokens, in seconds: the mean over the tokens between two reports";
         registry.register("inter_token_latency_seconds", help, metrics.inter_token_latency.clone());
-        registry.register("output_tokens", "Tokens of answers", metrics.output_tokens.clone());
+        registry.register(
+            "output_tokens",
+            "Output tokens of an answer",
+            metrics.output_tokens.clone(),
+        );
         metrics
     }
 
-    /// An answer had so many tokens.
+    /// Records the total tokens of a finished answer.
     pub fn ended(&self, tokens: u64) {
         self.output_tokens.observe(tokens as f64);
     }
 }
 
 impl Pace {
-    /// The request came at that time.
+    /// Starts a request that arrived at `began`.
     #[must_use]
     pub const fn new(began: Instant) -> Self {
         Self { began, last: None }
     }
 
-    /// The first token is out. Only the first such report counts.
+    /// Reports the first token. Only the first report counts.
     pub fn first_token(&mut self, metrics: &OutputMetrics) {
         self.tokens(1, metrics);
     }
 
-    /// The answer has so many tokens by now.
+    /// Reports the total number of tokens so far.
     pub fn tokens(&mut self, tokens: u64, metrics: &OutputMetrics) {
         let now = Instant::now();
         match self.last {
@@ -73,7 +77,7 @@ impl Pace {
         self.last = Some((now, tokens));
     }
 
-    /// The last number of tokens that was reported.
+    /// Token count of the last report.
     #[must_use]
     pub fn reported(&self) -> u64 {
         self.last.map_or(0, |(_, tokens)| tokens)
@@ -98,7 +102,7 @@ mod tests {
         pace.first_token(&metrics);
         advance(Duration::from_millis(100)).await;
         pace.tokens(11, &metrics);
-        // A report that came late tells nothing.
+        // A late report with fewer tokens is ignored.
         pace.tokens(7, &metrics);
         metrics.ended(pace.reported());
         let mut text = String::new();

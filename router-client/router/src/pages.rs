@@ -1,4 +1,4 @@
-//! How many blocks engines have and how busy they are, by their own pages of metrics: for workers of which no agent reports it.
+//! Scrapes engines' metrics pages for block capacity and load, for workers without an agent's report.
 
 use crate::fleet::Listing;
 use crate::reports::KvMetricsAggregator;
@@ -16,23 +16,23 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Label of a worker with the HTTP address of its engine.
+/// Worker label: the HTTP address of the worker's engine.
 pub const ADDRESS_LABEL: &str = "http";
-/// How often pages are read: twice within the time after which a report is stale.
+/// Interval of reading pages: half the default time after which a report is stale.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
-/// A page that cannot be read is left alone for so long.
+/// Time before a page that could not be read is tried again.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
-/// Longest wait for a page.
+/// Maximum wait for a page.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of a page.
+/// Maximum size of a page.
 const PAGE_BYTES_MAX: usize = 8 << 20;
-/// Most pages that are read at a time.
+/// Maximum pages read concurrently.
 const READS_MAX: usize = 16;
 
-/// Where the engines of workers are that do not say so by their label.
+/// Configured addresses of workers' engines, which override the label.
 pub type StatedEngines = BTreeMap<WorkerId, String>;
 
-/// The page of a worker's engine.
+/// The metrics page of a worker's engine.
 #[derive(Debug, Clone)]
 struct Page {
     named: Named,
@@ -41,7 +41,7 @@ struct Page {
     url: String,
 }
 
-/// Why a page tells nothing.
+/// Why a page could not be used.
 #[derive(Debug, thiserror::Error)]
 enum PageError {
     #[error(transparent)]
@@ -52,18 +52,18 @@ enum PageError {
     Read(#[from] ReadError),
 }
 
-/// What a page says of each rank.
+/// A page's values by rank.
 type Answer = Result<BTreeMap<DpRank, WorkerMetrics>, PageError>;
 
-/// A worker.
+/// Identity of a worker.
 type Named = (PartitionKey, WorkerId);
 
-/// What is known of the pages so far.
+/// State of reading the pages.
 #[derive(Debug, Default)]
 struct Readers {
-    /// Workers whose pages were read: nobody else reports of them.
+    /// Workers whose pages were read: the only source of their reports.
     read: BTreeSet<Named>,
-    /// Workers whose pages could not be read, and until when these are left alone.
+    /// Workers whose pages could not be read, and when each is tried again.
     failed: BTreeMap<Named, Instant>,
 }
 
@@ -77,7 +77,7 @@ pub async fn run(
     let mut rounds = interval(READ_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // The first list, and each change, is a round at once.
+        // The first list, and each change, starts a round immediately.
         select! {
             _ = rounds.tick() => {}
             // The sender lives as long as the process.
@@ -92,7 +92,7 @@ pub async fn run(
 }
 
 impl Readers {
-    /// The pages that are to be read now. An engine whose agent reports its blocks is not asked.
+    /// The pages to read now. Skips engines whose agents report their blocks.
     fn due(
         &mut self,
         listing: &Listing,
@@ -131,7 +131,7 @@ impl Readers {
                 return;
             }
         };
-        // An engine of one rank calls it 0, whatever number the worker has given it.
+        // An engine with one rank numbers it 0, whatever the worker's own rank number.
         let only = match (metrics.len(), ranks.first()) {
             (1, Some(rank)) if ranks.len() == 1 => Some(*rank),
             _ => None,
@@ -141,7 +141,7 @@ impl Readers {
             if ranks.contains(&rank) {
                 let (partition, worker) = named.clone();
                 let address = WorkerAddress { partition, worker };
-                // Beyond the limit on ranks it is dropped.
+                // Reports beyond the limit on ranks are dropped.
                 let _taken =
                     reports.report(WorkerLoad { address, rank, metrics, age: Duration::ZERO });
             }
@@ -152,7 +152,7 @@ impl Readers {
 }
 
 impl Page {
-    /// The page of a worker's engine; none if nobody says where the engine is.
+    /// The page of a worker's engine; `None` without a known address.
     fn of(worker: &ListedWorker, stated: &StatedEngines) -> Option<Self> {
         let label = || worker.profile.labels.get(ADDRESS_LABEL);
         let engine = stated.get(&worker.worker).or_else(label)?;
@@ -165,7 +165,7 @@ impl Page {
     }
 }
 
-/// Reads one page, of whichever engine it is.
+/// Reads one page of either kind of engine.
 async fn read(page: Page) -> (Page, Answer) {
     let metrics = async {
         let target = Target::parse(&page.url)?;

@@ -1,13 +1,18 @@
-//! Requests as lines of a trace, for what-if questions: when each came, hashes of its blocks, its lengths, its times, its
-//! worker. No tokens, no text.
+//! Records requests as a trace for what-if analyses: arrival time, block hashes, lengths, durations and worker. It
+//! contains no tokens and no text.
 //!
-//! One JSON object a line, in the form of the Mooncake traces with more fields: `timestamp` (milliseconds since the recording
-//! began), `input_length` and `output_length` in tokens, `hash_ids` (the sequence hashes of the prompt's complete blocks, of
-//! `block_size` tokens each), `block_size`, `model`, `worker`, `queue_ms`, `ttft_ms` (null if no token came), `total_ms`,
-//! `cached_tokens` (null if the engine did not say), `fetch_blocks` (how many the worker was to fetch from peers), `fetch_ms` (the
-//! time that was expected for that).
+//! One JSON object per line, in the format of the Mooncake traces with additional fields:
 //!
-//! Recording never delays a request: what finds no place in the queue is counted and dropped.
+//! - `timestamp`: milliseconds since the start of the recording.
+//! - `input_length`, `output_length`: in tokens.
+//! - `hash_ids`: sequence hashes of the prompt's complete blocks, of `block_size` tokens each.
+//! - `block_size`, `model`, `worker`, `queue_ms`.
+//! - `ttft_ms`: null without a token.
+//! - `total_ms`.
+//! - `cached_tokens`: null if the engine reported none.
+//! - `fetch_blocks`: blocks that the worker was to fetch from peers; `fetch_ms`: expected duration of the fetch.
+//!
+//! Recording never delays a request: if the queue is full, the record is dropped and counted.
 
 use crate::output::{OutputMetrics, Pace};
 use kvasir_proto::types::{PartitionKey, WorkerKey};
@@ -27,20 +32,20 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Most requests that wait to be written.
+/// Maximum records that wait to be written.
 const QUEUE_MAX: usize = 4_096;
-/// Most requests that are written at a time.
+/// Maximum records written in one batch.
 const BATCH_MAX: usize = 256;
-/// Longest line: readers of traces refuse longer ones.
+/// Maximum length of a line: readers of traces reject longer ones.
 const LINE_BYTES_MAX: usize = (1 << 20) - 1;
-/// Most bytes of a file. What comes later is dropped.
+/// Maximum size of a file in bytes. Later records are dropped.
 const FILE_BYTES_MAX: u64 = 16 << 30;
-/// Most requests under way whose end is awaited.
+/// Maximum active requests that are tracked until they end.
 const OPEN_MAX: usize = 65_536;
-/// After at least so many new ones, those that nobody ended are looked for.
+/// Minimum number of new requests between two searches for abandoned ones.
 const SEARCH_MIN: usize = 256;
 
-/// Takes requests. Cheap to clone.
+/// Accepts records of requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     entries: Option<mpsc::Sender<Entry>>,
@@ -54,7 +59,7 @@ struct Counts {
     dropped: Counter,
 }
 
-/// Writes requests to a file.
+/// Writes records to a file.
 #[derive(Debug)]
 pub struct RecordWriter {
     entries: mpsc::Receiver<Entry>,
@@ -63,7 +68,7 @@ pub struct RecordWriter {
     counts: Counts,
 }
 
-/// A request under way.
+/// Record of an active request.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     arrived: Instant,
@@ -79,8 +84,8 @@ pub struct Recorded {
     fetch: Duration,
 }
 
-/// Requests under way by model, tenant and id, for whoever hears of them by their ids: their pace is measured, and they are
-/// recorded if that is wanted.
+/// Active requests by model, tenant and id, for callers that know only the id. Measures their latency, and records them
+/// if recording is enabled.
 #[derive(Debug)]
 pub struct OpenRequests {
     recorder: Recorder,
@@ -92,13 +97,13 @@ pub struct OpenRequests {
 #[derive(Debug, Default)]
 struct Map {
     open: HashMap<(PartitionKey, String), Open>,
-    /// Requests that may come before the map is searched for those that nobody ended.
+    /// Number of requests until the next search for abandoned ones.
     until_search: usize,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// `None` if nothing is recorded.
+    /// `None` without recording.
     request: Option<Recorded>,
     pace: Pace,
     touched: Instant,
@@ -125,7 +130,7 @@ struct Entry {
 // === impl Recorder ===
 
 impl Recorder {
-    /// Records to a file, behind what is there; without one it records nothing.
+    /// Opens a recorder that appends to a file. Without a path, it records nothing.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -141,16 +146,16 @@ impl Recorder {
         Ok((Self { entries: Some(entries), began, counts }, Some(writer)))
     }
 
-    /// Registers what is counted, with zero if nothing is recorded.
+    /// Registers the counters, which stay 0 without recording.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("recorder");
-        let help = "Requests written to the file of requests";
+        let help = "Requests written to the recording file";
         registry.register("written", help, self.counts.written.clone());
-        let help = "Requests that were not written: the queue was full, the line too long, or the file full or broken";
+        let help = "Requests missing from the recording file: queue full, line too long, or file full or broken";
         registry.register("dropped", help, self.counts.dropped.clone());
     }
 
-    /// A request that arrived at `arrived` and has a worker; none if nothing is recorded.
+    /// Starts the record of a request that arrived at `arrived` and has a worker. `None` without recording.
     #[must_use]
     pub fn begin(
         &self,
@@ -176,7 +181,7 @@ impl Recorder {
         })
     }
 
-    /// A request has ended.
+    /// Ends a request and queues its record.
     pub fn end(&self, request: Recorded, cached_tokens: Option<u64>) {
         let Some(entries) = &self.entries else { return };
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
@@ -203,7 +208,7 @@ impl Recorder {
     }
 }
 
-/// A worker's id; with its rank, if that is not the first.
+/// A worker's id, with the rank unless it is 0.
 fn name(worker: &WorkerKey) -> String {
     if worker.rank == 0 { worker.worker.as_str().to_owned() } else { worker.to_string() }
 }
@@ -211,12 +216,12 @@ fn name(worker: &WorkerKey) -> String {
 // === impl Recorded ===
 
 impl Recorded {
-    /// The first token is out.
+    /// Records the first token.
     pub fn first_token(&mut self) {
         self.first_token.get_or_insert_with(Instant::now);
     }
 
-    /// So many tokens of output in all so far.
+    /// Records the total number of output tokens so far.
     pub fn output_tokens(&mut self, tokens: u64) {
         if tokens > 0 {
             self.first_token();
@@ -224,7 +229,7 @@ impl Recorded {
         self.ends_with(tokens);
     }
 
-    /// So many tokens of output in all, of which nobody knows when the first one was out.
+    /// Records the total number of output tokens if the time of the first token is unknown.
     pub fn ends_with(&mut self, tokens: u64) {
         self.output_tokens = self.output_tokens.max(tokens);
     }
@@ -233,10 +238,10 @@ impl Recorded {
 // === impl RecordWriter ===
 
 impl RecordWriter {
-    /// Writes until `stop` is cancelled, and then what is queued.
+    /// Writes until `stop` is cancelled, and then the queued records.
     ///
     /// # Errors
-    /// If the writing thread panicked. A file that cannot be written to is said in the log, once; its requests count as
+    /// If the writing thread panicked. If the file cannot be written, this is logged once, and the records count as
     /// dropped.
     pub async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         let mut has_failed = false;
@@ -294,13 +299,13 @@ impl RecordWriter {
 // === impl OpenRequests ===
 
 impl OpenRequests {
-    /// None is under way. Requests of which nothing is heard for the lease make room.
+    /// An empty table. Requests without a report for the lease are removed.
     #[must_use]
     pub fn new(recorder: Recorder, metrics: OutputMetrics, lease: Duration) -> Self {
         Self { recorder, metrics, lease, requests: Mutex::default() }
     }
 
-    /// A request has a worker.
+    /// Starts tracking a request that has a worker.
     pub fn begin(
         &self,
         key: (PartitionKey, String),
@@ -320,7 +325,7 @@ impl OpenRequests {
                 stays
             });
             let left = requests.open.len();
-            // So a search costs each request a constant, and finds what is over before the map has doubled.
+            // So the search costs a constant time per request, and finds abandoned requests before the map has doubled.
             requests.until_search = left.max(SEARCH_MIN);
         }
         requests.until_search -= 1;
@@ -331,14 +336,14 @@ impl OpenRequests {
         requests.open.insert(key, Open { request, pace, touched });
     }
 
-    /// A request makes room without being recorded.
+    /// Counts a request that is removed without being recorded.
     fn dropped(&self, request: Option<&Recorded>) {
         if request.is_some() {
             self.recorder.counts.dropped.inc();
         }
     }
 
-    /// A report of a request: its first token is out, and so many tokens in all.
+    /// Reports the total number of output tokens of a request so far.
     pub fn report(&self, key: &(PartitionKey, String), output_tokens: u64) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
@@ -349,7 +354,7 @@ impl OpenRequests {
         }
     }
 
-    /// The first token of a request is out.
+    /// Reports the first token of a request.
     pub fn first_token(&self, key: &(PartitionKey, String)) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
@@ -360,7 +365,7 @@ impl OpenRequests {
         }
     }
 
-    /// A request has ended.
+    /// Ends a request.
     pub fn end(&self, key: &(PartitionKey, String), cached_tokens: Option<u64>) {
         let ended = self.requests.lock().open.remove(key);
         let Some(Open { request, pace, .. }) = ended else { return };

@@ -1,5 +1,4 @@
-//! How busy the engines say they are: the last report of each rank, marked when it is old (`KvMetricsAggregator` of
-//! document 003).
+//! The last load report of each rank's engine, marked when stale (`KvMetricsAggregator` of document 003).
 
 use kvasir_process::shares::{LargestShare, SharedLimit, TakenShare};
 use kvasir_proto::convert::WorkerLoad;
@@ -9,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most ranks whose reports are remembered, at most half of them of one tenant; of more, reports are dropped.
+/// Maximum ranks with stored reports, at most half of them from one tenant. Further reports are dropped.
 pub const RANKS_MAX: usize = 131_072;
 
 /// The last report of each rank.
@@ -23,9 +22,9 @@ pub struct KvMetricsAggregator {
 #[derive(Debug)]
 struct Report {
     metrics: WorkerMetrics,
-    /// Blocks of the device as last reported: they do not change while an engine lives.
+    /// Total blocks of the device as last reported; constant during the life of an engine.
     total_blocks: Option<u64>,
-    /// When its values were measured.
+    /// When the values were measured.
     measured: Instant,
     _counted: TakenShare,
 }
@@ -33,39 +32,39 @@ struct Report {
 /// The last report of one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankMetrics {
-    /// The values.
+    /// Reported values.
     pub metrics: WorkerMetrics,
-    /// How long ago they were measured.
+    /// Age of the measurement.
     pub age: Duration,
-    /// Whether that is too long.
+    /// Whether the report is too old.
     pub is_stale: bool,
 }
 
-/// Blocks of a rank, as its engine reports.
+/// Block counts of a rank, as its engine reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReportedBlocks {
-    /// Blocks of the device: those of the last report that states them, however old.
+    /// Total blocks of the device, from the last report that contains it, however old.
     pub total: Option<u64>,
-    /// Blocks in use; none if the last report is stale.
+    /// Blocks in use; `None` if the last report is stale.
     pub active: Option<u64>,
 }
 
 /// The reports of the ranks of one partition (`AggregatedMetrics` of document 003).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AggregatedMetrics {
-    /// By worker and rank.
+    /// Reports by worker and rank.
     pub ranks: BTreeMap<WorkerKey, RankMetrics>,
 }
 
 impl KvMetricsAggregator {
-    /// Nothing was reported. A report is stale after a time.
+    /// An aggregator without reports. A report is stale after `stale_after`.
     #[must_use]
     pub fn new(stale_after: Duration) -> Self {
         let remembered = SharedLimit::new(RANKS_MAX, LargestShare::HALF);
         Self { stale_after, remembered, reports: Mutex::default() }
     }
 
-    /// Takes a report, unless a newer one is there. False if it is dropped because of the limit.
+    /// Stores a report, unless a newer one exists. False if it is dropped because of the limit.
     pub fn report(&self, load: WorkerLoad) -> bool {
         let WorkerLoad { address, rank, metrics, age } = load;
         let now = Instant::now();
@@ -87,7 +86,7 @@ impl KvMetricsAggregator {
         true
     }
 
-    /// What the reports of a rank contribute to decisions.
+    /// The block counts of a rank that decisions use.
     #[must_use]
     pub fn blocks_of(&self, partition: &PartitionKey, rank: &WorkerKey) -> ReportedBlocks {
         let reports = self.reports.lock();
@@ -101,7 +100,7 @@ impl KvMetricsAggregator {
         })
     }
 
-    /// Forgets ranks that are gone.
+    /// Removes the reports of ranks that no longer exist.
     pub fn retain(&self, mut is_there: impl FnMut(&PartitionKey, &WorkerKey) -> bool) {
         self.reports.lock().retain(|partition, ranks| {
             ranks.retain(|rank, _| is_there(partition, rank));

@@ -1,5 +1,5 @@
-//! All that routes, without a port: which workers there are, a router for each model, how busy engines are, replicas. The
-//! router serves it over gRPC; a gateway calls it.
+//! Routing without a port: discovery of workers, a router for each model, engines' load reports, replica sync. The
+//! router serves it over gRPC; the gateway calls it.
 
 use crate::agents;
 use crate::config::RoutingConfig;
@@ -29,17 +29,17 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// How often leases are looked at.
+/// Interval of checking leases.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
-/// Most queries to the index under way.
+/// Maximum queries to the index in flight.
 const QUERIES_MAX: usize = 1_024;
 
-/// The routers of a process, and what keeps them up to date.
+/// The routers of a process, and the tasks that keep them up to date.
 #[derive(Debug)]
 pub struct Routing {
     /// The routers.
     pub fleet: Arc<Fleet>,
-    /// How busy engines say they are.
+    /// Load reports of engines.
     pub reports: Arc<KvMetricsAggregator>,
     discovery: Arc<Discovery>,
     discovery_interval: Duration,
@@ -47,32 +47,32 @@ pub struct Routing {
     dialer: Dialer,
     engines: StatedEngines,
     nats: Option<NatsServers>,
-    /// Writes requests down, if that is wanted.
+    /// Records requests, if enabled.
     pub recorder: Recorder,
     writer: Option<RecordWriter>,
 }
 
-/// Why nothing can be routed.
+/// Why routing cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RoutingError {
-    /// The index cannot be asked.
+    /// The client of the index could not be created.
     #[error("indexer: {0}")]
     Index(#[from] ClientError),
-    /// The file of requests cannot be opened.
+    /// The record file cannot be opened.
     #[error("record: {}: {error}", path.display())]
     Record {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: io::Error,
     },
 }
 
 impl Routing {
-    /// Nothing runs yet.
+    /// Creates the parts without starting tasks.
     ///
     /// # Errors
-    /// If the index cannot be asked, or the file of requests cannot be opened.
+    /// If the client of the index cannot be created, or the record file cannot be opened.
     pub fn new(config: &RoutingConfig) -> Result<Self, RoutingError> {
         let index = index(config)?;
         let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
@@ -99,20 +99,20 @@ impl Routing {
         })
     }
 
-    /// Changes of the workers.
+    /// Receives changes of the workers.
     #[must_use]
     pub fn listed(&self) -> watch::Receiver<Arc<Listing>> {
         self.discovery.listed()
     }
 
-    /// Registers what is read when the page of metrics is asked for.
+    /// Registers the collectors of the metrics page.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(FleetMetrics(Arc::clone(&self.fleet))));
         self.sync_status.register(registry);
         self.recorder.register(registry);
     }
 
-    /// What is not well, a line each.
+    /// Returns a function that lists current problems, one line each.
     pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let discovery = Arc::clone(&self.discovery);
         let sync = Arc::clone(&self.sync_status);
@@ -123,7 +123,7 @@ impl Routing {
         }
     }
 
-    /// A readiness that lists these problems.
+    /// A readiness state that lists these problems.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         Readiness::with_problems(self.problems())
@@ -135,7 +135,8 @@ impl Routing {
         busy_page(Arc::clone(&self.fleet))
     }
 
-    /// Starts the task that writes requests down, if that is wanted. It ends when `stop` is cancelled: after all requests.
+    /// Starts the task that records requests, if enabled. After `stop` is cancelled, it writes the queued records and
+    /// ends.
     pub fn start_recorder(&mut self, tasks: &mut Tasks, stop: &CancellationToken) {
         if let Some(writer) = self.writer.take() {
             tasks.spawn("recorder", writer.run(stop.clone()));
@@ -210,7 +211,7 @@ async fn expire(fleet: Arc<Fleet>) {
     }
 }
 
-/// The thresholds as `/busy_threshold` has them.
+/// The thresholds in the format of `/busy_threshold`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BusyPage {

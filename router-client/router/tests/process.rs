@@ -1,5 +1,5 @@
-//! The program's command line. That this is here also has every test run build the program, which the tests of
-//! the whole system start.
+//! Tests of the program's command line. Because they are here, every test run also builds the program, which the tests
+//! of the complete system start.
 
 use std::io;
 use std::process::{Command, Output};

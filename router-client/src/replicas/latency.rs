@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-/// Number of answers that count.
+/// Number of recent answers that are recorded.
 const RECENT: usize = 64;
-/// Fewest answers for a percentile.
+/// Minimum number of answers for a percentile.
 const LEAST: usize = 8;
 
-/// How long a replica's recent answers took.
+/// Latencies of a replica's recent answers, in a ring buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies {
     micros: [u32; RECENT],
@@ -32,7 +32,7 @@ impl Latencies {
         );
     }
 
-    /// Their 95th percentile; none while there are few.
+    /// The 95th percentile; `None` with fewer than [`LEAST`] answers.
     pub(super) fn p95(&self) -> Option<Duration> {
         if self.filled < LEAST {
             return None;

@@ -1,19 +1,19 @@
-//! Chooses which replica of a shard to ask, when to ask the next, and which to leave alone for a while.
-//! Pure: time is an argument, counted from wherever the caller likes.
+//! Replica selection with hedged requests, exponential backoff and health probes. Pure: time is an argument, counted
+//! from any origin.
 //!
-//! - The client sends a question to one replica. If that fails, it asks the next. If that is slower than
-//!   its own recent answers, the client asks the next as well and takes the first answer (a *hedge*); it
-//!   hedges to a replica that knows less only after half of the time. It asks no replica twice for a
-//!   question, and limits hedges to a share of the questions: trouble never multiplies the load.
-//! - A replica that fails, or times out several times in a row, is in *back-off*: questions go to the
-//!   others. Probes ask it again, further and further apart, until it answers one.
-//! - *Probes* are questions that no caller waits for: from time to time a round of them goes to all
-//!   replicas. They ask for every worker, so their answers show which replica is behind: one that has
-//!   just started answers readily and knows nothing. Questions go to the freshest replica, in turn if
-//!   several are as fresh. The first question, and one after a pause, waits a moment for the probes.
+//! - **Failover and hedging.** The client sends a query to one replica, and to the next if that fails. If the first is
+//!   slower than its own recent answers, the client also queries the next and takes the first answer (a *hedge*). It
+//!   hedges to a less fresh replica only after half of the time. No replica gets the same query twice. Hedges are
+//!   limited to a share of the queries, so failures never multiply the load.
+//! - **Backoff.** A replica that fails, or times out several times in a row, is in *backoff*: the other replicas
+//!   receive its queries. Probes test it at increasing intervals, until it answers one.
+//! - **Probes** are queries for which no caller waits. Rounds of probes go to all replicas at intervals. They list
+//!   every worker, so the answers show which replica is behind: a replica that has just started answers quickly but has
+//!   no data. Queries go to the freshest replica, round-robin if several are equally fresh. The first query, and the
+//!   first after an idle period, waits briefly for the probes.
 //!
-//! If all replicas are in back-off, questions go to each in turn with a short timeout: a shard that is down
-//! costs a moment, and the client finds it as soon as one replica is back.
+//! If all replicas are in backoff, queries go to each in turn with a short timeout. A shard that is down costs little
+//! time, and the client finds it as soon as one replica is back.
 
 mod freshness;
 mod latency;
@@ -31,34 +31,32 @@ use freshness::best;
 use replica::{Replica, Status};
 use std::time::Duration;
 
-/// Most replicas of one shard.
+/// Maximum replicas of one shard.
 pub const REPLICAS_MAX: usize = 8;
 
-/// Credit that a hedge costs; a question adds [`HedgeConfig::percent`].
+/// Credit that a hedge costs. Each query adds [`HedgeConfig::percent`].
 const HEDGE_COST: u32 = 100;
-/// Most hedges in a burst, as when a replica hangs while many questions wait for it.
+/// Maximum hedges in a burst, for example when a replica hangs while many queries wait for it.
 const HEDGES_SAVED_MAX: u32 = 64;
-/// Rounds of probes after which an answer is out of date.
+/// Number of probe rounds after which an answer is out of date.
 const ROUNDS_REMEMBERED: u32 = 3;
 /// Time between two log lines about one shard.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Times by which replicas are chosen.
+/// Settings of hedging, backoff and probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HedgeConfig {
-    /// Shortest wait before the client asks a second replica. It asks one when the first has not answered
-    /// for as long as 95 % of its recent answers took.
+    /// Minimum delay before a hedge. The delay is the 95th percentile of the first replica's recent answer times.
     pub delay_min: Duration,
-    /// Longest wait before the client asks a second replica. Also the timeout of a question to a shard all
-    /// of whose replicas are in back-off.
+    /// Maximum delay before a hedge. Also the timeout of a query to a shard whose replicas are all in backoff.
     pub delay_max: Duration,
-    /// Percentage of questions that may be hedged, 0 to 100; 0 turns hedges off.
+    /// Percentage of queries that may be hedged, 0 to 100; 0 disables hedging.
     pub percent: u32,
-    /// Back-off after the first failure of a replica. Each further failure doubles it.
+    /// Backoff after the first failure of a replica. Each further failure doubles it.
     pub backoff_min: Duration,
-    /// Longest back-off.
+    /// Maximum backoff.
     pub backoff_max: Duration,
-    /// Time between two rounds of probes, which find out which replica is fresh.
+    /// Time between two rounds of probes, which measure the replicas' freshness.
     pub probe_interval: Duration,
 }
 
@@ -75,43 +73,43 @@ impl Default for HedgeConfig {
     }
 }
 
-/// Counts of one shard since the client was made.
+/// Counters of one shard since the client was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardCounts {
-    /// Questions.
+    /// Queries to the shard.
     pub questions: u64,
-    /// Questions that no replica answered.
+    /// Queries that no replica answered.
     pub missing: u64,
-    /// Requests to replicas for all questions.
+    /// Requests to replicas, for all queries.
     pub asked: u64,
     /// Requests because another replica was slow.
     pub hedges: u64,
-    /// Hedges whose answer was taken.
+    /// Hedges whose answer was used.
     pub hedges_won: u64,
     /// Requests because another replica had failed.
     pub failovers: u64,
-    /// Times that a replica entered back-off, or entered it again.
+    /// How often a replica entered backoff, or entered it again.
     pub failures: u64,
-    /// Probes.
+    /// Probes sent to replicas.
     pub probes: u64,
 }
 
-/// The replicas to be probed now, by number, all with one question.
+/// The replicas to probe now, by number, all with one query.
 pub(crate) type Round = [bool; REPLICAS_MAX];
 
-/// The replicas of one shard, by number. Fixed size whatever happens.
+/// The replicas of one shard, by number. The size is fixed.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     config: HedgeConfig,
     all: Vec<Replica>,
-    /// The replica whose turn it is among equals.
+    /// Round-robin position among equal replicas.
     turn: usize,
     hedge_credit: u32,
     /// When the next round of probes is due.
     round_at: Duration,
-    /// When it may begin at the earliest.
+    /// Earliest start of the next round of probes.
     round_not_before: Duration,
-    /// Spreads back-offs and rounds of many clients.
+    /// Random state that spreads the backoffs and rounds of many clients.
     noise: u64,
     logged_at: Option<Duration>,
     unlogged: u64,
@@ -119,8 +117,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// `count` replicas without any history. Clients with different `seed`s do not probe at the same
-    /// times.
+    /// `count` replicas without history. Clients with different `seed`s probe at different times.
     pub(crate) fn new(count: usize, config: HedgeConfig, seed: u64) -> Self {
         debug_assert!((1..=REPLICAS_MAX).contains(&count), "{count} replicas");
         let turn = usize::try_from(seed % REPLICAS_MAX as u64).unwrap_or(0);
@@ -138,17 +135,17 @@ impl Replicas {
         }
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub(crate) const fn counts(&self) -> ShardCounts {
         self.counts
     }
 
-    /// Whether a replica is in back-off.
+    /// Whether a replica is in backoff.
     pub(crate) fn is_failing(&self, number: usize) -> bool {
         self.all.get(number).is_none_or(Replica::is_failing)
     }
 
-    /// Counts a question that was not answered. If it should be logged, returns how many were not logged before.
+    /// Counts an unanswered query. If it should be logged, returns how many were not logged before.
     pub(crate) fn missed(&mut self, now: Duration) -> Option<u64> {
         self.counts.missing += 1;
         if self.logged_at.is_some_and(|at| now < at + LOG_INTERVAL) {
@@ -159,7 +156,7 @@ impl Replicas {
         Some(std::mem::take(&mut self.unlogged))
     }
 
-    /// The replicas to be probed now, if it is time.
+    /// The replicas to probe now, if a round is due.
     pub(crate) fn probes(&mut self, now: Duration) -> Option<Round> {
         // A single replica needs no choice.
         if self.all.len() == 1 {
@@ -180,7 +177,7 @@ impl Replicas {
         replicas.contains(&true).then_some(replicas)
     }
 
-    /// Records the result of a probe: what the replica knows, if it answered.
+    /// Records the result of a probe: the replica's freshness, or `None` if it failed.
     pub(crate) fn probed(&mut self, number: usize, found: Option<Freshness>, now: Duration) {
         let Some(at) = self.all.get_mut(number) else { return };
         at.end_probe();
@@ -191,7 +188,7 @@ impl Replicas {
         self.settle();
     }
 
-    /// Ends a probe that shows nothing: the replica answered that it takes no question now.
+    /// Ends a probe without a result: the replica rejected it for now.
     pub(crate) fn unprobed(&mut self, number: usize) {
         if let Some(at) = self.all.get_mut(number) {
             at.end_probe();
@@ -199,34 +196,34 @@ impl Replicas {
         self.settle();
     }
 
-    /// Ends back-offs when no probe is under way. A replica that comes back is compared with what the others
-    /// answer now: one that restarted after it may know as little, which older answers do not show.
+    /// Ends backoffs when no probe is in flight. A recovered replica is compared with the current answers of the
+    /// others. A replica that restarted later may have as little data, which older answers do not show.
     fn settle(&mut self) {
         if !self.all.iter().any(Replica::is_awaited) {
             self.all.iter_mut().for_each(Replica::settle);
         }
     }
 
-    /// Whether a question should wait for the probes under way: no question was asked for a while, or ever,
-    /// and a replica may have restarted since.
+    /// Whether a query should wait for the probes in flight. True after an idle period and at the start, when a replica
+    /// may have restarted unnoticed.
     pub(crate) fn in_doubt(&self, now: Duration) -> bool {
         let since = self.remembered_since(now);
         self.all.iter().any(|at| at.is_in_doubt(since))
     }
 
-    /// Answers from before this are out of date.
+    /// The oldest time at which an answer still counts.
     fn remembered_since(&self, now: Duration) -> Duration {
-        // Rounds are at least a back-off apart, however short the interval.
+        // Rounds are at least one backoff apart, however short the interval.
         let between = self.config.probe_interval.max(self.config.backoff_min);
         now.saturating_sub(between * ROUNDS_REMEMBERED)
     }
 
-    /// Longest wait of a question for probes.
+    /// Longest time that a query waits for probes.
     pub(crate) const fn doubt_max(&self) -> Duration {
         self.config.delay_max
     }
 
-    /// How good a choice each replica is, less being better.
+    /// Status of each replica, which orders the choice; less is better.
     fn statuses(&self, now: Duration) -> [Status; REPLICAS_MAX] {
         let since = self.remembered_since(now);
         let best = best(self.all.iter().filter_map(|at| at.freshness(since)));
@@ -256,7 +253,7 @@ impl Replicas {
         spread(time, self.next_noise())
     }
 
-    /// Xorshift: clients must differ, nothing more.
+    /// Xorshift random numbers. They only have to differ between clients.
     const fn next_noise(&mut self) -> u64 {
         self.noise ^= self.noise << 13;
         self.noise ^= self.noise >> 7;
@@ -265,7 +262,7 @@ impl Replicas {
     }
 }
 
-/// A time shortened by up to a quarter.
+/// Shortens a time by up to a quarter (jitter).
 fn spread(time: Duration, noise: u64) -> Duration {
     let [share, ..] = noise.to_be_bytes();
     time - time / 1_024 * u32::from(share)

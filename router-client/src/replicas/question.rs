@@ -1,12 +1,12 @@
 use super::{HEDGE_COST, HEDGES_SAVED_MAX, REPLICAS_MAX, Replica, Replicas, Status};
 use std::time::Duration;
 
-/// One question under way.
+/// One query in progress.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// Its deadline.
+    /// Deadline of the query.
     until: Duration,
-    /// When to hedge to a replica that is as good as one in flight.
+    /// When to hedge to a replica that is as fresh as one in flight.
     hedge_at: Duration,
     /// When to hedge to any replica.
     late_at: Duration,
@@ -16,7 +16,7 @@ pub(crate) struct Question {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     None,
-    /// Since when, and whether it is a hedge.
+    /// Start of the request, and whether it is a hedge.
     InFlight {
         since: Duration,
         hedge: bool,
@@ -24,23 +24,23 @@ enum Attempt {
     Done,
 }
 
-/// What to do next for a question.
+/// Next step for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Ask this replica, then call [`Replicas::step`] again at once.
+    /// Query this replica, then immediately call [`Replicas::step`] again.
     Ask(usize),
     /// Call again after the next outcome, or at this time.
     Wait(Duration),
-    /// Give up: no replica answers.
+    /// End the query: no replica answers.
     End,
 }
 
 /// How a request to one replica ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It answered, whether or not the answer is of use.
+    /// The replica answered, whether or not the answer is useful.
     Answered,
-    /// It failed, or cannot be reached.
+    /// The replica failed or cannot be reached.
     Failed,
 }
 
@@ -52,7 +52,7 @@ impl Question {
 }
 
 impl Replicas {
-    /// A question with the deadline `until`.
+    /// Starts a query with the deadline `until`.
     pub(crate) fn question(&mut self, until: Duration) -> Question {
         self.counts.questions += 1;
         self.turn = self.turn.wrapping_add(1);
@@ -61,7 +61,7 @@ impl Replicas {
         Question { until, hedge_at: until, late_at: until, attempts: [Attempt::None; REPLICAS_MAX] }
     }
 
-    /// What to do for a question now.
+    /// The next step for a query.
     pub(crate) fn step(&mut self, question: &mut Question, now: Duration) -> Step {
         if now >= question.until {
             return Step::End;
@@ -79,7 +79,7 @@ impl Replicas {
             return self.ask(question, next, now, false);
         }
         if now >= question.hedge_at {
-            // If all replicas fail, each question tries one and the credit stays for later.
+            // If all replicas are failing, each query tries one of them, and the credit is saved.
             let helps = !stuck && (now >= question.late_at || !self.is_worse(question, next, now));
             let credit = self.hedge_credit.checked_sub(HEDGE_COST);
             if let Some(credit) = credit.filter(|_| helps) {
@@ -88,7 +88,7 @@ impl Replicas {
                 self.counts.hedges += 1;
                 return self.ask(question, next, now, true);
             }
-            // By then a replica in flight may have failed.
+            // By then, a replica in flight may have failed.
             question.hedge_at = now + self.config.delay_max;
             if now < question.late_at {
                 question.hedge_at = question.hedge_at.min(question.late_at);
@@ -97,19 +97,19 @@ impl Replicas {
         Step::Wait(question.hedge_at.min(question.until))
     }
 
-    /// Whether all replicas in flight are in back-off.
+    /// Whether all replicas in flight are in backoff.
     fn is_stuck(&self, question: &Question) -> bool {
         question.waiting().all(|number| self.is_failing(number))
     }
 
-    /// Whether a replica is worse than one in flight, so that its answer may lack what the other's has.
+    /// Whether a replica is less fresh than one in flight, so that its answer may lack blocks.
     fn is_worse(&self, question: &Question, next: usize, now: Duration) -> bool {
         let statuses = self.statuses(now);
         let class = |number: usize| statuses.get(number).map(Status::class);
         question.waiting().any(|number| class(number) < class(next))
     }
 
-    /// The best replica that has not been asked.
+    /// The best replica that has not been queried yet.
     fn next(&self, question: &Question, now: Duration) -> Option<usize> {
         let statuses = self.statuses(now);
         let count = self.all.len();
@@ -123,7 +123,7 @@ impl Replicas {
         if self.is_failing(number) && self.is_stuck(question) {
             question.until = question.until.min(now + self.config.delay_max);
         }
-        // This leaves time for another.
+        // This leaves time for another replica.
         question.late_at = now + question.until.saturating_sub(now) / 2;
         question.hedge_at = question.late_at.min(now + self.delay(number));
         if let Some(attempt) = question.attempts.get_mut(number) {
@@ -133,7 +133,7 @@ impl Replicas {
         Step::Ask(number)
     }
 
-    /// How long to wait for a replica before a hedge.
+    /// How long to wait for a replica before hedging.
     fn delay(&self, number: usize) -> Duration {
         let usual = self.all.get(number).and_then(Replica::p95);
         let usual = usual.unwrap_or(self.config.delay_max);
@@ -157,7 +157,7 @@ impl Replicas {
                 self.counts.hedges_won += u64::from(hedge);
                 let Some(at) = self.all.get_mut(number) else { return };
                 if at.is_failing() {
-                    // It is back: probe what it knows.
+                    // The replica is back: probe its freshness.
                     self.round_at = now;
                 }
                 at.answered(now.saturating_sub(since));
@@ -166,7 +166,7 @@ impl Replicas {
         }
     }
 
-    /// Ends a question, answered or not: a replica still in flight was too slow, if it had its usual time.
+    /// Ends a query, answered or not. A replica still in flight gets a strike if it exceeded its usual delay.
     pub(crate) fn close(&mut self, question: &Question, now: Duration) {
         for (number, asked) in question.attempts.iter().enumerate() {
             let Attempt::InFlight { since, .. } = *asked else { continue };

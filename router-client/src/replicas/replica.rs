@@ -1,40 +1,40 @@
 use super::{Freshness, latency::Latencies};
 use std::time::Duration;
 
-/// Timeouts in a row after which a replica fails.
+/// Timeouts in a row after which a replica counts as failed.
 const STRIKES_MAX: u32 = 3;
 
-/// What is known of one replica.
+/// State of one replica.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replica {
     latencies: Latencies,
     observed: Option<Observation>,
-    /// The same while it is in back-off, until the other probes of the round have ended.
+    /// Observation from a probe during backoff, kept until the other probes of the round have ended.
     returning: Option<Observation>,
-    /// Failures in a row; while there are any it is in back-off.
+    /// Failures in a row. The replica is in backoff while this is not 0.
     failures: u32,
     strikes: u32,
-    /// When it may be asked again.
+    /// End of the backoff: when the replica may be queried again.
     retry_at: Duration,
     probing: bool,
 }
 
-/// What a replica knew.
+/// A replica's freshness at one time.
 #[derive(Debug, Clone, Copy)]
 struct Observation {
     freshness: Freshness,
-    /// When it answered.
+    /// When the replica answered.
     at: Duration,
 }
 
 /// How good a choice a replica is, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
-    /// As fresh as any.
+    /// As fresh as the best replica.
     Fresh,
-    /// It knows less than another replica.
+    /// Less fresh than another replica.
     Behind(Freshness),
-    /// It has not answered a probe recently.
+    /// Has not answered a probe recently.
     Unknown,
     /// In back-off.
     Failing,
@@ -65,7 +65,7 @@ impl Replica {
         self.latencies.p95()
     }
 
-    /// What it knows, if it has answered a probe since `since`.
+    /// The replica's freshness, if it has answered a probe since `since`.
     pub(super) fn freshness(&self, since: Duration) -> Option<Freshness> {
         let recent = |observed: &Observation| observed.at >= since && !self.is_failing();
         self.observed.filter(recent).map(|observed| observed.freshness)
@@ -82,21 +82,21 @@ impl Replica {
         }
     }
 
-    /// It answered a question.
+    /// Records an answered query.
     pub(super) fn answered(&mut self, took: Duration) {
         self.latencies.add(took);
         self.strikes = 0;
         self.failures = 0;
     }
 
-    /// Counts a timeout. Returns whether that was one too many.
+    /// Counts a timeout. Returns whether the limit ([`STRIKES_MAX`]) is reached.
     pub(super) const fn strike(&mut self) -> bool {
         self.strikes += 1;
         self.strikes >= STRIKES_MAX
     }
 
-    /// Counts a failure. One broken connection fails many questions, so it counts once until the replica may
-    /// be asked again. `backoff` gives the back-off after that many failures.
+    /// Counts a failure. One broken connection fails many queries, so it counts once per backoff. `backoff` maps the
+    /// number of failures to a duration.
     pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
         self.strikes = 0;
         (self.observed, self.returning) = (None, None);
@@ -108,19 +108,19 @@ impl Replica {
         self.retry_at = now + backoff(self.failures);
     }
 
-    /// Whether it is time to probe whether it is back.
+    /// Whether a recovery probe is due.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         self.is_failing() && self.returning.is_none() && !self.probing && now >= self.retry_at
     }
 
-    /// Whether it is probed in the round that begins now.
+    /// Starts a probe in the current round, unless one is in flight or the backoff lasts. Returns whether it started.
     pub(super) fn begin_probe(&mut self, now: Duration) -> bool {
         let probed = !self.probing && (!self.is_failing() || now >= self.retry_at);
         self.probing |= probed;
         probed
     }
 
-    /// Whether a probe of it is under way, and none has succeeded since `since`.
+    /// Whether a probe of this replica is in flight, and none has succeeded since `since`.
     pub(super) fn is_in_doubt(&self, since: Duration) -> bool {
         self.probing && !self.is_failing() && self.freshness(since).is_none()
     }
@@ -129,12 +129,12 @@ impl Replica {
         self.probing = false;
     }
 
-    /// Whether others are compared only after its probe has ended.
+    /// Whether the comparison of replicas must wait for this replica's probe.
     pub(super) const fn is_awaited(&self) -> bool {
         self.probing && !self.is_failing()
     }
 
-    /// It answered a probe.
+    /// Records an answered probe.
     pub(super) const fn observe(&mut self, freshness: Freshness, at: Duration) {
         let observed = Some(Observation { freshness, at });
         if self.is_failing() {
@@ -145,7 +145,7 @@ impl Replica {
         self.strikes = 0;
     }
 
-    /// All probes have ended: if it answered its probe in back-off, the back-off is over.
+    /// Ends the backoff if the replica has answered its probe. Called when all probes have ended.
     pub(super) const fn settle(&mut self) {
         if let Some(observed) = self.returning.take() {
             self.observed = Some(observed);

@@ -8,14 +8,14 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Two replicas, the first of which is asked first by the next question.
+/// Two replicas; the next question goes to the first one.
 fn two() -> Replicas {
     let mut replicas = Replicas::new(2, HedgeConfig::default(), 1);
     replicas.turn = 1;
     replicas
 }
 
-/// What a replica knows that has so many ranks exactly.
+/// Freshness of a replica with this number of exact ranks.
 fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
     let rank = |rank| Overlap {
         worker: WorkerKey { worker: WorkerId::new("w").expect("a name"), rank },
@@ -37,7 +37,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
     Freshness::of(&(0..9).map(rank).collect::<Vec<_>>())
 }
 
-/// The replica that a question asks first at `now`; it answers at once.
+/// The replica that a question asks first at `now`, which answers immediately.
 fn first(replicas: &mut Replicas, now: Duration) -> usize {
     let mut question = replicas.question(now + DEADLINE);
     let Step::Ask(number) = replicas.step(&mut question, now) else { panic!("nobody is asked") };
@@ -146,7 +146,7 @@ fn a_failure_is_passed_over_at_once_and_left_alone_for_longer_each_time() {
     for (gap, most) in gaps.iter().zip([100, 200, 400, 800, 1_600, 2_000, 2_000, 2_000]) {
         assert!((ms(most) * 3 / 4 - ms(1)..=ms(most) + ms(1)).contains(gap), "{gaps:?}");
     }
-    // It is back, and as fresh.
+    // The replica is back, and equally fresh.
     while replicas.probes(now).is_none_or(|round| !round[0]) {
         now += ms(1);
     }
@@ -189,7 +189,7 @@ fn the_fresher_replica_is_asked() {
     check(Freshness::NOTHING, false);
 }
 
-/// The first was started a moment ago and probed while it knew nothing; then the second is started.
+/// The first replica has just started, and was probed while it had no data; then the second one starts.
 #[test]
 fn who_comes_back_is_judged_by_what_all_say_now() {
     let mut replicas = two();
@@ -233,8 +233,7 @@ fn a_question_after_a_pause_waits_for_probes() {
     }
 }
 
-/// The answers to probes come one after the other, and some late: meanwhile what was said before
-/// holds.
+/// Answers to probes arrive one after the other, some late. Until then, earlier answers count.
 #[test]
 fn who_was_not_heard_for_three_rounds_is_unknown() {
     let mut replicas = two();
@@ -265,7 +264,7 @@ fn a_shard_that_is_down_costs_little_and_is_found_when_it_is_back() {
         replicas.close(&question, ms(at));
     }
     assert_eq!(replicas.counts().failures, 2);
-    // One at a time, and no longer than a hedge takes.
+    // One replica at a time, and no longer than a hedge takes.
     let mut question = replicas.question(ms(10) + DEADLINE);
     assert!(matches!(replicas.step(&mut question, ms(10)), Step::Ask(_)));
     assert_eq!(replicas.step(&mut question, ms(10)), Step::Wait(ms(30)));
@@ -274,7 +273,7 @@ fn a_shard_that_is_down_costs_little_and_is_found_when_it_is_back() {
     let logged = [ms(50), ms(60), ms(10_050)].map(|now| replicas.missed(now));
     assert_eq!(logged, [Some(0), None, Some(1)]);
     assert_eq!(replicas.counts().hedges, 0);
-    // An answer ends it, for that replica.
+    // An answer ends the backoff of that replica.
     let found = first(&mut replicas, ms(60));
     assert!(!replicas.is_failing(found));
     assert!(replicas.is_failing(1 - found));

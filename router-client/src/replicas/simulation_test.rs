@@ -1,5 +1,5 @@
-//! Replicas that die, hang, come back and know nothing at first, over simulated time: what questions
-//! meet with, and what that costs.
+//! Simulates replicas that die, hang, return and start without data, over virtual time: which questions are answered,
+//! and what that costs.
 
 use super::*;
 use proptest::prelude::*;
@@ -10,29 +10,29 @@ const DEADLINE: Duration = Duration::from_millis(90);
 const LENGTH: Duration = Duration::from_secs(10);
 /// Time between two questions.
 const PACE: Duration = Duration::from_millis(1);
-/// By then a replica that is up and warm is known to be.
+/// Time after which a warm replica is known to be warm.
 const SETTLED: Duration = Duration::from_secs(4);
 
-/// By then a probe that began after a change was answered.
+/// Time after which a probe that began after a change was answered.
 const PROBED: Duration = Duration::from_secs(2);
 
-/// By then a question has come to a replica that is up again.
+/// Time after which a question reaches a replica that is up again.
 const FOUND_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a replica is like for a time.
+/// Behaviour of a replica during a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
-    /// Answers and has everything.
+    /// Answers with all data.
     Warm,
-    /// Answers and has nothing.
+    /// Answers without data.
     Cold,
-    /// Refuses.
+    /// Refuses requests.
     Dead,
-    /// Says nothing.
+    /// Never answers.
     Hung,
 }
 
-/// One replica's moods, each with its end.
+/// The moods of one replica, each with its end.
 #[derive(Debug, Clone)]
 struct Life(Vec<(Duration, Mood)>);
 
@@ -41,7 +41,7 @@ impl Life {
         self.0.iter().find(|(end, _)| now < *end).map_or(Mood::Warm, |(_, mood)| *mood)
     }
 
-    /// Whether it is of this mood from `from` to `to`.
+    /// Whether the mood is `mood` from `from` to `to`.
     fn is(&self, mood: Mood, from: Duration, to: Duration) -> bool {
         let mut at = from;
         loop {
@@ -55,13 +55,13 @@ impl Life {
         }
     }
 
-    /// When something else begins, after `now`.
+    /// Time of the next change after `now`.
     fn next_change(&self, now: Duration) -> Option<Duration> {
         self.0.iter().map(|(end, _)| *end).find(|end| *end > now)
     }
 
-    /// What becomes of a question that comes at `now` and takes `takes`: when, and whether it is
-    /// answered. None if nothing does.
+    /// The outcome of a question that arrives at `now` and takes `takes`: when, and whether it is answered. `None`
+    /// without an outcome.
     fn outcome(&self, now: Duration, takes: Duration) -> Option<(Duration, Outcome)> {
         let answered = now + takes;
         match self.mood(now) {
@@ -87,13 +87,13 @@ enum Event {
     Probed(usize, Option<bool>),
 }
 
-/// A question on its way.
+/// A question in progress.
 struct Open {
     arrived: Duration,
     question: Question,
     /// Replicas asked.
     asked: usize,
-    /// Whether it waited while no hedge was left.
+    /// Whether the question waited while no hedge credit was left.
     unhedged: bool,
 }
 
@@ -128,7 +128,7 @@ impl World {
         self.events.push(Reverse((time, self.scheduled, event)));
     }
 
-    /// How long an answer takes: 1 to 3 ms.
+    /// Duration of an answer: 1 to 3 ms.
     fn takes(&self) -> Duration {
         Duration::from_micros(1_000 + self.scheduled * 7_919 % 2_000)
     }
@@ -171,13 +171,13 @@ impl World {
             let least = config.backoff_min.min(config.probe_interval) / 2;
             assert!(before.is_none_or(|before| now >= before + least), "probes in a row");
             let warm = self.lives[replica].mood(now) == Mood::Warm;
-            // Many ranks take their time: some answers are later than several rounds.
+            // Answers with many ranks take longer: some arrive after several rounds.
             let slow = if self.scheduled.is_multiple_of(3) { 150 } else { 1 };
             let takes = self.takes() * slow;
             let (at, found) = match self.lives[replica].outcome(now, takes) {
                 Some((at, Outcome::Answered)) => (at, Some(warm)),
                 Some((at, Outcome::Failed)) => (at, None),
-                // Not before the answer would have come, so not before it hangs.
+                // Not before the answer would have arrived, and so not before the replica hangs.
                 None => (now + takes + DEADLINE, None),
             };
             self.at(at, Event::Probed(replica, found));
@@ -232,25 +232,23 @@ impl World {
         }
     }
 
-    /// Nobody is asked first who knows nothing or does not answer, while another is known to be
-    /// well.
+    /// A replica without data or answers is never asked first while another one is known to be good.
     fn check_first(&self, replica: usize, now: Duration) {
         let since = now.saturating_sub(SETTLED);
         let settled = |life: &Life| now >= SETTLED && life.is(Mood::Warm, since, now);
         let unfit = |mood| self.lives[replica].is(mood, since, now) && now >= SETTLED;
         if self.lives.iter().any(settled) {
             let mood = self.lives[replica].mood(now);
-            // One that was started anew while nobody asked it is found out by the next probes.
+            // The next probes detect a replica that restarted while it received no questions.
             let cold = self.lives[replica].is(Mood::Cold, now.saturating_sub(PROBED), now);
-            // One that dies or hangs is found out by the questions that it fails.
+            // Failing questions detect a replica that dies or hangs.
             let lost = unfit(Mood::Dead) || unfit(Mood::Hung);
             assert!(!cold && !lost, "replica {replica} is {mood:?} at {now:?}: {:?}", self.lives);
         }
     }
 
-    /// A question is not answered only if no replica was up all the time that it had, and for a
-    /// moment before, in which others find out after all had been down; or if several hang at once
-    /// and what may be asked twice is used up.
+    /// A question may stay unanswered only if no replica was up during all its time, and briefly before, when clients
+    /// still have to find a recovered replica. Or if several hang at the same time and the hedge credit is used up.
     fn check_missing(&self, open: &Open) {
         let from = open.arrived.saturating_sub(FOUND_AGAIN);
         let until = open.arrived + DEADLINE;
@@ -260,7 +258,7 @@ impl World {
     }
 }
 
-/// Moods of one replica: it is cold after it was dead, as a process is that was started anew.
+/// Moods of one replica: after it was dead it is cold, like a restarted process.
 fn life() -> impl Strategy<Value = Life> {
     let period = (50..3_000_u64, prop_oneof![Just(Mood::Warm), Just(Mood::Dead), Just(Mood::Hung)]);
     proptest::collection::vec((period, 50..1_500_u64), 0..8).prop_map(|periods| {
@@ -290,7 +288,7 @@ proptest! {
         let counts = world.replicas.counts();
         let questions = world.asked as u64;
         prop_assert_eq!(counts.questions, questions);
-        // What trouble costs is bounded.
+        // The cost of failures is bounded.
         prop_assert!(counts.hedges <= 64 + questions / 10, "{:?}", counts);
         prop_assert!(counts.asked <= questions + counts.hedges + counts.failovers, "{:?}", counts);
         prop_assert!(counts.asked <= questions * count, "{:?}", counts);

@@ -1,87 +1,87 @@
-//! What a request would cost a worker (documents 001 "Cost Calculation" and 004 "Cost Calculation").
+//! The cost of a request at a worker (documents 001 "Cost Calculation" and 004 "Cost Calculation").
 //!
 //! > cost = overlap score weight × prefill blocks + decode blocks
 //!
-//! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number. The
-//!   prefills that a worker has yet to do for earlier requests can be added by a weight.
-//! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
-//!   the request that are not among them. By default they count by how full the worker would be, and the prompts under
-//!   way by what attention reads of them (D115): a block in use holds nobody up until there are none left. A worker whose
-//!   number of blocks nobody knows counts as having room (D155). [`DecodePrice::Full`] is the documents' price.
-//! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
+//! - *Prefill blocks* = (input tokens − overlap × block size) / block size, as a fraction. The pending prefills of
+//!   earlier requests at the worker can be added with a weight.
+//! - *Decode blocks* = the blocks that the worker would use for generation: blocks in use now plus the request's blocks
+//!   that are not in use yet. By default, their price depends on how full the worker would be, and active prompts cost
+//!   a share for their context, which attention reads (D115). Reason: blocks in use delay no request until the worker
+//!   runs out of blocks. A worker with an unknown number of blocks counts as having room (D155). [`DecodePrice::Full`]
+//!   is the documents' price.
+//! - The overlap is credited by tier: blocks on disk, for example, have to be loaded first.
 
 use super::error::{ConfigError, check};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// What a block of context costs, in blocks of prefill. Attention reads the context of each request in each step: that
-/// takes some hundredths of what it takes to compute it, over the steps that a prompt waits for (D115).
+/// Cost of a block of context, in blocks of prefill. Attention reads the context of each request in each step. Over the
+/// steps for which a prompt waits, this takes a few hundredths of the time to compute the block (D115).
 const CONTEXT_COST: f64 = 1.0 / 32.0;
-/// What a block that a worker was given to compute lately costs: enough that workers which else cost the same, such as idle
-/// ones, take turns by work (D156).
+/// Cost of a block recently assigned to the worker. High enough that workers with otherwise equal cost, such as idle
+/// ones, alternate by work (D156).
 const GIVEN_COST: f64 = 1.0 / 32.0;
 
-/// What a block in use costs, in blocks of prefill.
+/// Cost of a block in use, in blocks of prefill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DecodePrice {
-    /// The fourth power of the share of the worker's blocks that would be in use, and nothing where nobody knows how many
-    /// the worker has. Each block of the prompts under way costs 1/32 on top, and so does each block that the worker was
-    /// given to compute lately.
+    /// The fourth power of the fraction of the worker's blocks that would be in use; 0 if the worker's number of blocks
+    /// is unknown. In addition, each block of active prompts and each block recently assigned to the worker costs 1/32.
     #[default]
     ByRoom,
     /// 1, the documents' price.
     Full,
 }
 
-/// How much of a block's prefill is saved, by the tier in which it lies: 0 for none to 1 for all.
+/// Fraction of a block's prefill that is saved, by the block's tier: 0 (nothing) to 1 (all).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TierCredits {
-    /// In device memory.
+    /// Block in device memory.
     pub device: f64,
-    /// In host memory.
+    /// Block in host memory.
     pub host: f64,
-    /// On local disk.
+    /// Block on local disk.
     pub disk: f64,
-    /// In a pool only: a store that several workers read.
+    /// Block only in a pool, a store that several workers read.
     pub pool: f64,
 }
 
-/// How prefill, overlap and load are weighed.
+/// Weights of prefill, overlap and load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostConfig {
-    /// Weight of prefill against decode, at least 0. More favours reuse of caches and the time to the first token;
-    /// less favours even load and the time between tokens. 0 ignores caches: no index needs to be asked.
+    /// Weight of prefill against decode, at least 0. More favours cache reuse and time to first token; less favours
+    /// even load and time between tokens. 0 ignores caches, so no index is queried.
     pub overlap_score_weight: f64,
     /// Credits by tier.
     pub credits: TierCredits,
-    /// Weight, at least 0, of the tokens that a worker has yet to compute for earlier requests, beside the request's
-    /// own.
+    /// Weight, at least 0, of the tokens that a worker still has to compute for earlier requests, compared with the
+    /// request's own tokens.
     ///
-    /// The documents disagree: the worked example has the request's own prefill only. Document 001 lets the count fall when
-    /// a first token marks a prefill completed, which is true only of a count that has earlier requests in it, and
-    /// upstream adds them: 1, the default. Tokens that are to be computed hold up a request; blocks in use hardly do. In
-    /// the sweep of `tests/src/sweep` at 70 % of load, with 0 the mean time to the first token is longer than by load
-    /// alone; with 1 it is shorter. Where blocks are not tracked it is all that tells of load.
+    /// The documents disagree. The worked example has only the request's own prefill. In document 001, the count falls
+    /// when a first token completes a prefill, which is possible only if it includes earlier requests; upstream adds
+    /// them: 1, the default. Pending tokens delay a request, while blocks in use hardly do. The sweep of
+    /// `tests/src/sweep` at 70 % of load compares the mean time to the first token with routing by load alone: with 0
+    /// it is longer, with 1 shorter. If blocks are not tracked, these tokens are the only measure of load.
     pub active_prefill_weight: f64,
-    /// What a block in use costs.
+    /// Cost of a block in use.
     pub decode_price: DecodePrice,
 }
 
-/// Leading blocks of a request that a worker holds, by the *best* tier of each: none counts twice.
+/// Leading blocks of a request at a worker, each counted once in its *best* tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TierBlocks {
-    /// In device memory.
+    /// Blocks in device memory.
     pub device: u32,
-    /// In host memory, and not in device memory.
+    /// Blocks in host memory and not in device memory.
     pub host: u32,
-    /// On local disk only.
+    /// Blocks only on local disk.
     pub disk: u32,
-    /// In a pool only.
+    /// Blocks only in a pool.
     pub pool: u32,
 }
 
-/// One request's prices: what is the same at all workers, computed once.
+/// Prices of one request: the values that are equal for all workers, computed once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     config: CostConfig,
@@ -90,53 +90,53 @@ pub struct Prices {
     blocks_per_token: f64,
 }
 
-/// What fetching changes in a cost.
+/// Effect of a fetch on the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FetchCost {
-    /// Blocks that are fetched.
+    /// Blocks to fetch.
     pub blocks: u32,
     /// Tokens that the rank computes in the time of the fetch.
     pub tokens: f64,
 }
 
-/// What is known of one request at one worker.
+/// Input of the cost of one request at one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostInput {
-    /// What the worker holds of the prompt.
+    /// The worker's blocks of the prompt.
     pub overlap: TierBlocks,
-    /// Tokens of earlier requests whose prefill the worker has yet to do, but for those that this request begins with,
-    /// too; 0 if that is not tracked.
+    /// Tokens that the worker still has to compute for earlier requests, except those shared with this request; 0 if
+    /// not tracked.
     pub active_prefill_tokens: u64,
-    /// Blocks in use for generation if the request goes there; 0 if that is not tracked.
+    /// Blocks in use for generation if the worker gets the request; 0 if not tracked.
     pub decode_blocks: f64,
-    /// Blocks of all prompts under way, shared ones once for each request; 0 if that is not tracked.
+    /// Blocks of all active prompts; shared blocks count once for each request. 0 if not tracked.
     pub context_blocks: f64,
-    /// Blocks that the worker was given to compute lately.
+    /// Blocks recently assigned to the worker.
     pub given_blocks: f64,
-    /// Blocks that the worker has; 0 if nobody knows.
+    /// Total blocks of the worker; 0 if unknown.
     pub capacity_blocks: u64,
-    /// Blocks that the worker fetches from peers for it; none if it fetches none.
+    /// Fetch of blocks from peers for the request; `None` without a fetch.
     pub fetch: Option<FetchCost>,
 }
 
 /// The terms of a cost, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// The overlap, by its credits.
+    /// The overlap, weighted by credits.
     pub credited_blocks: f64,
-    /// Tokens of the request to be computed from scratch, at least 0.
+    /// Tokens of the request to compute from scratch, at least 0.
     pub new_prefill_tokens: f64,
-    /// Tokens that the worker computes in the time in which it fetches blocks of the request; 0 if it fetches none.
+    /// Tokens that the worker computes in the time of the fetch; 0 without a fetch.
     pub fetch_tokens: f64,
-    /// Blocks of prefill: the request's, and those of earlier requests by their weight. A fetch goes on while earlier requests are
-    /// computed, so the longer of the two counts.
+    /// Prefill blocks of the request plus the weighted blocks of earlier requests. A fetch runs while earlier requests
+    /// are computed, so the longer of the two counts.
     pub prefill_blocks: f64,
     /// Blocks in use for generation.
     pub decode_blocks: f64,
-    /// What these, the prompts under way and the blocks that the worker was given lately cost, in blocks of prefill; see D115
-    /// and D156 in DECISIONS.md.
+    /// Cost, in blocks of prefill, of the decode blocks, the active prompts and the blocks recently assigned to the
+    /// worker; see D115 and D156 in DECISIONS.md.
     pub decode_cost: f64,
-    /// The sum: prefill blocks by the overlap score weight, and the decode cost. Less is better.
+    /// Total cost: prefill blocks times the overlap score weight, plus the decode cost. Less is better.
     pub total: f64,
 }
 
@@ -145,7 +145,7 @@ pub struct Cost {
 impl Default for TierCredits {
     fn default() -> Self {
         // The documents do not distinguish tiers; these are Dynamo's defaults.
-        // What is loaded from a pool comes at best as fast as from a local disk.
+        // Loading from a pool is at best as fast as from a local disk.
         Self { device: 1.0, host: 0.75, disk: 0.25, pool: 0.25 }
     }
 }
@@ -172,10 +172,10 @@ impl FromStr for DecodePrice {
 }
 
 impl DecodePrice {
-    /// What the requests under way at a worker cost one more, in blocks of prefill.
+    /// Cost that the active requests of a worker add for one more request, in blocks of prefill.
     ///
-    /// [`DecodePrice::ByRoom`]: a block in use costs nothing while there are enough, and as much as one of prefill when there
-    /// are none left.
+    /// [`DecodePrice::ByRoom`]: a block in use costs almost nothing on a nearly empty worker, and as much as a block of
+    /// prefill on a full one.
     #[inline(always)]
     fn of(self, input: &CostInput) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
@@ -204,10 +204,10 @@ impl Default for CostConfig {
 }
 
 impl CostConfig {
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If the weight is negative or no number, or a credit is not between 0 and 1.
+    /// If a weight is negative or not finite, or a credit is not between 0 and 1.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_weight(self.overlap_score_weight)?;
         let weight = self.active_prefill_weight;
@@ -225,7 +225,7 @@ impl CostConfig {
         Ok(())
     }
 
-    /// The prices of a request of `input_tokens` tokens, in blocks of `block_size` tokens.
+    /// Computes the prices of a request with `input_tokens` tokens and blocks of `block_size` tokens.
     #[must_use]
     pub fn prices(&self, input_tokens: u64, block_size: NonZeroU32) -> Prices {
         let block_size = f64::from(block_size.get());
@@ -235,14 +235,14 @@ impl CostConfig {
     }
 }
 
-/// A count of blocks or tokens as a real number. A decision converts several for each rank, and processors convert signed
-/// numbers in one step.
+/// Converts a count of blocks or tokens to a real number. A decision converts several for each rank, and processors
+/// convert signed numbers in one step.
 #[inline(always)]
 pub(super) fn real(count: u64) -> f64 {
     i64::try_from(count).unwrap_or(i64::MAX) as f64
 }
 
-/// Refuses an overlap score weight that cannot be used, a request's own one included.
+/// Rejects an invalid overlap score weight, of the configuration or of a request.
 pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
     check(weight.is_finite() && weight >= 0.0, "overlap score weight", "must be at least 0")
 }
@@ -250,7 +250,7 @@ pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
 // === impl Prices ===
 
 impl Prices {
-    /// The cost at a worker. All terms are finite and at least 0 for settings that can be used.
+    /// The cost at a worker. With valid settings, all terms are finite and at least 0.
     #[must_use]
     #[inline(always)]
     pub fn cost(&self, input: &CostInput) -> Cost {
@@ -263,7 +263,7 @@ impl Prices {
             fetch_tokens = fetch.tokens;
             active_tokens = active_tokens.max(fetch_tokens);
         }
-        // Never negative: an index may know of more blocks than the request has whole ones.
+        // Never negative, although the index may report more blocks than the prompt has complete ones.
         let new_prefill_tokens = (self.input_tokens - credited_blocks * self.block_size).max(0.0);
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
@@ -285,13 +285,13 @@ impl Prices {
 // === impl TierBlocks ===
 
 impl TierBlocks {
-    /// Blocks in any tier.
+    /// Number of blocks in all tiers.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.disk).saturating_add(self.pool)
     }
 
-    /// Their credits together, in blocks.
+    /// Total credit, in blocks.
     #[must_use]
     pub fn credited(&self, credits: &TierCredits) -> f64 {
         f64::from(self.device) * credits.device
@@ -300,9 +300,11 @@ impl TierBlocks {
             + f64::from(self.pool) * credits.pool
     }
 
-    /// At least so many blocks: what events have not confirmed yet is computed into device memory.
+    /// Raises the number of blocks to at least `blocks`. Blocks that events have not confirmed yet count as device
+    /// memory, into which they are computed.
     ///
-    /// A burst of requests with one new prefix needs this: its first request is placed, and nothing is announced yet.
+    /// Needed for a burst of requests with one new prefix: the first request is placed before the engine publishes any
+    /// block.
     #[must_use]
     pub fn expecting(self, blocks: u32) -> Self {
         let missing = blocks.saturating_sub(self.total());
@@ -313,7 +315,7 @@ impl TierBlocks {
 // === impl Cost ===
 
 impl Cost {
-    /// Whole tokens of the request to be computed from scratch, rounded up: what to book as its prefill.
+    /// Tokens of the request to compute from scratch, rounded up: the prefill load to record.
     #[must_use]
     pub fn booked_prefill_tokens(&self) -> u64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -344,7 +346,7 @@ mod tests {
         CostInput { overlap, decode_blocks, ..NOTHING }
     }
 
-    /// The cost of a prompt of so many blocks.
+    /// The cost of a prompt with this number of blocks.
     fn cost(config: CostConfig, blocks: u64, input: &CostInput) -> Cost {
         config.prices(blocks * 16, BLOCK).cost(input)
     }
@@ -359,7 +361,7 @@ mod tests {
         best.expect("a cost").0 + 1
     }
 
-    /// The example of documents 001 and 004: a prompt of 10 blocks, of which workers hold 2, 5 and 8.
+    /// The example of documents 001 and 004: a prompt of 10 blocks, of which workers have 2, 5 and 8.
     #[test]
     fn the_documents_example_chooses_worker_2() {
         let workers = [(2, 10.0, 0), (5, 5.0, 100), (8, 9.0, 1 << 20)];
@@ -379,7 +381,7 @@ mod tests {
     fn match_minus_load_chooses_worker_2() {
         let workers = [(15, 30.0), (50, 50.0), (75, 80.0)];
         let costs = workers.map(|(cached, decode)| {
-            // A load of 30 % is that of a worker with 100 blocks.
+            // A load of 30 % corresponds to a worker with 100 blocks.
             let at = CostInput { capacity_blocks: 100, ..input(cached, decode) };
             let cost = cost(documents(), 100, &at);
             (cost, 100.0 - cost.total)
@@ -412,7 +414,7 @@ mod tests {
         assert_eq!((busy.new_prefill_tokens, busy.prefill_blocks), (24.0, 11.5));
     }
 
-    /// Half full, a block in use costs a sixteenth; full, it costs what the documents say.
+    /// When the worker is half full, a block in use costs a sixteenth; when full, the documents' price.
     #[test]
     fn blocks_in_use_cost_by_how_full_the_worker_is() {
         let full = |capacity_blocks, context_blocks| {
@@ -426,13 +428,13 @@ mod tests {
         assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
     }
 
-    /// Of 10 blocks the worker holds 2 and fetches 4, which takes as long as computing 24 tokens.
+    /// Of 10 blocks, the worker has 2 and fetches 4. The fetch takes as long as computing 24 tokens.
     #[test]
     fn a_fetch_counts_by_its_time_unless_the_worker_is_busy_longer() {
         let fetch = Some(FetchCost { blocks: 4, tokens: 24.0 });
         let idle = CostInput { fetch, ..input(2, 0.0) };
         let at = cost(CostConfig::default(), 10, &idle);
-        // 4 blocks that nobody has, and a quarter of the 4 that arrive in host memory.
+        // 4 blocks that no worker has, and a quarter of the 4 that arrive in host memory.
         assert_eq!((at.credited_blocks, at.new_prefill_tokens), (5.0, 80.0));
         assert_eq!((at.fetch_tokens, at.prefill_blocks, at.total), (24.0, 6.5, 6.5));
         assert_eq!(at.booked_prefill_tokens(), 80, "a fetch computes nothing");

@@ -1,14 +1,14 @@
-/// A setting of the router that cannot be used. A process refuses to start with it.
+/// An invalid setting of the router. A process refuses to start with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} {problem}")]
 pub struct ConfigError {
     /// Name of the setting.
     pub setting: &'static str,
-    /// What is wrong with it.
+    /// What is wrong with the setting.
     pub problem: &'static str,
 }
 
-/// Refuses what is not true of a setting.
+/// Returns an error about the setting unless `is_good`.
 pub(super) fn check(
     is_good: bool,
     setting: &'static str,

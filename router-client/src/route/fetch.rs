@@ -1,14 +1,15 @@
-//! Blocks that a rank fetches from peers instead of computing them: which ones, from whom, and whether that pays.
+//! Fetch planning: which blocks a rank fetches from peers instead of computing them, from which peers, and whether it
+//! pays.
 //!
-//! A *holder* is a worker that holds leading blocks of the prompt in host memory or on disk, and whose agent serves them to
-//! other agents. Blocks in device memory alone do not count: agents do not serve these. Fetched blocks arrive in the host memory
-//! of the worker that fetches, so they are credited as blocks there.
+//! A *holder* is a worker with leading blocks of the prompt in host memory or on disk, whose agent serves them to other
+//! agents. Agents do not serve blocks in device memory, so these do not count. Fetched blocks arrive in the host memory
+//! of the fetching worker, and are credited as host memory.
 //!
 //! > fetching: peers × 2 ms + bytes / bandwidth + (1 − host credit) × time to compute the blocks
 //!
-//! A plan continues the blocks that the rank holds without a hole. It takes the fastest holder first and goes on with
-//! slower ones where these hold more. It ends where most time is saved. There is no plan unless computing takes
-//! [`FETCH_GAIN_MIN`] times as long.
+//! A plan continues the blocks that the rank has without a hole. It uses the fastest holder first, then slower holders
+//! with more blocks. It ends where most time is saved. There is no plan unless computing takes [`FETCH_GAIN_MIN`] times
+//! as long.
 
 use super::cost::{FetchCost, TierBlocks, TierCredits};
 use super::error::{ConfigError, check};
@@ -17,55 +18,56 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-/// Most peers of a plan. The agent's `Fetch` takes more.
+/// Maximum peers of a plan. The agent's `Fetch` accepts more.
 pub const PLAN_PEERS_MAX: usize = 8;
-/// Most blocks of a plan: one call of the agent's `Fetch` takes no more.
+/// Maximum blocks of a plan: the limit of one call of the agent's `Fetch`.
 pub const FETCH_BLOCKS_MAX: u32 = 4_096;
-/// Computing must be expected to take so many times as long as fetching.
+/// Minimum ratio of the expected computing time to the expected fetch time.
 pub const FETCH_GAIN_MIN: f64 = 1.25;
-/// Longest expected fetch, in seconds: by default, `Fetch` stops after that time.
+/// Maximum expected fetch time, in seconds: by default, `Fetch` stops after this time.
 const SECONDS_MAX: f64 = 10.0;
-/// Time until a peer begins to send, in seconds: a connection and a request.
+/// Time until a peer begins to send, in seconds: one connection and one request.
 const BEGIN_SECONDS: f64 = 0.002;
-/// Most holders that a decision looks at: those that serve a block fastest, then those that hold most.
+/// Maximum holders that a decision considers: first the holders with the fastest blocks, then the holders with most
+/// blocks.
 const HOLDERS_MAX: usize = 64;
-/// Weight of a new measurement in the mean bandwidth.
+/// Weight of a new measurement in the moving average of the bandwidth.
 const NEWEST_SHARE: f64 = 0.2;
-/// Age after which a measured bandwidth counts as unknown. Otherwise one slow fetch could prevent all later ones, and
-/// nothing would measure again.
+/// Age after which a measured bandwidth counts as unknown. Otherwise one slow fetch could prevent all later fetches,
+/// and with them all new measurements.
 const MEASURED_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What a decision assumes where nothing was measured.
+/// Rates assumed where there is no measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FetchConfig {
-    /// Bandwidth from one agent to another, in bytes a second, at least 0. With 0 nothing is planned until a fetch was
+    /// Bandwidth between two agents, in bytes per second, at least 0. With 0, no fetch is planned until one was
     /// reported.
     pub bytes_per_second: f64,
-    /// Tokens of a prompt that a rank computes a second, at least 0, until its first tokens show its own pace. With 0
-    /// nothing is planned for such a rank.
+    /// Prompt tokens that a rank computes per second, at least 0, until its first tokens show its own pace. With 0, no
+    /// fetch is planned for a rank without a measured pace.
     pub prefill_tokens_per_second: f64,
 }
 
-/// The bandwidth between agents, as fetches show it.
+/// Measures the bandwidth between agents from reported fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FetchMeter {
-    /// The mean in bytes a second, and when the last measurement was taken.
+    /// Moving average in bytes per second, and the time of the last measurement.
     measured: Option<(f64, Duration)>,
 }
 
-/// A value, and whether it was measured or is the configured one.
+/// A rate, measured or configured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rate {
-    /// The value, in units a second.
+    /// The value, in units per second.
     pub per_second: f64,
-    /// Whether it was measured.
+    /// Whether the value was measured; otherwise it is configured.
     pub is_measured: bool,
 }
 
-/// What a block of an agent is. Agents exchange blocks unchanged only if these are equal.
+/// Kind of an agent's blocks. Agents exchange blocks unchanged only if their kinds are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockKind {
-    /// Bytes of a block, above 0.
+    /// Size of a block in bytes, above 0.
     pub bytes: NonZeroU64,
     /// Fingerprint of model, layout, dtype and part of the heads.
     pub fingerprint: u64,
@@ -74,107 +76,107 @@ pub struct BlockKind {
 /// A worker whose agent serves blocks of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// Its place among the candidates.
+    /// Index of the holder among the candidates.
     pub candidate: usize,
-    /// Number of its worker: the ranks of a worker have one agent.
+    /// Number of the holder's worker; all ranks of a worker have one agent.
     pub worker: usize,
-    /// Leading blocks of the prompt that it holds in host memory or on disk, by the better of the two. Blocks in `device` do
-    /// not count.
+    /// Leading blocks of the prompt in host memory or on disk, each in the better of the two. Blocks in `device` do not
+    /// count.
     pub blocks: TierBlocks,
-    /// Its blocks.
+    /// Kind of the holder's blocks.
     pub kind: BlockKind,
 }
 
 /// A rank that could fetch blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fetcher {
-    /// Number of its worker.
+    /// Number of the rank's worker.
     pub worker: usize,
-    /// Its blocks; none if it has no agent that fetches.
+    /// Kind of the rank's blocks; `None` without an agent that fetches.
     pub kind: Option<BlockKind>,
-    /// Leading blocks of the prompt that it holds in any tier, or is computing already.
+    /// Leading blocks of the prompt that the rank has in any tier, or is computing.
     pub own_blocks: u32,
-    /// Tokens that it computes a second.
+    /// Tokens that the rank computes per second.
     pub prefill: Rate,
 }
 
 /// Consecutive blocks from one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Segment {
-    /// Place of the holder among the candidates.
+    /// Index of the holder among the candidates.
     pub candidate: usize,
-    /// How many blocks come from there.
+    /// Number of blocks from this holder.
     pub blocks: u32,
 }
 
-/// A fetch that pays.
+/// A fetch that is faster than computing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fetch {
-    /// The first block that is fetched: as many as the rank holds.
+    /// Index of the first fetched block; equals the number of blocks that the rank has.
     pub first_block: u32,
-    /// How many are fetched, at least 1.
+    /// Number of fetched blocks, at least 1.
     pub blocks: u32,
     /// Expected time of the transfer, in seconds.
     pub seconds: f64,
     /// Expected time to compute these blocks instead, in seconds.
     pub compute_seconds: f64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// Tokens that the rank computes a second.
+    /// Tokens that the rank computes per second.
     pub prefill: Rate,
     segments: [Segment; PLAN_PEERS_MAX],
     peers: usize,
 }
 
-/// Why nothing is fetched.
+/// Why no blocks are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoFetch {
-    /// Plans are off, or the request does not ask the index.
+    /// Planning is off, or the request does not query the index.
     NotAsked,
-    /// The rank holds all whole blocks of the prompt, or is computing them.
+    /// The rank has all complete blocks of the prompt, or is computing them.
     Complete,
-    /// The chosen worker states no bytes of a block: it has no agent that fetches.
+    /// The chosen worker reports no block size: it has no agent that fetches.
     NoAgent,
-    /// No other worker with a peer address holds more leading blocks of the same size.
+    /// No other worker with a peer address has more leading blocks of the same kind.
     NoHolder,
-    /// Bandwidth or prefill rate is unknown: none was measured, and the configured one is 0.
+    /// Bandwidth or prefill rate is unknown: there is no measurement, and the configured rate is 0.
     UnknownRate,
-    /// Computing is as fast, or nearly so.
+    /// Computing is as fast, or nearly as fast.
     NotFaster,
 }
 
 /// A peer of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchPeer {
-    /// The rank that holds the blocks.
+    /// The rank that has the blocks.
     pub worker: WorkerKey,
-    /// Address at which its agent serves them (label `blocks-peer`).
+    /// Address at which its agent serves blocks (label `blocks-peer`).
     pub address: String,
-    /// How many blocks are expected from there.
+    /// Number of blocks expected from this peer.
     pub blocks: u32,
 }
 
-/// Which blocks of a prompt to fetch, and which ones to compute: own blocks + `blocks` + `recompute_blocks` are the whole
+/// Which blocks of a prompt to fetch, and which to compute. Own blocks + `blocks` + `recompute_blocks` = the complete
 /// blocks of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchPlan {
-    /// The first block to fetch, from 0: as many as the rank holds.
+    /// Index of the first block to fetch, from 0; equals the number of blocks that the rank has.
     pub first_block: u32,
-    /// How many to fetch, 1 to [`FETCH_BLOCKS_MAX`].
+    /// Number of blocks to fetch, 1 to [`FETCH_BLOCKS_MAX`].
     pub blocks: u32,
-    /// Whole blocks after these, to be computed.
+    /// Number of complete blocks after the fetched ones, to be computed.
     pub recompute_blocks: u32,
-    /// From whom, in the order in which to ask: 1 to [`PLAN_PEERS_MAX`].
+    /// Peers in the order in which to contact them: 1 to [`PLAN_PEERS_MAX`].
     pub peers: Vec<FetchPeer>,
     /// Expected time of the fetch.
     pub expected: Duration,
     /// Expected time to compute the same blocks.
     pub compute: Duration,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// Bandwidth that the plan rests on, in bytes.
+    /// Bandwidth assumed by the plan, in bytes per second.
     pub bandwidth: Rate,
-    /// Prefill rate that the plan rests on, in tokens.
+    /// Prefill rate assumed by the plan, in tokens per second.
     pub prefill: Rate,
 }
 
@@ -185,7 +187,7 @@ pub struct FetchPlanner {
     block_tokens: f64,
     host_credit: f64,
     bandwidth: Rate,
-    /// The fastest first, each with the time of a block in relation to one in host memory.
+    /// Holders, fastest first, each with the relative time of a block compared with host memory.
     holders: Vec<(f64, Holder)>,
 }
 
@@ -193,17 +195,17 @@ pub struct FetchPlanner {
 
 impl Default for FetchConfig {
     fn default() -> Self {
-        // 1 GiB/s is what a network of 10 Gbit/s carries. Few accelerators compute 20,000 tokens a second: a rate that is
-        // too high plans too little, never too much.
+        // 1 GiB/s is the capacity of a 10 Gbit/s network. Few accelerators compute 20,000 tokens a second; a rate that
+        // is too high plans too few fetches, never too many.
         Self { bytes_per_second: 1_073_741_824.0, prefill_tokens_per_second: 20_000.0 }
     }
 }
 
 impl FetchConfig {
-    /// Whether it can be used.
+    /// Checks the rates.
     ///
     /// # Errors
-    /// If a rate is negative or no number.
+    /// If a rate is negative or not finite.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_good = |rate: f64| rate.is_finite() && rate >= 0.0;
         check(is_good(self.bytes_per_second), "fetch bandwidth", "must be at least 0")?;
@@ -235,7 +237,7 @@ impl Rate {
 // === impl FetchMeter ===
 
 impl FetchMeter {
-    /// Takes a measurement: so many bytes came in so much time. One without bytes or time says nothing.
+    /// Adds a measurement: bytes and the time they took. Ignored if either is 0.
     pub fn measure(&mut self, bytes: u64, took: Duration, now: Duration) {
         let seconds = took.as_secs_f64();
         if bytes == 0 || seconds <= 0.0 {
@@ -247,7 +249,7 @@ impl FetchMeter {
         self.measured = Some((mean, now));
     }
 
-    /// The mean in bytes a second; none if nothing was measured in the last minute.
+    /// The moving average in bytes per second; `None` without a measurement in the last minute.
     #[must_use]
     pub fn bytes_per_second(&self, now: Duration) -> Option<f64> {
         let (mean, at) = self.measured?;
@@ -258,13 +260,13 @@ impl FetchMeter {
 // === impl Fetch ===
 
 impl Fetch {
-    /// From whom, in order.
+    /// Segments of the fetch, in order.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         self.segments.get(..self.peers).unwrap_or(&self.segments)
     }
 
-    /// What it changes in the cost of its rank.
+    /// Effect of the fetch on the rank's cost.
     #[must_use]
     pub fn cost(&self) -> FetchCost {
         FetchCost { blocks: self.blocks, tokens: self.seconds * self.prefill.per_second }
@@ -289,8 +291,8 @@ impl fmt::Display for NoFetch {
 // === impl FetchPlanner ===
 
 impl FetchPlanner {
-    /// A planner for a prompt of so many whole blocks. Of holders that are alike, those behind number `turn` come first, so
-    /// that requests do not all go to one of them.
+    /// A planner for a prompt with this number of complete blocks. Among equal holders, those after number `turn` come
+    /// first, so that requests are spread over them.
     #[must_use]
     pub fn new(
         (query_blocks, block_size): (u32, NonZeroU32),
@@ -318,22 +320,22 @@ impl FetchPlanner {
         Self { query_blocks, block_tokens, host_credit, bandwidth, holders }
     }
 
-    /// Whether nobody serves blocks of the prompt.
+    /// Whether no agent serves blocks of the prompt.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty()
     }
 
-    /// The bandwidth that it assumes.
+    /// The assumed bandwidth.
     #[must_use]
     pub const fn bandwidth(&self) -> Rate {
         self.bandwidth
     }
 
-    /// What a rank had better fetch.
+    /// The best fetch for a rank.
     ///
     /// # Errors
-    /// If it had better fetch nothing, with the reason.
+    /// The reason, if fetching does not pay or is impossible.
     pub fn plan(&self, by: &Fetcher) -> Result<Fetch, NoFetch> {
         if by.own_blocks >= self.query_blocks {
             return Err(NoFetch::Complete);
@@ -355,13 +357,13 @@ impl FetchPlanner {
         Ok(fetch)
     }
 
-    /// Whole blocks that are left to compute.
+    /// Number of complete blocks after a fetch, which remain to compute.
     #[must_use]
     pub const fn recompute_blocks(&self, fetch: &Fetch) -> u32 {
         self.query_blocks.saturating_sub(fetch.first_block.saturating_add(fetch.blocks))
     }
 
-    /// The fetch that saves most, if it pays.
+    /// The fetch that saves most time, if it pays.
     fn best(&self, by: &Fetcher, kind: BlockKind) -> Option<Fetch> {
         let host_seconds = kind.bytes.get() as f64 / self.bandwidth.per_second;
         let block_seconds = self.block_tokens / by.prefill.per_second;
@@ -398,7 +400,7 @@ impl FetchPlanner {
             fetch.blocks += blocks;
             fetch.seconds += seconds;
             fetch.compute_seconds = f64::from(fetch.blocks) * block_seconds;
-            // What fetched blocks cost in host memory counts, too.
+            // The remaining cost of fetched blocks in host memory counts too.
             let rest = (1.0 - self.host_credit) * fetch.compute_seconds;
             let saved = fetch.compute_seconds - fetch.seconds - rest;
             let pays = fetch.compute_seconds >= FETCH_GAIN_MIN * (fetch.seconds + rest);
@@ -410,31 +412,32 @@ impl FetchPlanner {
     }
 }
 
-/// Blocks that arrive within so many seconds, if each takes so long.
+/// Number of blocks that arrive within `seconds`, at `each` seconds per block.
 fn blocks_within(seconds: f64, each: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let blocks = (seconds / each) as u32;
     blocks
 }
 
-/// Leading blocks that a holder's agent serves.
+/// Number of leading blocks that a holder's agent serves.
 const fn depth(holder: &Holder) -> u32 {
     holder.blocks.host.saturating_add(holder.blocks.disk)
 }
 
-/// Time of a block of a holder in relation to one in host memory, on average: which of its blocks lie where is not known.
+/// Mean time per block of a holder, relative to a block in host memory. A mean, because the tier of each block is
+/// unknown.
 fn relative_seconds(holder: &Holder, disk_seconds: f64) -> f64 {
     let TierBlocks { host, disk, .. } = holder.blocks;
     if disk == 0 {
         return 1.0;
     }
-    // Without a credit for disk a block there is never worth waiting for.
+    // Without a credit for disk, fetching a block from disk never pays.
     let disk_seconds = if disk_seconds.is_nan() { f64::INFINITY } else { disk_seconds.max(1.0) };
     (f64::from(host) + f64::from(disk) * disk_seconds) / f64::from(depth(holder))
 }
 
-/// Leaves out holders that no plan takes: two of other workers come before them and hold as much. At most one of these is the
-/// rank that fetches.
+/// Removes holders that no plan would use: holders that follow two other workers with at least as many blocks. At most
+/// one of the two is the fetching rank.
 fn retain_useful(holders: &mut Vec<(f64, Holder)>) {
     let mut kept: Vec<Holder> = Vec::new();
     holders.retain(|(_, at)| {

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
-/// With 1 MB a block and 1 GB a second, a block takes 1 ms from host memory, and 3 ms from disk.
+/// With 1 MB per block and 1 GB per second, a block takes 1 ms from host memory, and 3 ms from disk.
 const BYTES: u64 = 1_000_000;
 const KIND: BlockKind = kind(BYTES, 7);
 
@@ -58,7 +58,7 @@ fn reasons_say_why_nothing_is_fetched() {
     }
     let unknown = Fetcher { prefill: Rate::default(), ..fetcher(0, 4) };
     assert_eq!(refused(unknown), NoFetch::UnknownRate);
-    // 16 tokens in 2 ms: the fetch saves less than host memory costs afterwards.
+    // 16 tokens take 2 ms: the fetch saves less than host memory costs afterwards.
     let prefill = Rate { per_second: 8_000.0, is_measured: false };
     assert_eq!(refused(Fetcher { prefill, ..fetcher(0, 4) }), NoFetch::NotFaster);
     let credits = TierCredits::default();
@@ -66,14 +66,14 @@ fn reasons_say_why_nothing_is_fetched() {
     assert_eq!(still.plan(&fetcher(0, 4)), Err(NoFetch::UnknownRate));
 }
 
-/// The fastest holder comes first; a slower one goes on where it holds more, if that pays.
+/// The fastest holder comes first; a slower one with more blocks follows, if that pays.
 #[test]
 fn several_holders_follow_each_other() {
     let both = planner(40, [holder(1, 0, 30), holder(2, 10, 0), holder(3, 6, 0)]);
     let fetch = both.plan(&fetcher(0, 0)).expect("all");
     assert_eq!(segments(&fetch), [(2, 10), (1, 20)], "{fetch:?}");
     assert!((fetch.seconds - 0.074).abs() < 1e-9, "10 + 3 x 20 ms, and 2 ms twice: {fetch:?}");
-    // Where computing a block takes 3.6 ms, its disk is too slow.
+    // If computing a block takes 3.6 ms, the disk is too slow.
     let prefill = Rate { per_second: 4_500.0, is_measured: true };
     let fetch = both.plan(&Fetcher { prefill, ..fetcher(0, 0) }).expect("what is in host memory");
     assert_eq!(segments(&fetch), [(2, 10)], "{fetch:?}");
@@ -87,7 +87,7 @@ fn without_a_credit_for_disk_nothing_comes_from_there() {
     assert_eq!(planner.plan(&fetcher(0, 0)), Err(NoFetch::NotFaster));
 }
 
-/// Holders that are alike share the requests by their turn.
+/// Equal holders share the requests by `turn`.
 #[test]
 fn equal_holders_take_turns() {
     let first = |turn| {
@@ -106,12 +106,12 @@ fn a_plan_stays_within_the_limits_of_a_call() {
     let long = planner(3 * most, [holder(1, 2 * most, 0)]);
     let fetch = long.plan(&fetcher(0, 10)).expect("a plan");
     assert_eq!((fetch.first_block, fetch.blocks), (10, most));
-    // Each holds one block more than the one before it.
+    // Each holder has one block more than the previous one.
     let steps =
         (1..=12_usize).zip(0_u32..).map(|(at, before)| holder(at, 12 - before, 90 * before));
     let fetch = planner(2_000, steps).plan(&fetcher(0, 0)).expect("a plan");
     assert!(fetch.segments().len() <= PLAN_PEERS_MAX, "{fetch:?}");
-    // No more than what arrives in 10 s.
+    // At most the blocks that arrive in 10 s.
     let by = Fetcher { prefill: Rate { per_second: 1.0, is_measured: true }, ..fetcher(0, 0) };
     let kind = kind(100 * BYTES, 7);
     let large = Holder { kind, ..holder(1, 500, 0) };
@@ -154,15 +154,15 @@ prop_compose! {
             Some(true) => kind(2 * BYTES, 7),
             Some(false) => kind(BYTES, 8),
         };
-        // Workers of two ranks each.
+        // Workers with two ranks each.
         let blocks = TierBlocks { host, disk, ..TierBlocks::default() };
         Holder { candidate, worker: candidate / 2, blocks, kind }
     }
 }
 
 proptest! {
-    /// A plan continues what the rank holds, takes from each holder no more than it has, never from the rank's own worker or
-    /// from other blocks, and is faster than computing by the margin.
+    /// A plan continues the rank's own blocks. It takes from each holder at most the holder's blocks, never from the
+    /// rank's own worker or blocks of another kind, and is faster than computing by the margin.
     #[test]
     fn plans_take_what_is_there_and_pay(
         mut holders in prop::collection::vec(any_holder(), 0..20),
@@ -178,7 +178,7 @@ proptest! {
         holders.sort_by_key(|at| at.candidate);
         holders.dedup_by_key(|at| at.candidate);
         for at in &mut holders {
-            // An index never reports more than it was asked for.
+            // An index never reports more blocks than the query has.
             at.blocks.host = at.blocks.host.min(query_blocks);
             at.blocks.disk = at.blocks.disk.min(query_blocks - at.blocks.host);
         }
@@ -193,7 +193,7 @@ proptest! {
             at.worker != worker && at.kind == KIND && depth > own_blocks
         };
         let Ok(fetch) = planner.plan(&by) else {
-            // One fetch from one holder alone does not pay either.
+            // Then a fetch from any single holder does not pay either.
             if own_blocks < query_blocks && rate > 0.0 && bandwidth.per_second > 0.0 {
                 for at in holders.iter().filter(useful).filter(|at| at.blocks.disk == 0) {
                     let blocks = f64::from(at.blocks.host - own_blocks);
@@ -217,7 +217,7 @@ proptest! {
             prop_assert!(useful(&from), "{:?}", from);
             at += segment.blocks;
             prop_assert!(segment.blocks > 0 && at <= from.blocks.host + from.blocks.disk);
-            // At least what these bytes take from host memory.
+            // At least the time of these bytes from host memory.
             seconds += f64::from(segment.blocks) * BYTES as f64 / bandwidth.per_second;
         }
         prop_assert_eq!(at, own_blocks + fetch.blocks);

@@ -1,16 +1,16 @@
-//! How many blocks fit into a rank of which nobody says so, by how many it holds from time to time.
+//! Estimates the block capacity of a rank that does not report it, from the numbers of blocks it was seen to have.
 
-/// What a rank was seen to hold.
+/// Block counts observed at a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeldBlocks {
     most: u64,
-    /// It held fewer blocks after that: there was no room for more.
+    /// A later observation was lower, so the rank evicts: it was full.
     has_evicted: bool,
 }
 
 impl HeldBlocks {
-    /// It holds so many blocks now. Fewer than half of the most are those of an engine that restarted or was cleared, and
-    /// tell nothing of its room.
+    /// Records the rank's current number of blocks. Fewer than half of the maximum means that the engine restarted or
+    /// was cleared, which does not show its capacity.
     pub fn observe(&mut self, blocks: u64) {
         if blocks < self.most / 2 {
             *self = Self::default();
@@ -19,7 +19,7 @@ impl HeldBlocks {
         self.most = self.most.max(blocks);
     }
 
-    /// Blocks that fit into it: the most that it ever held, once it evicts. Before, it has room that nobody knows.
+    /// Estimated capacity: the maximum observed, once the rank has evicted blocks. Before, the capacity is unknown.
     #[must_use]
     pub fn capacity(self) -> Option<u64> {
         self.has_evicted.then_some(self.most)

@@ -1,21 +1,21 @@
 //! The pure cores of the router: from overlap and load to a decision.
 //!
-//! Nothing here does I/O, reads a clock or draws random numbers: times are [`Duration`](std::time::Duration)s counted
-//! from wherever the caller likes, and randomness is a function that the caller hands in. Shells around it ask the
-//! index, speak to clients and to other replicas.
+//! This module does no I/O, reads no clock and draws no random numbers. Times are [`Duration`](std::time::Duration)s
+//! from any origin, and the caller passes in a random function. Outer layers query the index, and communicate with
+//! clients and replicas.
 //!
-//! One request, in order:
+//! Steps of one request:
 //!
-//! 1. [`Queue`]: while all ranks that it may go to have enough to compute, it waits.
-//! 2. [`ActiveLoads`] has the load of each rank by the requests under way, and which of them use the prompt's blocks already;
-//!    an index knows what each rank holds ([`TierBlocks`]). Together they make the [`Candidate`]s.
-//! 3. [`Selector`] chooses by filters, thresholds, mode and [`Prices`], with regard to [`Outliers`] and [`Sessions`].
-//! 4. [`ActiveLoads::add`] counts the request at once, so that the next decision knows of it.
-//! 5. [`ActiveLoads::mark_prefill_completed`], [`ActiveLoads::report_output`] and [`ActiveLoads::free`] follow its life;
-//!    [`ActiveLoads::expire`] ends it if nobody does.
+//! 1. [`Queue`]: the request waits while all its eligible ranks are over the queue threshold.
+//! 2. [`ActiveLoads`] has each rank's load from active requests, and which active requests use the prompt's blocks. The
+//!    index has each rank's cached blocks ([`TierBlocks`]). Together they form the [`Candidate`]s.
+//! 3. [`Selector`] chooses by filters, thresholds, mode and [`Prices`], considering [`Outliers`] and [`Sessions`].
+//! 4. [`ActiveLoads::add`] counts the request immediately, so that the next decision includes it.
+//! 5. [`ActiveLoads::mark_prefill_completed`], [`ActiveLoads::report_output`] and [`ActiveLoads::free`] track the
+//!    request. [`ActiveLoads::expire`] ends it if no report arrives.
 //!
-//! Formulas and defaults are those of the documents: router design (001), KV routing (003), router guide (004). Where
-//! they disagree, a comment at the place names the one that is followed.
+//! Formulas and defaults follow the documents: router design (001), KV routing (003), router guide (004). Where they
+//! disagree, a comment names the one that is followed.
 
 mod active;
 mod cost;

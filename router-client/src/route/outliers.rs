@@ -1,36 +1,36 @@
-//! Workers that fail again and again are left alone for a while.
+//! Outlier ejection: workers that fail repeatedly receive no requests for a while.
 
 use super::error::{ConfigError, check};
 use kvasir_proto::types::WorkerId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most workers whose failures are remembered.
+/// Maximum workers whose failures are recorded.
 pub const OUTLIERS_MAX: usize = 16_384;
-/// Most often that a time doubles.
+/// Maximum doublings of the ejection time.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// When a worker is left alone, and for how long. Not in the documents: the defaults are Envoy's, but for the share,
+/// When a worker is ejected, and for how long. Not in the documents. The defaults are Envoy's, except the share,
 /// because a fleet of engines is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutlierConfig {
-    /// Failures in a row; 0 turns it off.
+    /// Failures in a row before an ejection; 0 disables ejection.
     pub failures: u32,
-    /// How long the first time. Each further time doubles it.
+    /// Duration of the first ejection. Each further ejection doubles it.
     pub ejection: Duration,
-    /// How long at most.
+    /// Maximum duration of an ejection.
     pub ejection_max: Duration,
-    /// Most workers of the fleet that are left alone at once, in percent.
+    /// Maximum percentage of the fleet's workers ejected at the same time.
     pub share_max_percent: u32,
 }
 
 #[derive(Debug, Default)]
 struct Record {
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
-    /// In a row, without a success since.
+    /// Ejections in a row, without a success since.
     ejections: u32,
-    /// Left alone until then.
+    /// End of the ejection.
     until: Duration,
 }
 
@@ -38,7 +38,7 @@ struct Record {
 #[derive(Debug)]
 pub struct Outliers {
     config: OutlierConfig,
-    /// Workers that failed and did not succeed since.
+    /// Workers that failed and have not succeeded since.
     records: BTreeMap<WorkerId, Record>,
 }
 
@@ -56,10 +56,10 @@ impl Default for OutlierConfig {
 }
 
 impl OutlierConfig {
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If the longest time is shorter than the first, or the share is more than all.
+    /// If the maximum duration is shorter than the first, or the share exceeds 100 percent.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_good = self.ejection <= self.ejection_max;
         check(is_good, "ejection time", "must be at most the longest one")?;
@@ -70,14 +70,14 @@ impl OutlierConfig {
 // === impl Outliers ===
 
 impl Outliers {
-    /// Nobody has failed.
+    /// A table without failures.
     #[must_use]
     pub fn new(config: OutlierConfig) -> Self {
         debug_assert_eq!(config.check(), Ok(()), "the process refuses what cannot be used");
         Self { config, records: BTreeMap::new() }
     }
 
-    /// A worker of a fleet of `fleet` workers failed a request. True if it is left alone from now on.
+    /// Records a failed request of a worker in a fleet of `fleet` workers. Returns whether this ejects the worker.
     pub fn failed(&mut self, worker: &WorkerId, fleet: usize, now: Duration) -> bool {
         if self.config.failures == 0 {
             return false;
@@ -90,11 +90,11 @@ impl Outliers {
         let has_room = (ejected + 1).saturating_mul(100) <= fleet.saturating_mul(share);
         let record = self.records.entry(worker.clone()).or_default();
         if now < record.until {
-            // Requests that were under way before end now.
+            // Ignore requests that began before the ejection.
             return false;
         }
         record.failures = record.failures.saturating_add(1);
-        // Who comes back is on trial: one failure suffices.
+        // A returning worker is on trial: one failure suffices to eject it again.
         let is_on_trial = record.ejections > 0;
         if !has_room || record.failures < self.config.failures && !is_on_trial {
             return false;
@@ -107,26 +107,26 @@ impl Outliers {
         true
     }
 
-    /// A worker served a request. That of one begun before it was left alone does not end that.
+    /// Records a success of a worker. During an ejection it is ignored, because the request began before.
     pub fn succeeded(&mut self, worker: &WorkerId, now: Duration) {
         if self.records.get(worker).is_some_and(|record| record.until <= now) {
             self.records.remove(worker);
         }
     }
 
-    /// Whether a worker is left alone at `now`.
+    /// Whether a worker is ejected at `now`.
     #[must_use]
     pub fn is_ejected(&self, worker: &WorkerId, now: Duration) -> bool {
         self.records.get(worker).is_some_and(|record| now < record.until)
     }
 
-    /// Whether any worker is left alone at `now`.
+    /// Whether any worker is ejected at `now`.
     #[must_use]
     pub fn has_ejected(&self, now: Duration) -> bool {
         self.records.values().any(|record| now < record.until)
     }
 
-    /// Forgets a worker that went.
+    /// Removes a worker that has left the fleet.
     pub fn forget(&mut self, worker: &WorkerId) {
         self.records.remove(worker);
     }
@@ -145,7 +145,7 @@ mod tests {
         WorkerId::new(name).expect("a name")
     }
 
-    /// Failures at a time: whether each began a time alone.
+    /// Records several failures at one time; returns for each whether it began an ejection.
     fn fail(outliers: &mut Outliers, name: &str, times: usize, now: u64) -> Vec<bool> {
         (0..times).map(|_| outliers.failed(&worker(name), 4, secs(now))).collect()
     }

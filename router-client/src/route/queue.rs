@@ -1,8 +1,9 @@
-//! Requests that wait while every rank they may go to has enough to compute (`--router-queue-threshold` of document
-//! 004). A request that waits is not refused: its rank is chosen when it leaves, by the loads of that moment.
+//! Router queue: a request waits while every rank that it may use has enough to compute (`--router-queue-threshold` of
+//! document 004). Waiting is not rejection: the rank is chosen when the request leaves the queue, by the loads at that
+//! time.
 //!
-//! Requests that may go to the same ranks wait in one *lane*, in the order of the policy. What holds up a lane does not
-//! hold up others: a request pinned to a busy worker keeps nobody from an idle one.
+//! Requests that may go to the same ranks wait in one *lane*, ordered by the policy. A blocked lane does not block
+//! others: a request pinned to a busy worker does not delay requests for an idle one.
 
 use super::active::RankLoad;
 use super::error::{ConfigError, check};
@@ -11,87 +12,88 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Most requests that wait, if the configuration does not say otherwise.
+/// Default maximum of queued requests.
 pub const QUEUE_ENTRIES_MAX: usize = 4_096;
-/// Largest latency sensitivity: a request cannot get further ahead than an hour.
+/// Maximum latency sensitivity: a request can move ahead by at most an hour.
 pub const LATENCY_SENSITIVITY_SECS_MAX: f64 = 3_600.0;
 
-/// Who leaves first (`--router-queue-policy`).
+/// Order of the queue (`--router-queue-policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QueuePolicy {
-    /// The largest `priority_jump − arrival`, both in seconds: nobody waits longer than necessary.
+    /// Highest `priority_jump − arrival` first, both in seconds: no request waits longer than necessary.
     #[default]
     Fcfs,
-    /// The largest `(1 + priority_jump) / isl_tokens`: the least time to the first token on average. A long prompt may
-    /// wait until no shorter one comes.
+    /// Highest `(1 + priority_jump) / isl_tokens` first: shortest mean time to first token. A long prompt may wait
+    /// until no shorter one arrives.
     ///
-    /// Dynamo now divides by the tokens that are not cached; this is document 004's formula.
+    /// Dynamo now divides by the uncached tokens; this is document 004's formula.
     Wspt,
 }
 
-/// When requests wait.
+/// When requests wait, and in which order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueConfig {
-    /// The multiple of the tokens that a rank computes in one step above which it has enough, more than 0. None: nobody
-    /// waits.
+    /// Queue threshold, above 0, as a multiple of the tokens that a rank computes in one step. A rank with more pending
+    /// tokens has enough to compute. `None`: requests never wait.
     pub threshold: Option<f64>,
-    /// Who leaves first.
+    /// Order of the queue.
     pub policy: QueuePolicy,
-    /// Most requests that wait, at least 1.
+    /// Maximum queued requests, at least 1.
     pub entries_max: usize,
 }
 
-/// The ranks that a request may go to, by a number of the caller's: equal where these are.
+/// A set of ranks, identified by a number that the caller assigns. Requests with equal sets share a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lane(pub u64);
 
-/// Lanes of requests with filters. A release looks at each, so callers must not choose how many there are.
+/// Number of lanes for requests with filters. A release examines every lane, so callers must not determine their
+/// number.
 const FILTERED_LANES: u64 = 63;
 
 impl Lane {
-    /// The lane of requests with a filter, by a hash of the ranks that it leaves. The default is for those without one.
+    /// The lane of requests with a filter, by a hash of the allowed ranks. The default lane is for requests without a
+    /// filter.
     #[must_use]
     pub const fn filtered(hash: u64) -> Self {
         Self(1 + hash % FILTERED_LANES)
     }
 }
 
-/// A request that waits. Later ones have larger tickets.
+/// Id of a queued request. Later requests have larger tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// What decides how long a request waits.
+/// Properties that determine a request's place in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Wait {
-    /// Where it may go.
+    /// Lane of the request.
     pub lane: Lane,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub input_tokens: u64,
-    /// How many seconds earlier it counts as arrived (`latency_sensitivity` of document 004, its formulas'
-    /// `priority_jump`). 0 to [`LATENCY_SENSITIVITY_SECS_MAX`]; what is outside counts as the nearer bound, what is
-    /// no number as 0.
+    /// How many seconds earlier the request counts as arrived (`latency_sensitivity` of document 004, `priority_jump`
+    /// in its formulas). 0 to [`LATENCY_SENSITIVITY_SECS_MAX`]. Values out of range are clamped; NaN counts as 0.
     pub latency_sensitivity_secs: f64,
-    /// When it gives up.
+    /// When the request times out.
     pub deadline: Option<Duration>,
 }
 
 /// A request that leaves the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released<T> {
-    /// Its ticket.
+    /// Ticket of the request.
     pub ticket: Ticket,
-    /// What the caller put in.
+    /// The caller's item.
     pub item: T,
-    /// How long it waited.
+    /// Time that the request waited.
     pub waited: Duration,
 }
 
-/// As many requests wait as may; the caller gets its item back.
+/// The queue is full; returns the caller's item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is full")]
 pub struct QueueFull<T>(pub T);
 
-/// A place in a lane: greater leaves first.
+/// Position in a lane: the greatest leaves first.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     priority: f64,
@@ -108,12 +110,12 @@ struct Entry<T> {
     input_tokens: u64,
 }
 
-/// Requests that wait.
+/// The queued requests, by lane.
 #[derive(Debug)]
 pub struct Queue<T> {
     config: QueueConfig,
     entries: BTreeMap<Ticket, Entry<T>>,
-    /// None of them empty.
+    /// Lanes with at least one request.
     lanes: BTreeMap<Lane, BTreeSet<Place>>,
     deadlines: BTreeSet<(Duration, Ticket)>,
     tickets: u64,
@@ -163,26 +165,26 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If the threshold is 0 or less or no number, or nobody may wait.
+    /// If the threshold is not finite or not above 0, or `entries_max` is 0.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_good = self.threshold.is_none_or(|at| at.is_finite() && at > 0.0);
         check(is_good, "queue threshold", "must be more than 0")?;
         check(self.entries_max > 0, "queue entries", "must be at least 1")
     }
 
-    /// Whether a rank has enough to compute. One that does not state its capacity never has (upstream assumes ten
-    /// million tokens).
+    /// Whether a rank has enough to compute. False if it does not report its capacity (upstream assumes ten million
+    /// tokens).
     #[must_use]
     pub fn is_above(&self, load: &RankLoad, profile: &WorkerProfile) -> bool {
         let capacity = self.threshold.zip(profile.max_num_batched_tokens);
         capacity.is_some_and(|(at, tokens)| load.prefill_tokens as f64 > at * tokens as f64)
     }
 
-    /// Whether a request that may go to these ranks has to wait: if *all* have enough. If there are none it need not,
-    /// because waiting brings none.
+    /// Whether a request must wait: if *all* eligible ranks have enough to compute. False without any rank, because
+    /// waiting would not help.
     pub fn must_wait<'a>(
         &self,
         eligible: impl IntoIterator<Item = (RankLoad, &'a WorkerProfile)>,
@@ -220,7 +222,7 @@ impl Eq for Place {}
 // === impl Queue ===
 
 impl<T> Queue<T> {
-    /// Nobody waits.
+    /// An empty queue.
     #[must_use]
     pub fn new(config: QueueConfig) -> Self {
         debug_assert_eq!(config.check(), Ok(()), "the process refuses what cannot be used");
@@ -234,22 +236,22 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The settings in force.
+    /// Current settings.
     #[must_use]
     pub fn config(&self) -> &QueueConfig {
         &self.config
     }
 
-    /// Whether nobody waits in a lane, so that a request whose ranks have room may go without overtaking anyone.
+    /// Whether a lane is empty, so that a request may bypass the queue without overtaking another.
     #[must_use]
     pub fn is_clear(&self, lane: Lane) -> bool {
         !self.lanes.contains_key(&lane)
     }
 
-    /// A request waits from now on.
+    /// Adds a request to the queue.
     ///
     /// # Errors
-    /// If as many wait as may.
+    /// If the queue is full.
     pub fn push(&mut self, wait: Wait, item: T, now: Duration) -> Result<Ticket, QueueFull<T>> {
         if self.entries.len() >= self.config.entries_max {
             return Err(QueueFull(item));
@@ -267,10 +269,11 @@ impl<T> Queue<T> {
         Ok(ticket)
     }
 
-    /// The request that leaves next: the first, over all lanes, whose ranks have room. It is asked once for each lane at
-    /// most.
+    /// Releases the next request: the first, over all lanes, whose ranks have room. Calls `has_room` at most once per
+    /// lane.
     ///
-    /// Call it again and again whenever load went down or ranks came, choosing a rank for each before the next.
+    /// Call it repeatedly whenever load has dropped or ranks have joined, and choose a rank for each request before the
+    /// next call.
     pub fn next(
         &mut self,
         now: Duration,
@@ -285,12 +288,12 @@ impl<T> Queue<T> {
         self.release(ticket, now)
     }
 
-    /// A request no longer wants to wait; none if it left already.
+    /// Removes a cancelled request; `None` if it has left already.
     pub fn cancel(&mut self, ticket: Ticket, now: Duration) -> Option<Released<T>> {
         self.release(ticket, now)
     }
 
-    /// The requests that gave up by `now`, those with the earliest deadline first.
+    /// Removes the requests that timed out by `now`, earliest deadline first.
     pub fn expire(&mut self, now: Duration) -> Vec<Released<T>> {
         let mut expired = Vec::new();
         while let Some((_, ticket)) = self.deadlines.first().filter(|(at, _)| *at <= now).copied() {
@@ -304,13 +307,13 @@ impl<T> Queue<T> {
         expired
     }
 
-    /// When the next request gives up.
+    /// Earliest deadline of the queued requests.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// How many of its lane leave before a request; none if it does not wait.
+    /// Number of requests ahead in the lane; `None` if the request is not queued.
     #[must_use]
     pub fn position(&self, ticket: Ticket) -> Option<usize> {
         let entry = self.entries.get(&ticket)?;
@@ -318,25 +321,25 @@ impl<T> Queue<T> {
         Some(lane.iter().rev().take_while(|place| **place != entry.place).count())
     }
 
-    /// How long a request waits; none if it does not.
+    /// How long a request has waited; `None` if it is not queued.
     #[must_use]
     pub fn waiting_time(&self, ticket: Ticket, now: Duration) -> Option<Duration> {
         self.entries.get(&ticket).map(|entry| now.saturating_sub(entry.arrived))
     }
 
-    /// Requests that wait.
+    /// Number of queued requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Tokens of the prompts that wait.
+    /// Total prompt tokens of the queued requests.
     #[must_use]
     pub fn input_tokens(&self) -> u64 {
         self.input_tokens

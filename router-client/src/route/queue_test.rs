@@ -18,7 +18,7 @@ fn wait(input_tokens: u64, latency_sensitivity_secs: f64) -> Wait {
     Wait { lane: ALL, input_tokens, latency_sensitivity_secs, deadline: None }
 }
 
-/// Everyone in the order in which they leave.
+/// All items in the order in which they leave.
 fn drain(queue: &mut Queue<&'static str>) -> Vec<&'static str> {
     std::iter::from_fn(|| queue.next(secs(100), |_| true)).map(|left| left.item).collect()
 }
@@ -67,7 +67,7 @@ fn settings_that_cannot_be_used_are_refused() {
     assert!("lifo".parse::<QueuePolicy>().is_err());
 }
 
-/// priority_jump − arrival: 10 s of sensitivity are 10 s of an earlier arrival.
+/// `priority_jump − arrival`: a sensitivity of 10 s equals an arrival 10 s earlier.
 #[test]
 fn fcfs_leaves_by_adjusted_arrival() {
     let mut queue = queue(QueuePolicy::Fcfs);
@@ -83,7 +83,7 @@ fn fcfs_leaves_by_adjusted_arrival() {
     assert_eq!(drain(&mut queue), ["first", "urgent", "second", "late", "later"]);
 }
 
-/// (1 + priority_jump) / isl_tokens.
+/// `(1 + priority_jump) / isl_tokens`.
 #[test]
 fn wspt_leaves_short_and_urgent_ones_first() {
     let mut queue = queue(QueuePolicy::Wspt);
@@ -165,7 +165,7 @@ enum Step {
     Pause(u64),
 }
 
-/// A request as the reference keeps it.
+/// A request in the reference.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     ticket: Ticket,
@@ -190,12 +190,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whoever leaves is the first of those that may, as a list in order would have it.
+    /// The request that leaves is the first eligible one of an ordered list.
     #[test]
     fn the_queue_is_a_list_in_order(steps in steps(), is_wspt: bool) {
         let policy = if is_wspt { QueuePolicy::Wspt } else { QueuePolicy::Fcfs };
         let mut queue = Queue::new(QueueConfig { policy, entries_max: 12, ..QueueConfig::default() });
-        // The first that leaves comes first.
+        // Ordered by when they leave, the first one first.
         let mut list: Vec<Known> = Vec::new();
         let mut now = 0;
         for step in steps {

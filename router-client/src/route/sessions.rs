@@ -1,4 +1,5 @@
-//! Which rank served a session before (`--router-session-affinity-ttl-secs` upstream; a soft preference here).
+//! Session affinity: which rank served a session last (`--router-session-affinity-ttl-secs` upstream; here only a
+//! preference).
 
 use super::error::{ConfigError, check};
 use kvasir_proto::types::{WorkerId, WorkerKey};
@@ -6,13 +7,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most sessions that are remembered; of more, those that end first are forgotten.
+/// Maximum sessions; beyond it, the sessions that expire first are removed.
 pub const SESSIONS_MAX: usize = 65_536;
-/// Longest id of a session, in bytes.
+/// Maximum length of a session id, in bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Shortest time to live of a session.
+/// Minimum lifetime of a session.
 pub const SESSION_TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest time to live of a session: a year.
+/// Maximum lifetime of a session: a year.
 pub const SESSION_TTL_MAX: Duration = Duration::from_secs(31_536_000);
 
 #[derive(Debug)]
@@ -21,38 +22,38 @@ struct Session {
     expires: Duration,
 }
 
-/// Sessions and the ranks that served them last.
+/// Sessions, and the rank that served each last.
 #[derive(Debug)]
 pub struct Sessions {
     ttl: Duration,
     sessions: HashMap<Arc<str>, Session>,
-    /// One entry for each.
+    /// Expiry times; one entry per session.
     ends: BTreeSet<(Duration, Arc<str>)>,
 }
 
 impl Sessions {
-    /// No session. Each lives for `ttl` after its last request.
+    /// An empty table. Each session lives for `ttl` after its last request.
     ///
     /// # Errors
-    /// If the time is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
+    /// If `ttl` is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
     pub fn new(ttl: Duration) -> Result<Self, ConfigError> {
         Self::check_ttl(ttl)?;
         Ok(Self { ttl, sessions: HashMap::new(), ends: BTreeSet::new() })
     }
 
-    /// Whether a time can be that for which a session lives.
+    /// Checks a session lifetime.
     ///
     /// # Errors
-    /// If it is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
+    /// If `ttl` is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
     pub fn check_ttl(ttl: Duration) -> Result<(), ConfigError> {
         let is_good = (SESSION_TTL_MIN..=SESSION_TTL_MAX).contains(&ttl);
         check(is_good, "session ttl", "must be between a second and a year")
     }
 
-    /// Whether a text can be the id of a session.
+    /// Checks a session id.
     ///
     /// # Errors
-    /// If it is empty or longer than [`SESSION_ID_BYTES_MAX`].
+    /// If the id is empty or longer than [`SESSION_ID_BYTES_MAX`].
     pub fn check_id(session: &str) -> Result<(), ConfigError> {
         let is_good = !session.is_empty() && session.len() <= SESSION_ID_BYTES_MAX;
         check(is_good, "session id", "must have 1 to 256 bytes")
@@ -65,7 +66,7 @@ impl Sessions {
         Some(&at.worker)
     }
 
-    /// A request of a session goes to a rank.
+    /// Records that a request of a session goes to a rank.
     ///
     /// # Errors
     /// If the id is empty or longer than [`SESSION_ID_BYTES_MAX`].
@@ -90,14 +91,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Forgets sessions that ended.
+    /// Removes expired sessions.
     pub fn expire(&mut self, now: Duration) {
         while let Some((_, first)) = self.ends.first().filter(|(end, _)| *end <= now).cloned() {
             self.remove(&first);
         }
     }
 
-    /// Forgets the sessions of a worker that went.
+    /// Removes the sessions of a worker that has left.
     pub fn forget(&mut self, worker: &WorkerId) {
         let is_there = |(_, id): &&(Duration, Arc<str>)| {
             self.sessions.get(id).is_some_and(|at| at.worker.worker == *worker)
@@ -108,13 +109,13 @@ impl Sessions {
         }
     }
 
-    /// Sessions that are remembered.
+    /// Number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()

@@ -1,7 +1,7 @@
-//! How far the overlap that an index reports for a rank can be trusted.
+//! How far a rank's overlap from the index can be trusted.
 //!
-//! Not in the documents, whose index is always taken at its word. An index that is behind may report blocks that the
-//! engine has evicted: a router that trusts them sends a prompt to a worker that has to compute all of it.
+//! Not in the documents, which always trust the index. An index that is behind may report blocks that the engine has
+//! evicted. A router that trusts it sends the prompt to a worker that has to compute all of it.
 
 use super::cost::TierBlocks;
 use super::error::{ConfigError, check};
@@ -9,42 +9,42 @@ use kvasir_proto::types::SourceState;
 use std::fmt;
 use std::time::Duration;
 
-/// How overlap is credited that cannot be trusted fully.
+/// Credit of overlap that cannot be fully trusted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrustConfig {
-    /// Overlap that the index verified longer ago than this counts as [`Trust::Stale`]. None: however long ago.
+    /// Overlap whose verification is older than this counts as [`Trust::Stale`]. `None`: no limit.
     pub max_staleness: Option<Duration>,
-    /// The share of blocks that are credited where [`Trust`] is neither full nor none: 0 to 1.
+    /// Fraction of blocks credited if [`Trust`] is neither full nor unknown: 0 to 1.
     pub uncertain_credit: f64,
 }
 
-/// What an index states about its knowledge of one rank.
+/// The index's report of how current its data about one rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that an index states, each by itself")]
 pub struct Freshness {
     /// Worst state of the rank's sources.
     pub state: SourceState,
-    /// Whether all of them are connected to the index.
+    /// Whether all sources are connected to the index.
     pub is_connected: bool,
     /// Whether the index is restoring the worker after a restart.
     pub is_restoring: bool,
-    /// How long ago the index verified that nothing newer exists; none if it never did.
+    /// Time since the index last verified that there are no newer events; `None` if it never did.
     pub verified_age: Option<Duration>,
-    /// Whether the rank may hold less than the index shows.
+    /// Whether the rank may have fewer blocks than the index shows.
     pub may_be_high: bool,
 }
 
-/// How far the overlap of a rank can be trusted.
+/// How far a rank's overlap can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Trust {
-    /// Fully. The rank may hold more than is known, never less.
+    /// Full trust: the rank may have more blocks than reported, never fewer.
     #[default]
     Full,
-    /// It was verified too long ago.
+    /// The last verification is too old.
     Stale,
-    /// Events are missing or not applied yet, or the index is restoring the worker: blocks may be evicted since.
+    /// Events are missing or not applied yet, or the index is restoring the worker. Blocks may have been evicted since.
     Behind,
-    /// The index has no connection to the engine or knows nothing of it: nothing is credited.
+    /// The index has no connection to the engine or no data about it: no blocks are credited.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl Default for TrustConfig {
 }
 
 impl TrustConfig {
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
     /// If the credit is not between 0 and 1, or the staleness is 0.
@@ -67,7 +67,7 @@ impl TrustConfig {
         check(self.max_staleness != Some(Duration::ZERO), "max staleness", "must be longer than 0")
     }
 
-    /// How far the overlap of a rank can be trusted.
+    /// Determines how far a rank's overlap can be trusted.
     #[must_use]
     pub fn judge(&self, freshness: &Freshness) -> Trust {
         let Freshness { state, is_connected, is_restoring, verified_age, may_be_high } = *freshness;
@@ -84,7 +84,7 @@ impl TrustConfig {
         }
     }
 
-    /// The blocks that are credited of those that the index reports.
+    /// The credited part of the reported blocks.
     #[must_use]
     pub fn credited(&self, reported: TierBlocks, trust: Trust) -> TierBlocks {
         let share = match trust {

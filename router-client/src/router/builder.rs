@@ -5,7 +5,7 @@ use crate::route::{ConfigError, Mode, QueueConfig};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Builds a [`Router`]. What is not named here is in [`RouterBuilder::config`].
+/// Builds a [`Router`]. Settings without a method here are in [`RouterBuilder::config`].
 #[derive(Debug)]
 pub struct RouterBuilder {
     config: RouterConfig,
@@ -18,14 +18,14 @@ impl RouterBuilder {
         Self { config: RouterConfig::new(block_size), index: Index::None, workers: Vec::new() }
     }
 
-    /// Who answers for overlap; by default nobody.
+    /// The index that reports overlap; [`Index::None`] by default.
     #[must_use]
     pub fn index(mut self, index: Index) -> Self {
         self.index = index;
         self
     }
 
-    /// How workers are chosen.
+    /// How the router chooses workers.
     #[must_use]
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.config.select.mode = mode;
@@ -39,7 +39,7 @@ impl RouterBuilder {
         self
     }
 
-    /// When requests wait.
+    /// When requests wait in the queue.
     #[must_use]
     pub const fn queue(mut self, queue: QueueConfig) -> Self {
         self.config.queue = queue;
@@ -53,23 +53,23 @@ impl RouterBuilder {
         self
     }
 
-    /// The workers at the start.
+    /// Adds initial workers.
     #[must_use]
     pub fn workers(mut self, workers: impl IntoIterator<Item = RouterWorker>) -> Self {
         self.workers.extend(workers);
         self
     }
 
-    /// All settings.
+    /// All settings, mutable.
     #[must_use]
     pub const fn config(&mut self) -> &mut RouterConfig {
         &mut self.config
     }
 
-    /// The router.
+    /// Creates the router.
     ///
     /// # Errors
-    /// If a setting cannot be used.
+    /// If a setting is invalid.
     pub fn build(self) -> Result<Router, ConfigError> {
         let router = Router::new(self.config, self.index)?;
         router.set_workers(self.workers);

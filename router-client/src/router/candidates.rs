@@ -1,4 +1,4 @@
-//! The ranks of a decision, with what each holds, has to do and would fetch.
+//! The candidates of a decision: ranks with their cached blocks, load and possible fetches.
 
 use super::workers::{Holders, Member};
 use crate::route::{
@@ -10,28 +10,28 @@ use std::time::Duration;
 /// The ranks of a decision.
 pub(super) struct Members<'a> {
     pub(super) members: &'a [Member],
-    /// By number.
+    /// Rank ids and capacities in blocks, by candidate number.
     pub(super) ranks: &'a [(RankId, u64)],
-    /// None failed of late, and none joined so late that its age matters.
+    /// Whether no worker failed recently, and no rank joined so recently that its age counts.
     pub(super) are_settled: bool,
     pub(super) held: Holders,
     pub(super) shared: SharedBlocks,
     pub(super) active: &'a ActiveLoads,
-    /// None if nobody failed of late.
+    /// `None` if no worker failed recently.
     pub(super) outliers: Option<&'a Outliers>,
-    /// None if nothing is planned for the request.
+    /// `None` if no fetch is planned for the request.
     pub(super) plans: Option<Plans>,
     pub(super) now: Duration,
 }
 
-/// What ranks would fetch of a prompt.
+/// Plans the blocks that ranks would fetch for a prompt.
 pub(super) struct Plans {
     pub(super) planner: FetchPlanner,
     pub(super) config: FetchConfig,
 }
 
 impl Members<'_> {
-    /// What a member had better fetch.
+    /// The best fetch for a member.
     fn fetch(&self, number: usize) -> Result<Fetch, NoFetch> {
         let Plans { planner, config } = self.plans.as_ref().ok_or(NoFetch::NotAsked)?;
         let member = self.members.get(number).ok_or(NoFetch::NotAsked)?;
@@ -44,7 +44,7 @@ impl Members<'_> {
         })
     }
 
-    /// The same with names and addresses, for the decision.
+    /// The best fetch for a member, with names and addresses, for the decision.
     pub(super) fn plan(&self, number: usize) -> Result<FetchPlan, NoFetch> {
         let fetch = self.fetch(number)?;
         let Plans { planner, .. } = self.plans.as_ref().ok_or(NoFetch::NotAsked)?;
@@ -98,8 +98,8 @@ impl Candidates for Members<'_> {
         self.are_settled
     }
 
-    // A decision asks this of each rank, and reads nothing of a member itself: the members of a large fleet do not fit
-    // into the nearest cache.
+    // Called for each rank of a decision. It reads only `ranks`, never a member: the members of a large fleet do not
+    // fit into the nearest cache.
     #[inline(always)]
     fn vitals(&self, number: usize) -> Option<Vitals> {
         let (rank, capacity_blocks) = *self.ranks.get(number)?;

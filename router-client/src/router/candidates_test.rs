@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
-/// A block of 1 MB takes a millisecond; 16 tokens take 16.
+/// A block of 1 MB takes 1 ms to fetch; 16 tokens take 16 ms to compute.
 const FETCH: FetchConfig =
     FetchConfig { bytes_per_second: 1e9, prefill_tokens_per_second: 1_000.0 };
 const NOW: Duration = Duration::from_secs(9);
@@ -27,8 +27,8 @@ fn worker(name: &str, labels: &[(&str, &str)]) -> RouterWorker {
     worker
 }
 
-/// Workers `a` and `e` serve equal blocks, `d` serves blocks of another size and `f` of other heads, `g` does not state which
-/// heads, `b` only fetches, `c` has no agent.
+/// Workers `a` and `e` serve equal blocks, `d` blocks of another size and `f` of other heads. `g` does not report its
+/// heads, `b` only fetches, and `c` has no agent.
 fn state(fetch: Option<FetchConfig>) -> State {
     let outliers = OutlierConfig { failures: 1, ..OutlierConfig::default() };
     let config = RouterConfig { fetch, outliers, ..RouterConfig::new(BLOCK) };
@@ -48,7 +48,7 @@ fn state(fetch: Option<FetchConfig>) -> State {
     state
 }
 
-/// What each of these workers holds in host memory, and in device memory besides.
+/// Blocks of these workers in host memory, and additional ones in device memory.
 fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
     let by_rank = held.iter().map(|(name, host, device)| {
         let blocks = TierBlocks { device: *device, host: *host, ..TierBlocks::default() };
@@ -70,7 +70,7 @@ fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
     }
 }
 
-/// The decision about a prompt of so many blocks.
+/// The decision for a prompt with this number of blocks.
 fn choose(state: &mut State, blocks: u32, overlaps: &Overlaps, hints: &Hints) -> Decision {
     let tokens: Vec<u32> = (0..blocks * BLOCK.get()).collect();
     let chain = Prompt::new("m", BLOCK.get(), &tokens).hashed().sequence_hashes();
@@ -101,12 +101,12 @@ fn the_decision_names_peers_blocks_and_times() {
         (plan.expected, plan.compute),
         (Duration::from_millis(12), Duration::from_millis(160))
     );
-    // Two blocks are its own; ten are credited as blocks in host memory, two are to be computed.
+    // Two blocks are the worker's own; ten are credited as host memory; two remain to compute.
     assert!((decision.cost.new_prefill_tokens - 72.0).abs() < 1e-9, "{:?}", decision.cost);
     assert!((decision.cost.fetch_tokens - 12.0).abs() < 1e-9, "{:?}", decision.cost);
 }
 
-/// The prompts share their first blocks, as with a common system prompt.
+/// The prompts share their first blocks, such as a common system prompt.
 #[test]
 fn prompts_that_begin_alike_are_fetched_from_all_that_hold_as_much() {
     let held = overlaps(&[("a", 12, 0), ("e", 12, 0)]);
@@ -131,7 +131,7 @@ fn without_agent_holder_or_answer_there_is_a_reason() {
     assert_eq!(reason("b", &Overlaps::not_needed()), NoFetch::NotAsked);
     let half_answered = Overlaps { below_device: None, ..overlaps(&[("a", 12, 0)]) };
     assert_eq!(reason("b", &half_answered), NoFetch::NotAsked);
-    // One that failed of late is not asked.
+    // An ejected worker is not used as a peer.
     let mut state = state(Some(FETCH));
     let first =
         choose(&mut state, 1, &held, &Hints { request_id: Some("r".into()), ..pinned("a") });
@@ -142,7 +142,7 @@ fn without_agent_holder_or_answer_there_is_a_reason() {
     assert_eq!(decision.fetch, Err(NoFetch::NoHolder));
 }
 
-/// A worker that is busy keeps its prefix; an idle one fetches it, and has less to do than if it computed it.
+/// A busy worker keeps its prefix; an idle worker fetches it, which is cheaper than computing it.
 #[test]
 fn a_worker_that_can_fetch_gets_what_it_would_not_get() {
     let held = overlaps(&[("a", 0, 100)]);
@@ -169,7 +169,7 @@ fn a_reported_fetch_changes_the_bandwidth() {
 }
 
 proptest! {
-    /// Whatever the modes and overlaps: without plans, decisions are the same as with plans that find nobody to fetch from.
+    /// With any modes and overlaps, decisions without plans equal decisions whose plans find no peer.
     #[test]
     fn plans_that_find_nobody_change_no_decision(
         requests in prop::collection::vec((1_u32..40, 0_u32..40, 0_u32..40, 0_usize..3), 1..30),

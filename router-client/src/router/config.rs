@@ -10,95 +10,96 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Settings of a [`Router`](super::Router). The defaults are those of the documents.
+/// Settings of a [`Router`](super::Router), with the documented defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RouterConfig {
-    /// How workers are chosen.
+    /// How the router chooses workers.
     pub select: SelectConfig,
-    /// What of the requests under way is tracked.
+    /// Which load of active requests is tracked.
     pub active: ActiveConfig,
-    /// When requests wait. A router of a library has no threshold by default: its gateway may have a queue.
+    /// When requests wait in the queue. In the library there is no threshold by default: the gateway may have its own
+    /// queue.
     pub queue: QueueConfig,
-    /// Which workers are left alone.
+    /// Which workers are ejected after failures.
     pub outliers: OutlierConfig,
-    /// How far the index is trusted.
+    /// How far the index's counts are trusted.
     pub trust: TrustConfig,
-    /// Plan which blocks a worker fetches from other workers' agents instead of computing them, and let that count in
-    /// its cost. None: plan nothing.
+    /// Plan which blocks a worker fetches from other workers' agents instead of computing them, and include the fetch
+    /// in its cost. `None`: no plans.
     pub fetch: Option<FetchConfig>,
-    /// How long a session prefers the rank that served it last; none: sessions do not count.
+    /// How long a session prefers the rank that served it last. `None`: sessions are ignored.
     pub session_ttl: Option<Duration>,
-    /// Record each decision at the index for this long: for engines that publish no events (120 s in document 004), or for
-    /// routers that do not sync. None: record nothing.
+    /// Record each decision at the index for this long. For engines that publish no events (120 s in document 004), or
+    /// for routers that do not sync. `None`: record no decisions.
     pub placement_ttl: Option<Duration>,
-    /// How the router tells replicas of its requests. None: it has no replicas, or they do not sync. With it, call
+    /// How the router sends its requests to replicas. `None`: no replicas, or no sync. If set, call
     /// [`Router::flush_sync`](super::Router::flush_sync) every few milliseconds.
     pub sync: Option<SyncConfig>,
 }
 
-/// A rank that can be chosen.
+/// A rank that the router can choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterWorker {
     /// The rank.
     pub key: WorkerKey,
-    /// What its worker states about itself.
+    /// Profile that the worker published.
     pub profile: WorkerProfile,
-    /// LoRA adapters that it has loaded.
+    /// LoRA adapters loaded at the worker.
     pub adapters: BTreeSet<String>,
-    /// Blocks in use, as its engine reports; none if it does not.
+    /// Blocks in use, as the engine reports; `None` without a report.
     pub active_blocks: Option<u64>,
 }
 
-/// What a request sets itself. The default sets nothing.
+/// Settings of one request. The default sets none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
-    /// Its mode.
+    /// Mode for this request.
     pub mode: Option<Mode>,
-    /// Its weight of overlap against load.
+    /// Weight of overlap against load.
     pub overlap_score_weight: Option<f64>,
-    /// Its temperature.
+    /// Randomness of the choice.
     pub temperature: Option<f64>,
-    /// Where it must go.
+    /// Which ranks may receive the request.
     pub filter: Filter,
-    /// Labels that its worker had better have.
+    /// Labels that a worker should have; not required.
     pub preferred_labels: Vec<PreferredLabel>,
-    /// Its session, 1 to 256 bytes: the rank that served the session last is preferred.
+    /// Session id, 1 to 256 bytes. The rank that served the session last is preferred.
     pub session: Option<String>,
-    /// The LoRA adapter that it needs: workers that have it loaded are preferred.
+    /// LoRA adapter that the request uses. Workers that have loaded it are preferred.
     pub adapter: Option<String>,
-    /// Tokens of output that the client expects (`osl` of document 004).
+    /// Number of output tokens that the client expects (`osl` of document 004).
     pub expected_output_tokens: Option<u64>,
-    /// How many seconds earlier it counts as arrived in the queue.
+    /// How many seconds earlier the request counts as arrived in the queue.
     pub latency_sensitivity_secs: f64,
-    /// Longest wait in the queue; none: as long as the caller waits.
+    /// Maximum wait in the queue. `None`: as long as the caller waits.
     pub queue_timeout: Option<Duration>,
-    /// Its id among the router's requests, 1 to 256 bytes; none: the router makes one up.
+    /// Request id, unique in the router, 1 to 256 bytes. `None`: the router generates one.
     pub request_id: Option<String>,
-    /// Whether the decision lists what was known of each rank.
+    /// Whether the decision lists the data known of each rank.
     pub explain: bool,
 }
 
-/// Where a request must go. The default allows every rank.
+/// Which ranks may receive a request. The default allows every rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only this one.
+    /// Only this worker or rank.
     pub pin: Option<Pin>,
     /// Only these workers.
     pub allowed: Option<BTreeSet<WorkerId>>,
-    /// None of these workers, as when a request is tried again.
+    /// Not these workers, for example when a request is retried.
     pub excluded: Option<BTreeSet<WorkerId>>,
-    /// Only workers of these roles; of any if there are none.
+    /// Only workers with a listed role. Empty: any role.
     pub roles: Vec<Role>,
     /// Only workers with all these labels, by key and value.
     pub labels: Vec<(String, String)>,
-    /// Only workers that serve this kind of requests.
+    /// Only workers that serve this kind of request.
     pub model_type: Option<ModelType>,
 }
 
 // === impl RouterConfig ===
 
 impl RouterConfig {
-    /// The defaults, for a fleet with so many tokens a block.
+    /// The defaults, for a fleet with this block size in tokens.
     #[must_use]
     pub fn new(block_size: NonZeroU32) -> Self {
         Self {
@@ -114,10 +115,10 @@ impl RouterConfig {
         }
     }
 
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If one is out of its bounds.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.select.check()?;
         self.active.check()?;
@@ -133,7 +134,7 @@ impl RouterConfig {
 // === impl RouterWorker ===
 
 impl RouterWorker {
-    /// A rank of which nothing else is known.
+    /// A rank without profile, adapters or reported load.
     #[must_use]
     pub fn new(key: WorkerKey) -> Self {
         Self {
@@ -158,14 +159,14 @@ impl RouterWorker {
 // === impl Hints ===
 
 impl Hints {
-    /// The same request for another worker than this one, which failed it.
+    /// The hints, but excluding a worker that failed the request.
     #[must_use]
     pub fn excluding(mut self, worker: &WorkerId) -> Self {
         self.filter.excluded.get_or_insert_default().insert(worker.clone());
         self
     }
 
-    /// Whether all that the request sets itself can be used, as far as the question does not check it.
+    /// Checks the hints that the question does not check.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.session.as_deref().map_or(Ok(()), Sessions::check_id)?;
         let ids = self.request_id.as_deref().map(str::len);

@@ -10,11 +10,11 @@ use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Who answers how much of a prompt each worker holds.
+/// The index that reports each worker's overlap with a prompt.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a router has one")]
 pub enum Index {
-    /// Nobody: load alone decides.
+    /// No index: load alone decides.
     None,
     /// One server.
     One(IndexerClient),
@@ -25,42 +25,42 @@ pub enum Index {
 /// What the index contributed to a decision.
 #[derive(Debug)]
 pub enum IndexUse {
-    /// The mode or the weight of the request needs no overlap, or there is no index.
+    /// The request's mode or weight needs no overlap, or there is no index.
     NotNeeded,
-    /// It answered. Workers of missing shards count as holding nothing.
+    /// The index answered. Workers of missing shards count as having no blocks.
     Answered {
-        /// How long that took.
+        /// How long the answer took.
         elapsed: Duration,
         /// Shards of which no replica answered.
         missing_shards: Vec<u32>,
-        /// How many ranks hold a block of the prompt, as events say.
+        /// Number of ranks that cache a block of the prompt, confirmed by events.
         holding_ranks: usize,
-        /// How many ranks' overlap was not credited fully; see [`Trust`].
+        /// Number of ranks whose overlap was not fully credited; see [`Trust`].
         distrusted_ranks: usize,
     },
-    /// It did not: the decision is by load alone.
+    /// The index did not answer: load alone decides.
     Failed {
-        /// How long that took.
+        /// Time until the failure.
         elapsed: Duration,
-        /// Why.
+        /// Cause of the failure.
         error: ClientError,
     },
 }
 
-/// What one rank holds of a prompt.
+/// The cached blocks of one rank for a prompt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// Blocks that are credited.
+    /// Credited blocks.
     pub(super) blocks: TierBlocks,
     pub(super) trust: Trust,
 }
 
-/// What the ranks hold of a prompt: those that hold any.
+/// The ranks' cached blocks for a prompt, only for ranks that have any.
 #[derive(Debug)]
 pub(super) struct Overlaps {
     pub(super) by_rank: Vec<(WorkerKey, Held)>,
-    /// Leading blocks that ranks hold in host memory or on disk, by the better of the two. Only ranks whose knowledge is
-    /// trusted fully. None if the index was not asked or did not answer in time.
+    /// Leading blocks that ranks cache in host memory or on disk, each in its better tier. Only fully trusted ranks.
+    /// `None` if the index was not queried or did not answer in time.
     pub(super) below_device: Option<Vec<(WorkerKey, TierBlocks)>>,
     pub(super) index_use: IndexUse,
 }
@@ -83,8 +83,9 @@ impl Index {
         }
     }
 
-    /// [`Index::overlaps`] with what agents can serve to others. That may take a second question: where a rank holds leading
-    /// blocks in device memory only, the first answer does not tell which ones are elsewhere, too. Both share one deadline.
+    /// [`Index::overlaps`], and the blocks that agents can serve to others. This may take a second query: for a rank
+    /// with leading blocks only in device memory, the first answer does not show which blocks are also elsewhere. Both
+    /// queries share one deadline.
     pub(super) async fn overlaps_for_fetches(
         &self,
         prompt: &HashedPrompt,
@@ -126,7 +127,7 @@ impl Index {
         match self {
             Self::None => Ok(Answer::default()),
             Self::One(client) => client.find_in(prompt, tiers).await,
-            // On the heap: KBs that would be copied with each future around them.
+            // On the heap: otherwise each future around it would copy several KB.
             Self::Sharded(client) => Box::pin(client.find_in(prompt, tiers)).await,
         }
     }
@@ -170,7 +171,7 @@ impl Overlaps {
             let of_pools = TierBlocks { pool: at.pool_blocks, ..TierBlocks::default() };
             let pool = config.credited(of_pools, pool_trust).pool;
             let credited = TierBlocks { pool, ..config.credited(own, trust) };
-            // What placements announce is expected in device memory.
+            // Blocks announced by placements are expected in device memory.
             (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
         });
         let by_rank = by_rank.collect();
@@ -190,8 +191,9 @@ fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
     })
 }
 
-/// What trusted ranks hold in host memory or on disk. `is_all` says that the answer is about these tiers alone. If not, blocks
-/// that are perhaps in device memory or a pool only are in `device`: where there are any, the others may not be leading ones.
+/// Blocks of fully trusted ranks in host memory or on disk. `is_all` means that the answer covers only these tiers.
+/// Otherwise, blocks that may be only in device memory or a pool are counted as `device`: then the other blocks may not
+/// be leading ones.
 fn below_device(
     answer: &Answer,
     config: &TrustConfig,
@@ -214,7 +216,8 @@ fn below_device(
     answer.overlaps.iter().filter(is_below).filter(is_trusted).map(blocks).collect()
 }
 
-/// How far what pools hold can be trusted: as far as the least of them. A pool outlives its sources, so it is never unknown.
+/// How far the pools' blocks can be trusted: as far as the least trusted pool. A pool outlives its sources, so it is
+/// never unknown.
 fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig) -> Trust {
     let judge = |at: &PoolState| {
         config.judge(&Freshness {
@@ -257,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Only what is known to be in host memory or on disk, without a hole, is there to be fetched.
+    /// Only blocks known to be in host memory or on disk, without a hole, can be fetched.
     #[test]
     fn blocks_below_device_memory_are_known_or_asked_for() {
         let at = |id: &str, [host, disk]: [u32; 2], blocks_by_best_tier| Overlap {
@@ -288,7 +291,7 @@ mod tests {
                 ("unclear", [8, 0, 0]),
             ]
         );
-        // Asked about these tiers alone, the index counts no others.
+        // In an answer for these tiers alone, the index counts no other tiers.
         let overlaps = vec![Overlap { blocks: 4, ..at("unclear", [4, 2], [3, 1, 0]) }];
         let answer = Answer { overlaps, ..Answer::default() };
         let below = below_device(&answer, &TrustConfig::default(), true);
@@ -318,7 +321,7 @@ mod tests {
                 ("restoring", [4, 1, 0], Trust::Behind),
                 ("behind", [4, 1, 0], Trust::Behind),
                 ("gone", [0, 0, 0], Trust::Unknown),
-                // Placements are the router's own: they are expected whatever the events say.
+                // Placements come from the router itself, so they are expected whatever events report.
                 ("placed", [6, 0, 0], Trust::Unknown),
             ]
         );
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!((missing_shards, holding_ranks, distrusted_ranks), (vec![3], 5, 4));
     }
 
-    /// What a pool has is credited as far as the pool can be trusted, whatever is known of the worker.
+    /// A pool's blocks are credited by the pool's trust, whatever the worker's state.
     #[test]
     fn blocks_of_pools_are_credited_by_the_state_of_the_pools() {
         let shared = |state, connected| {
@@ -351,7 +354,7 @@ mod tests {
         let own = TierBlocks { device: 4, host: 1, disk: 0, pool: 10 };
         assert_eq!(shared(SourceState::Exact, true), own);
         assert_eq!(shared(SourceState::Gap, true), TierBlocks { pool: 5, ..own });
-        // Its only source is gone: the blocks are still there.
+        // The pool's only source is gone, but the blocks are still there.
         assert_eq!(shared(SourceState::CatchingUp, false), TierBlocks { pool: 5, ..own });
     }
 }

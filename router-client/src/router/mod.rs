@@ -1,10 +1,10 @@
-//! The router as a library: from a prompt to a worker, and from a request to the load that it makes.
+//! The router as a library: chooses a worker for a prompt, and tracks the load of each request.
 //!
-//! [`Router`] asks the index how much of a prompt each worker holds, adds what it knows of the requests under way, and
-//! chooses by the pure cores in [`route`](crate::route). The [`Reservation`] that it returns counts as load until it is
-//! dropped: a gateway that loses a client, or panics, frees the worker.
+//! [`Router`] queries the index for each worker's overlap, adds the load of active requests, and chooses by the pure
+//! cores in [`route`](crate::route). The returned [`Reservation`] counts as load until it is dropped, so a gateway that
+//! loses a client, or panics, frees the worker.
 //!
-//! If the index does not answer in time, the router decides by load alone, and the reservation says so.
+//! If the index does not answer in time, the router decides by load alone, and the reservation reports it.
 
 mod builder;
 mod candidates;
@@ -45,12 +45,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// What a rank would have to do if a prompt went there.
+/// The load of a rank if it received a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PotentialLoad {
     /// The rank.
     pub worker: WorkerKey,
-    /// Tokens that it would have to compute, those of requests under way included.
+    /// Tokens that the rank would have to compute, including the tokens of active requests.
     pub prefill_tokens: f64,
     /// Blocks that would be in use.
     pub decode_blocks: f64,
@@ -63,22 +63,22 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router without workers yet. `index` answers for overlap; with [`Index::None`] load alone decides.
+    /// A router without workers. `index` reports overlap; with [`Index::None`], load alone decides.
     ///
     /// # Errors
-    /// If a setting cannot be used.
+    /// If a setting is invalid.
     pub fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
         Ok(Self { shared: Arc::new(Shared::new(config, index)?) })
     }
 
-    /// A router step by step, for a fleet with so many tokens a block.
+    /// Builds a router step by step, for a fleet with this block size in tokens.
     #[must_use]
     pub fn builder(block_size: NonZeroU32) -> RouterBuilder {
         RouterBuilder::new(block_size)
     }
 
-    /// These are the workers from now on, each rank by itself. A rank that is not among them is forgotten with its
-    /// requests; one that was there before keeps its load.
+    /// Replaces the workers; each rank is one entry. A rank that is missing is removed with its requests. A rank that
+    /// remains keeps its load.
     pub fn set_workers(&self, workers: impl IntoIterator<Item = RouterWorker>) {
         // The caller's code runs before the lock is taken.
         let workers = workers.into_iter().collect();
@@ -86,10 +86,10 @@ impl Router {
         self.shared.state().set_workers(workers, now);
     }
 
-    /// Changes from now on which ranks are too busy to get a request.
+    /// Changes the thresholds above which ranks are too busy for a request.
     ///
     /// # Errors
-    /// If a threshold is out of its bounds; then nothing changes.
+    /// If a threshold is out of range; then the old thresholds stay.
     pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
         let now = self.shared.now();
         self.shared.state().set_busy(busy, now)
@@ -101,29 +101,29 @@ impl Router {
         self.shared.state().selector().config().busy
     }
 
-    /// The settings with which the router began.
+    /// The initial settings of the router.
     #[must_use]
     pub fn config(&self) -> &RouterConfig {
         &self.shared.config
     }
 
-    /// Chooses a worker for a prompt, and counts the request as its load until the reservation is dropped. Waits for the
-    /// index for its client's deadline at most, and in the queue while all workers have enough to compute.
+    /// Chooses a worker for a prompt, and counts the request as load until the reservation is dropped. Waits for the
+    /// index until its client's deadline, and in the queue while all workers are over the queue threshold.
     ///
     /// # Errors
-    /// If no worker may have the request, all are busy, the queue is full, or a hint or the prompt's block size cannot be
-    /// used.
+    /// If no worker may receive the request, all are busy, the queue is full, or a hint or the prompt's block size is
+    /// invalid.
     pub async fn select(
         &self,
         prompt: &Prompt<'_>,
         hints: &Hints,
     ) -> Result<Reservation, RouteError> {
-        // A rank that the answer left out would count as holding nothing.
+        // A rank missing in the answer would count as having no blocks.
         let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, shared: true, ..*prompt };
         self.select_hashed(&all.hashed(), hints).await
     }
 
-    /// [`Router::select`] for a prompt that is hashed already.
+    /// [`Router::select`] for an already hashed prompt.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -153,7 +153,7 @@ impl Router {
             let begin = Instant::now();
             match self.shared.decide(&pending, &overlaps)? {
                 Outcome::Placed(key, decision) => {
-                    // Whoever waits behind this request sees its load.
+                    // Requests queued behind this one then see its load.
                     drop(place);
                     self.shared.record(prompt, &decision.worker);
                     let choosing = begin.elapsed();
@@ -168,7 +168,7 @@ impl Router {
                     let released = released.map_err(|_late| RouteError::QueueTimeout(most))?;
                     let position = queued.map_or(released.position, |first: Queued| first.position);
                     queued = Some(Queued { position, ..released });
-                    // Loads and overlap have changed: both are looked up anew.
+                    // Loads and overlap have changed: look both up again.
                     pending.arrived = Some(waiting.arrived);
                     place = Some(waiting);
                 }
@@ -176,8 +176,8 @@ impl Router {
         }
     }
 
-    /// What [`Router::select`] would choose now, with what is known of each rank. Nothing is booked or recorded, and the
-    /// request does not wait.
+    /// The choice that [`Router::select`] would make now, with the data known of each rank. It reserves and records
+    /// nothing, and does not wait in the queue.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -189,7 +189,7 @@ impl Router {
         self.preview(prompt, &Hints { explain: true, ..hints.clone() }).await
     }
 
-    /// [`Router::explain`] without the list of ranks, unless the hints ask for it.
+    /// [`Router::explain`], without the list of ranks unless the hints request it.
     async fn preview(&self, prompt: &HashedPrompt, hints: &Hints) -> Result<Choice, RouteError> {
         let chain = prompt.sequence_hashes();
         let question = self.question(prompt, hints)?;
@@ -204,7 +204,7 @@ impl Router {
         Ok(Choice { decision, index_use, queued: None, choosing })
     }
 
-    /// How many blocks of a prompt are credited to each rank, by tier.
+    /// Blocks of a prompt credited to each rank, by tier.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -217,7 +217,7 @@ impl Router {
         Ok(explanations.map(|at| (at.worker, at.overlap)).collect())
     }
 
-    /// What each rank would have to do if a prompt went there.
+    /// The load of each rank if it received the prompt.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -235,118 +235,119 @@ impl Router {
         Ok(potential.collect())
     }
 
-    /// The load of each rank by the requests under way, in order of worker and rank.
+    /// The load of each rank from active requests, ordered by worker and rank.
     #[must_use]
     pub fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
         self.shared.state().loads()
     }
 
-    /// Whether a worker is among those that can be chosen.
+    /// Whether the router can choose this worker.
     #[must_use]
     pub fn has_worker(&self, worker: &WorkerId) -> bool {
         self.shared.state().has_worker(worker)
     }
 
-    /// Whether there are workers at all.
+    /// Whether the router has any workers.
     #[must_use]
     pub fn has_workers(&self) -> bool {
         self.shared.state().has_workers()
     }
 
-    /// The value of a label of a worker.
+    /// Value of a worker's label.
     fn label(&self, worker: &WorkerKey, label: &str) -> Option<String> {
         self.shared.state().label(worker, label).cloned()
     }
 
-    /// Whether a request is the prefill of one that the main pool has, too.
+    /// Whether a request is the prefill part of a request that is also in the main pool.
     fn is_paired(&self, request_id: &str) -> Result<bool, ConfigError> {
         let state = self.shared.state();
         Ok(state.is_paired(&state.key(request_id)?))
     }
 
-    /// An id that no other request has.
+    /// Generates a unique request id.
     fn new_request_id(&self) -> String {
         self.shared.state().new_id()
     }
 
-    /// Whether a request of this router with that id is under way.
+    /// Whether this router has an active request with this id.
     #[must_use]
     pub fn has_request(&self, request_id: &str) -> bool {
         self.shared.state().has_request(request_id)
     }
 
-    /// Requests that wait in the queue, and the tokens of their prompts together.
+    /// Number of requests in the queue, and the total tokens of their prompts.
     #[must_use]
     pub fn waiting(&self) -> (usize, u64) {
         self.shared.state().waiting()
     }
 
-    /// What the router counted from its start.
+    /// The router's counters since its start.
     #[must_use]
     pub fn counts(&self) -> RouterCounts {
         self.shared.state().counts
     }
 
-    /// The first token of a [detached](Reservation::detach) request is out.
+    /// Reports the first token of a [detached](Reservation::detach) request.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn mark_prefill_completed(&self, request_id: &str) -> Result<Update, ConfigError> {
         let key = self.shared.state().key(request_id)?;
         Ok(self.shared.mark_prefill_completed(&key))
     }
 
-    /// A detached request has so many tokens of output in all so far.
+    /// Reports the total number of output tokens of a detached request so far.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn report_output(&self, request_id: &str, tokens: u64) -> Result<Update, ConfigError> {
         let key = self.shared.state().key(request_id)?;
         Ok(self.shared.report_output(&key, tokens))
     }
 
-    /// A detached request has ended. None if no such request is under way.
+    /// Ends a detached request. Returns `None` if there is no active request with this id.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn free(&self, request_id: &str, ended: Ended) -> Result<Option<Freed>, ConfigError> {
         let key = self.shared.state().key(request_id)?;
         Ok(self.shared.end(&key, ended))
     }
 
-    /// A worker fetched so many bytes from other agents, in so much time: later plans assume this bandwidth, for a minute.
+    /// Reports how many bytes a worker fetched from other agents, and how long this took. Later plans assume this
+    /// bandwidth for a minute.
     pub fn report_fetch(&self, bytes: u64, took: Duration) {
         self.shared.report_fetch(bytes, took);
     }
 
-    /// The bandwidth that a plan would assume now, in bytes a second; none if the router plans no fetches.
+    /// The bandwidth that a plan would assume now, in bytes per second. `None` if the router plans no fetches.
     #[must_use]
     pub fn fetch_bandwidth(&self) -> Option<Rate> {
         let now = self.shared.now();
         self.shared.state().fetch_bandwidth(now)
     }
 
-    /// Ends detached requests of which nothing was heard for the lease, and wakes requests that wait where time has made
-    /// room. Call it about once a second if you detach reservations, or if requests wait.
+    /// Ends detached requests whose lease has expired, and releases queued requests for which time has made room. Call
+    /// it about once a second if you detach reservations or use the queue. Returns the number of expired requests.
     pub fn tick(&self) -> usize {
         let now = self.shared.now();
         self.shared.state().expire(now)
     }
 
-    /// What replicas are to be told now; nothing if the router does not sync.
+    /// The messages for replicas that are due now; empty if the router does not sync.
     #[must_use]
     pub fn flush_sync(&self) -> Vec<SyncMessage> {
         let now = self.shared.now();
         self.shared.state().flush_sync(now)
     }
 
-    /// Learns from a message of a replica.
+    /// Applies a message from a replica.
     pub fn receive_sync(&self, message: &SyncMessage) {
         let now = self.shared.now();
         self.shared.state().receive_sync(message, now);
     }
 
-    /// What was counted of replica sync, and how many replicas were heard of; none if the router does not sync.
+    /// Counters of replica sync, and the number of known replicas; `None` if the router does not sync.
     #[must_use]
     pub fn sync_counts(&self) -> Option<(SyncCounts, usize)> {
         let now = self.shared.now();

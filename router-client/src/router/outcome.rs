@@ -1,4 +1,4 @@
-//! What a decision and the end of a request consist of.
+//! Results of a decision and of a request's end.
 
 use super::index::IndexUse;
 use super::waiting::Queued;
@@ -6,36 +6,36 @@ use crate::route::Decision;
 use kvasir_proto::types::WorkerKey;
 use std::time::Duration;
 
-/// A decision with all that led to it.
+/// A decision with the data that led to it.
 #[derive(Debug)]
 pub struct Choice {
-    /// How the rank was chosen, and why.
+    /// The chosen rank, and why it was chosen.
     pub decision: Decision,
-    /// What the index contributed.
+    /// The index's contribution.
     pub index_use: IndexUse,
-    /// What waiting cost; none if the request did not wait.
+    /// The request's wait in the queue; `None` if it did not wait.
     pub queued: Option<Queued>,
-    /// How long the choice itself took.
+    /// Duration of the choice, without hashing, index and queue.
     pub choosing: Duration,
 }
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended {
-    /// Whether its worker failed it. None if that is not known or not the worker's doing, as when the client hung up; a
-    /// worker that put out a token did not fail then.
+    /// Whether the worker failed the request. `None` if unknown or not the worker's fault, for example if the client
+    /// disconnected; then a worker that produced a token counts as successful.
     pub has_failed: Option<bool>,
-    /// Tokens of its prompt that its worker had cached, as the engine reports them.
+    /// Prompt tokens that the worker had cached, as the engine reports.
     pub cached_tokens: Option<u64>,
 }
 
-/// A request that has ended.
+/// Result of ending a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freed {
-    /// Where it was.
+    /// The rank that had the request.
     pub worker: WorkerKey,
-    /// Tokens of its prompt that were expected in its worker's cache, in whatever tier.
+    /// Prompt tokens that were expected in the worker's cache, over all tiers.
     pub expected_cached_tokens: u64,
-    /// Those that its worker reported.
+    /// Prompt tokens that the engine reported as cached.
     pub cached_tokens: Option<u64>,
 }

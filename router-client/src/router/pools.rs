@@ -1,4 +1,4 @@
-//! Disaggregated serving: prefill workers, which compute prompts only, beside decode workers, which generate.
+//! Disaggregated serving: prefill workers, which only compute prompts, and decode workers, which generate.
 
 use super::config::{Filter, Hints};
 use super::error::RouteError;
@@ -13,22 +13,22 @@ use kvasir_proto::convert::Role;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When a prompt is computed elsewhere, and where.
+/// When a prefill worker computes a prompt, and which decode workers it can be paired with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolsConfig {
-    /// The decode worker computes prompts with fewer tokens left to compute than this: a transfer would cost more than it
-    /// saves.
+    /// If fewer tokens than this remain to compute, the decode worker computes the prompt itself: a transfer would cost
+    /// more than it saves.
     pub remote_prefill_tokens_min: u64,
-    /// Label that names a worker's transfer domain. A prefill worker is paired with decode workers of its own domain only;
-    /// one without the label is paired with any.
+    /// Label with a worker's transfer domain. A prefill worker is paired only with decode workers of its domain. A
+    /// prefill worker without the label is paired with any.
     pub transfer_domain_label: String,
 }
 
-/// The workers of a model and tenant: those for prefill only, and all others. Cheap to clone.
+/// The workers of a model and tenant in two pools: prefill workers, and all others (the main pool). Cheap to clone.
 ///
-/// Document 004: a prompt goes to a prefill worker first, which returns what is needed to transfer its blocks; with that
-/// it goes to the decode worker. Without prefill workers, or if prefill fails, the decode worker does both. The prefill
-/// pool never tracks active blocks, as nothing is generated there.
+/// Document 004: a prompt goes to a prefill worker first, which returns the parameters for the transfer of its blocks.
+/// With these, the request goes to the decode worker. Without prefill workers, or if prefill fails, the decode worker
+/// does both. The prefill pool never tracks active blocks, because its workers generate no tokens.
 #[derive(Debug, Clone)]
 pub struct Pools {
     main: Router,
@@ -36,36 +36,37 @@ pub struct Pools {
     config: Arc<PoolsConfig>,
 }
 
-/// Why a request has a prefill worker, or none.
+/// Why a request has or lacks a prefill worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PrefillOutcome {
-    /// The caller wanted none.
+    /// The caller requested no prefill worker.
     NotAsked,
-    /// It has one.
+    /// A prefill worker was chosen.
     Chosen,
-    /// No prefill worker is there, or none may have the request.
+    /// No prefill worker exists or may receive the request.
     NoWorker,
-    /// Too few tokens are left to compute for a transfer to pay: the prompt is short, or mostly cached.
+    /// Too few tokens remain to compute for a transfer to pay: the prompt is short, or mostly cached.
     MostlyCached,
     /// All prefill workers are busy.
     Busy,
-    /// No decode worker in the prefill worker's transfer domain can take the request.
+    /// No decode worker in the prefill worker's transfer domain can accept the request.
     NoDomain,
 }
 
-/// A request under way at its decode worker and, if it has one, at its prefill worker. Dropping it frees both.
+/// An active request at its decode worker and, if it has one, at its prefill worker. Dropping the placement frees both.
 #[derive(Debug)]
 #[must_use = "dropping it frees the workers"]
 pub struct Placement {
-    /// At the decode worker.
+    /// Reservation at the decode worker.
     pub decode: Reservation,
-    /// At the prefill worker; none if the decode worker computes the prompt, or once the prefill worker is done.
+    /// Reservation at the prefill worker. `None` if the decode worker computes the prompt, or after the prefill worker
+    /// has finished.
     pub prefill: Option<Reservation>,
-    /// Why there is a prefill worker, or none.
+    /// Why the request has or lacks a prefill worker.
     pub prefill_outcome: PrefillOutcome,
 }
 
-/// A [`Placement`] that is followed by its id.
+/// A [`Placement`] that is tracked by its request id instead of by dropping it.
 #[derive(Debug)]
 pub struct Detached {
     /// Id of the request, in both pools.
@@ -74,7 +75,7 @@ pub struct Detached {
     pub decode: Choice,
     /// Choice of the prefill worker.
     pub prefill: Option<Choice>,
-    /// Why there is a prefill worker, or none.
+    /// Why the request has or lacks a prefill worker.
     pub prefill_outcome: PrefillOutcome,
 }
 
@@ -82,7 +83,7 @@ pub struct Detached {
 
 impl Default for PoolsConfig {
     fn default() -> Self {
-        // Neither is in the documents.
+        // The documents define neither value.
         Self { remote_prefill_tokens_min: 512, transfer_domain_label: "transfer-domain".to_owned() }
     }
 }
@@ -90,10 +91,10 @@ impl Default for PoolsConfig {
 // === impl Pools ===
 
 impl Pools {
-    /// Two pools without workers yet. The settings are those of the main pool.
+    /// Two pools without workers. `config` is for the main pool; the prefill pool uses it without tracking blocks.
     ///
     /// # Errors
-    /// If a setting cannot be used.
+    /// If a setting is invalid.
     pub fn new(
         config: RouterConfig,
         pools: PoolsConfig,
@@ -106,19 +107,19 @@ impl Pools {
         Ok(Self { main, prefill, config: Arc::new(pools) })
     }
 
-    /// The decode workers, and workers that do both.
+    /// The main pool: decode workers, and workers that do both.
     #[must_use]
     pub const fn main(&self) -> &Router {
         &self.main
     }
 
-    /// The workers for prefill only.
+    /// The prefill pool.
     #[must_use]
     pub const fn prefill(&self) -> &Router {
         &self.prefill
     }
 
-    /// These are the workers from now on: each goes to its pool by its role.
+    /// Replaces the workers. Each goes to its pool by its role.
     pub fn set_workers(&self, workers: impl IntoIterator<Item = RouterWorker>) {
         let is_prefill = |at: &RouterWorker| at.profile.role == Role::Prefill;
         let (prefill, main): (Vec<_>, Vec<_>) = workers.into_iter().partition(is_prefill);
@@ -126,10 +127,10 @@ impl Pools {
         self.prefill.set_workers(prefill);
     }
 
-    /// Chooses a decode worker and, if there is one and it pays, a prefill worker.
+    /// Chooses a decode worker and, if one is available and a transfer pays, a prefill worker.
     ///
     /// # Errors
-    /// As for [`Router::select`]. What keeps a prefill worker from being chosen is no error: the request does without.
+    /// As for [`Router::select`]. If no prefill worker can be chosen, the request proceeds without one.
     pub async fn select(
         &self,
         prompt: &HashedPrompt,
@@ -142,7 +143,7 @@ impl Pools {
         if self.is_mostly_cached(prompt, hints).await {
             return self.local(prompt, hints, PrefillOutcome::MostlyCached).await;
         }
-        // Both pools know the request by one id.
+        // Both pools use one id for the request.
         let request_id = hints.request_id.clone().unwrap_or_else(|| self.main.new_request_id());
         let request_id = Some(request_id);
         let filter =
@@ -151,7 +152,7 @@ impl Pools {
             filter,
             request_id: request_id.clone(),
             expected_output_tokens: None,
-            // It does without rather than wait.
+            // If no prefill worker is free, the request proceeds without one instead of waiting.
             queue_timeout: Some(Duration::ZERO),
             ..hints.clone()
         };
@@ -164,7 +165,7 @@ impl Pools {
         };
         let mut wanted = Hints {
             request_id,
-            // Its blocks come with the transfer, wherever they are cached: load alone decides.
+            // The transfer brings the blocks, wherever they are cached, so load alone decides.
             overlap_score_weight: Some(0.0),
             ..hints.clone()
         };
@@ -180,7 +181,7 @@ impl Pools {
                 let prefill_outcome = PrefillOutcome::Chosen;
                 Ok(Placement { decode, prefill: Some(prefill), prefill_outcome })
             }
-            // Elsewhere there may be room.
+            // Workers outside the domain may have room.
             Err(error) if has_domain && outcome(&error).is_some() => {
                 drop(prefill);
                 self.local(prompt, hints, PrefillOutcome::NoDomain).await
@@ -189,7 +190,7 @@ impl Pools {
         }
     }
 
-    /// Chooses a worker that does both, as when prefill has failed.
+    /// Chooses a worker that does both, for example after a failed prefill.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -211,21 +212,22 @@ impl Pools {
         Ok(Placement { decode, prefill: None, prefill_outcome })
     }
 
-    /// The first token of a detached request is out: its prefill worker is done with it.
+    /// Reports the first token of a detached request, which ends its load at the prefill worker.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn mark_prefill_completed(&self, request_id: &str) -> Result<Update, ConfigError> {
         self.report(request_id, |router| router.mark_prefill_completed(request_id))
     }
 
-    /// A detached request has so many tokens of output in all so far: its prefill worker is done with it.
+    /// Reports the total number of output tokens of a detached request so far. If it is above 0, the load at the
+    /// prefill worker ends.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn report_output(&self, request_id: &str, tokens: u64) -> Result<Update, ConfigError> {
         if tokens == 0 {
-            // A sign of life.
+            // A report without tokens renews the lease.
             let update = self.main.report_output(request_id, 0)?;
             let prefill = self.prefill.report_output(request_id, 0)?;
             return Ok(if update == Update::Unknown { prefill } else { update });
@@ -233,10 +235,10 @@ impl Pools {
         self.report(request_id, |router| router.report_output(request_id, tokens))
     }
 
-    /// A detached request has ended. None if no such request is under way.
+    /// Ends a detached request. Returns `None` if there is no active request with this id.
     ///
     /// # Errors
-    /// If the id cannot be one.
+    /// If the id is invalid.
     pub fn free(
         &self,
         request_id: &str,
@@ -245,7 +247,7 @@ impl Pools {
     ) -> Result<Option<Freed>, ConfigError> {
         let freed = self.main.free(request_id, ended)?;
         let of_pair = Ended { has_failed: has_prefill_failed, cached_tokens: None };
-        // Its main worker may be gone. That is not the doing of its prefill worker.
+        // The main worker may have been removed, which is not a failure of the prefill worker.
         if freed.is_none() && !self.prefill.is_paired(request_id)? {
             return self.prefill.free(request_id, ended);
         }
@@ -253,13 +255,14 @@ impl Pools {
         Ok(freed.or(prefill))
     }
 
-    /// Whether a request of either pool has that id.
+    /// Whether either pool has a request with this id.
     #[must_use]
     pub fn has_request(&self, request_id: &str) -> bool {
         self.main.has_request(request_id) || self.prefill.has_request(request_id)
     }
 
-    /// Applies a report to a request. Output means that its prefill worker is done, if it has another worker, too.
+    /// Applies a report to a request. If the request also has a main worker, the report ends its load at the prefill
+    /// worker.
     fn report(
         &self,
         request_id: &str,
@@ -273,19 +276,19 @@ impl Pools {
         Ok(update)
     }
 
-    /// Whether a decode worker had better compute the rest of a prompt itself.
+    /// Whether the decode worker should compute the rest of a prompt itself.
     async fn is_mostly_cached(&self, prompt: &HashedPrompt, hints: &Hints) -> bool {
         let least = self.config.remote_prefill_tokens_min;
         if prompt.input_tokens < least {
             return true;
         }
-        // Whatever refuses the request here refuses it again where it is placed.
+        // An error here occurs again when the request is placed.
         let local = self.main.preview(prompt, hints).await;
         local.is_ok_and(|local| local.decision.cost.new_prefill_tokens < least as f64)
     }
 }
 
-/// What an error of the prefill pool means for a request that can do without; none if it cannot.
+/// Converts an error of the prefill pool into an outcome, if the request can proceed without prefill. Otherwise `None`.
 fn outcome(error: &RouteError) -> Option<PrefillOutcome> {
     match error {
         RouteError::Select(SelectError::AllBusy { .. })
@@ -304,28 +307,28 @@ fn outcome(error: &RouteError) -> Option<PrefillOutcome> {
 // === impl Placement ===
 
 impl Placement {
-    /// The prefill worker is done: its load ends.
+    /// Ends the load at the prefill worker.
     pub fn prefill_done(&mut self) {
         if let Some(prefill) = self.prefill.take() {
             let _freed = prefill.end(Ended { has_failed: Some(false), cached_tokens: None });
         }
     }
 
-    /// The prefill worker failed the request: one that fails too often is left alone for a while. Drop the placement, and
-    /// go on with [`Pools::select_local`].
+    /// Reports that the prefill worker failed the request; too many failures eject it for a while. Then drop the
+    /// placement and continue with [`Pools::select_local`].
     pub fn prefill_failed(&mut self) {
         if let Some(prefill) = self.prefill.take() {
             prefill.failed();
         }
     }
 
-    /// The first token is out, so the prefill worker is done, too.
+    /// Reports the first token, which also ends the load at the prefill worker.
     pub fn first_token(&mut self) {
         self.prefill_done();
         self.decode.first_token();
     }
 
-    /// So many tokens of output in all so far. The first of them ends the prefill worker's load.
+    /// Reports the total number of output tokens so far. The first token ends the prefill worker's load.
     pub fn output_tokens(&mut self, tokens: u64) {
         if tokens > 0 {
             self.prefill_done();
@@ -333,7 +336,7 @@ impl Placement {
         self.decode.output_tokens(tokens);
     }
 
-    /// The request is still under way, at its prefill worker too: the lease of neither ends.
+    /// Renews the request's lease at both workers.
     pub fn is_alive(&self) {
         if let Some(prefill) = &self.prefill {
             prefill.output_tokens(0);
@@ -341,7 +344,7 @@ impl Placement {
         self.decode.output_tokens(0);
     }
 
-    /// Hands the request over to whoever knows its id.
+    /// Detaches the request: from now on it is tracked by its id.
     #[must_use]
     pub fn detach(self) -> Detached {
         let (request_id, decode) = self.decode.detach();

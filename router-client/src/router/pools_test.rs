@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 const BLOCK_SIZE: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 
-/// A worker of a role, in a transfer domain if that is not empty.
+/// A worker with a role, and a transfer domain unless it is empty.
 fn worker(id: &str, role: Role, domain: &str) -> RouterWorker {
     let key = WorkerKey { worker: WorkerId::new(id).expect("a name"), rank: 0 };
     let mut worker = RouterWorker::new(key);
@@ -91,7 +91,7 @@ async fn prefill_goes_on_and_off_with_its_workers() {
 #[tokio::test]
 async fn a_prompt_that_is_mostly_cached_is_computed_where_it_is_generated() {
     let pools = pools(64, [worker("p", Role::Prefill, ""), worker("d", Role::Decode, "")]);
-    // Its blocks are in use there: what is left is less than the least.
+    // The first request's blocks are in use there, so fewer tokens remain than the minimum.
     let _first = pools.select_local(&prompt(16), &Hints::default()).await.expect("a worker");
     let again = pools.select(&prompt(19), &Hints::default()).await.expect("a worker");
     assert_eq!(names(&again), (None, "d", PrefillOutcome::MostlyCached));
@@ -126,7 +126,7 @@ async fn both_workers_are_in_one_transfer_domain() {
 async fn a_failed_prefill_is_done_without() {
     let workers = ["p", "q"].map(|id| worker(id, Role::Prefill, ""));
     let pools = pools(0, workers.into_iter().chain([worker("d", Role::Decode, "")]));
-    // Five failures in a row of either.
+    // Five failures in a row of each worker.
     for _ in 0..10 {
         let mut placed = pools.select(&prompt(8), &Hints::default()).await.expect("workers");
         placed.prefill_failed();
@@ -181,7 +181,7 @@ async fn reports_of_a_detached_request_reach_both_pools() {
     assert!(load(pools.prefill(), "p").is_empty());
 }
 
-/// A domain whose workers are busy must not fail what others can serve.
+/// A domain with busy workers must not fail requests that other workers can serve.
 #[tokio::test]
 async fn a_busy_transfer_domain_is_done_without() {
     let workers = [
@@ -203,7 +203,7 @@ async fn a_busy_transfer_domain_is_done_without() {
     assert!(load(pools.prefill(), "p").is_empty());
 }
 
-/// A prefill worker is not blamed when the other one is gone, and a sign of life does not end its work.
+/// The removal of the other worker is not a failure of the prefill worker, and a keep-alive does not end its work.
 #[tokio::test]
 async fn the_two_workers_answer_for_themselves() {
     let prefill = ["p", "q"].map(|id| worker(id, Role::Prefill, ""));
@@ -218,7 +218,7 @@ async fn the_two_workers_answer_for_themselves() {
     assert_ne!(pools.report_output(&ids[0], 0), Ok(Update::Unknown));
     assert!(pools.prefill().has_request(&ids[0]), "nothing is out yet");
     pools.set_workers(prefill.clone());
-    // A report of its first token reaches the prefill worker, though the other one is gone.
+    // A report of the first token reaches the prefill worker, although the other worker is gone.
     let first = ids.pop().expect("an id");
     assert!(pools.mark_prefill_completed(&first).is_ok() && !pools.has_request(&first));
     for id in &ids {
@@ -227,7 +227,7 @@ async fn the_two_workers_answer_for_themselves() {
         assert!(!pools.prefill().has_request(id));
     }
     assert_eq!(pools.prefill().counts().ejections, 0, "none of them failed");
-    // A request of the prefill pool alone has no other worker to blame.
+    // A request only in the prefill pool has no other worker that could have failed.
     for _ in 0..10 {
         let alone = pools.prefill().select_hashed(&prompt(8), &Hints::default()).await;
         let (id, _) = alone.expect("a worker").detach();

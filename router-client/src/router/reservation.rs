@@ -7,7 +7,7 @@ use kvasir_proto::types::WorkerKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request under way at the worker that was chosen for it. Dropping it frees the worker.
+/// An active request at its chosen worker. Dropping the reservation frees the worker.
 #[derive(Debug)]
 #[must_use = "dropping it frees the worker"]
 pub struct Reservation {
@@ -15,12 +15,12 @@ pub struct Reservation {
     choice: Choice,
 }
 
-/// Frees a request when it is dropped.
+/// Frees a request when dropped.
 #[derive(Debug)]
 struct Guard {
     shared: Arc<Shared>,
     key: RequestKey,
-    /// Whether it frees nothing: the request has ended, or is followed by its id.
+    /// Whether dropping frees nothing, because the request has ended or is tracked by its id.
     is_released: bool,
 }
 
@@ -35,7 +35,7 @@ impl Reservation {
         &self.choice.decision.worker
     }
 
-    /// Its id.
+    /// Id of the request.
     #[must_use]
     pub fn request_id(&self) -> &str {
         self.guard.key.id()
@@ -47,60 +47,60 @@ impl Reservation {
         &self.choice.decision
     }
 
-    /// The decision with all that led to it.
+    /// The decision with the data that led to it.
     #[must_use]
     pub const fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// What the index contributed.
+    /// The index's contribution.
     #[must_use]
     pub const fn index_use(&self) -> &IndexUse {
         &self.choice.index_use
     }
 
-    /// What waiting cost; none if the request did not wait.
+    /// The request's wait in the queue; `None` if it did not wait.
     #[must_use]
     pub const fn queued(&self) -> Option<Queued> {
         self.choice.queued
     }
 
-    /// How long the choice itself took, beside hashing and the index.
+    /// Duration of the choice, without hashing and the index.
     #[must_use]
     pub const fn choosing(&self) -> Duration {
         self.choice.choosing
     }
 
-    /// The first token is out: the prompt's tokens count as load no more, its blocks do.
+    /// Reports the first token. From now on only the prompt's blocks count as load, not its tokens.
     pub fn first_token(&self) {
         self.guard.shared.mark_prefill_completed(&self.guard.key);
     }
 
-    /// So many tokens of output in all so far.
+    /// Reports the total number of output tokens so far.
     pub fn output_tokens(&self, tokens: u64) {
         self.guard.shared.report_output(&self.guard.key, tokens);
     }
 
-    /// The worker's agent fetched so many bytes from peers for the request, in so much time: later plans assume this bandwidth, for
-    /// a minute.
+    /// Reports how many bytes the worker's agent fetched from peers for the request, and how long this took. Later
+    /// plans assume this bandwidth for a minute.
     pub fn report_fetch(&self, bytes: u64, took: Duration) {
         self.guard.shared.report_fetch(bytes, took);
     }
 
-    /// The request has ended. Unlike dropping the reservation, this tells the router how.
+    /// Ends the request and, unlike dropping the reservation, reports its result.
     pub fn end(mut self, ended: Ended) -> Option<Freed> {
         self.guard.is_released = true;
         self.guard.shared.end(&self.guard.key, ended)
     }
 
-    /// The worker failed the request: a worker that fails too often is left alone for a while. Try again with
+    /// Reports that the worker failed the request; too many failures eject the worker for a while. Retry with
     /// [`Hints::excluding`](super::Hints::excluding).
     pub fn failed(self) {
         let _freed = self.end(Ended { has_failed: Some(true), cached_tokens: None });
     }
 
-    /// Hands the request over to whoever knows its id: from now on it counts until [`Router::free`](super::Router::free)
-    /// or until its lease ends.
+    /// Detaches the request: from now on it is tracked by its id. It counts until [`Router::free`](super::Router::free)
+    /// or until its lease expires.
     #[must_use]
     pub fn detach(mut self) -> (String, Choice) {
         self.guard.is_released = true;

@@ -92,7 +92,7 @@ async fn workers_that_go_are_forgotten_and_those_that_stay_keep_their_load() {
     let [a, b] = [select(&router, &tokens(0, 2)).await, select(&router, &tokens(0, 2)).await];
     router.set_workers(["b", "d"].map(worker));
     assert_eq!(requests(&router), [1, 0]);
-    // Its worker is gone: freeing it changes nothing.
+    // The worker is gone: freeing the request changes nothing.
     drop(a);
     assert_eq!(requests(&router), [1, 0]);
     drop(b);
@@ -264,7 +264,7 @@ async fn the_queue_is_bounded_and_can_be_left() {
     let late = hashed(400, 3);
     let full = router.select_hashed(&late, &hints).await.expect_err("the queue is full");
     assert_eq!(full, RouteError::QueueFull);
-    // Who hangs up leaves; its place goes to another one, who waits for a second only.
+    // A disconnected client leaves the queue; another request takes its slot and waits for one second only.
     drop(waiting.remove(0));
     let brief = Hints { queue_timeout: Some(Duration::from_secs(1)), ..Hints::default() };
     let error = router.select_hashed(&late, &brief).await.expect_err("it waits no longer");
@@ -287,7 +287,7 @@ async fn a_request_that_was_released_and_hangs_up_lets_the_next_one_go() {
     let mut third = Box::pin(router.select_hashed(&prompts[1], &hints));
     assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
     drop(first);
-    // The second was released, and is never asked again.
+    // The second request was released, but is never polled again.
     drop(second);
     let third = third.await.expect("a worker");
     assert_eq!(third.worker().worker.as_str(), "a");
@@ -389,13 +389,13 @@ async fn looking_changes_nothing() {
     assert!(scores.iter().all(|(_, blocks)| blocks.total() == 0));
 }
 
-/// A long prompt that is almost computed holds up less than a shorter one that has just begun.
+/// A long prompt that is almost computed delays less than a shorter one that has just begun.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_almost_done_with_a_prompt_is_chosen() {
     let router = router(Mode::Kv, Index::None);
     let mut workers = ["a", "b"].map(worker);
     for worker in &mut workers {
-        // With room to spare, blocks in use hardly count.
+        // With enough room, blocks in use hardly count.
         worker.profile.total_kv_blocks = Some(1 << 20);
     }
     let [a, b] = workers.each_ref().map(|at| at.key.worker.clone());
@@ -469,7 +469,7 @@ async fn who_was_released_and_finds_the_room_taken_waits_on_at_its_place() {
     let mut third = Box::pin(router.select_hashed(&third, &hints));
     assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
     first.first_token();
-    // Reports about other requests release nobody else: there is room for one only.
+    // Reports about other requests release no further request: there is room for only one.
     for _ in 0..5 {
         assert_eq!(router.report_output("unknown", 1), Ok(Update::Unknown));
     }

@@ -1,4 +1,4 @@
-//! What clones of a router share, and the places of requests that wait.
+//! The state that clones of a router share, and the queue slots of waiting requests.
 
 use super::config::{Filter, RouterConfig};
 use super::error::RouteError;
@@ -15,30 +15,30 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Most placements that are being recorded at the index at a time; of more, decisions are not recorded.
+/// Maximum placements being recorded at the index concurrently. Further decisions are not recorded.
 const RECORDINGS_MAX: usize = 256;
 
-/// What clones of a router share.
+/// The state that clones of a router share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) index: Index,
     pub(super) config: RouterConfig,
     origin: Instant,
     state: Mutex<State>,
-    /// Placements that are being recorded.
+    /// Tasks that record placements.
     recordings: Mutex<JoinSet<()>>,
 }
 
-/// What becomes of a request.
+/// Result of trying to place a request.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It goes to a rank, and counts as load there.
+    /// The request goes to a rank, and counts as load there.
     Placed(RequestKey, Box<Decision>),
-    /// It waits.
+    /// The request waits in the queue.
     Wait(Place),
 }
 
-/// A place in the queue. Dropping it gives the place up, and wakes whoever comes next.
+/// A slot in the queue. Dropping it frees the slot, and wakes the next request.
 #[derive(Debug)]
 pub(super) struct Place {
     shared: Arc<Shared>,
@@ -59,18 +59,18 @@ impl Shared {
         Ok(Self { index, config, origin, state, recordings })
     }
 
-    /// Time since the router began.
+    /// Time since the router was created.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // No code that holds the lock panics.
+        // No code panics while it has the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses a rank and counts the request there, in one step: the next request sees it. Or gives it a place in the
-    /// queue, in the same step: no room that comes meanwhile is missed.
+    /// Chooses a rank and adds the request's load in one critical section, so that the next request sees it. Otherwise
+    /// queues the request in the same critical section, so that no freed capacity is missed.
     pub(super) fn decide(
         self: &Arc<Self>,
         pending: &Pending<'_>,
@@ -88,11 +88,11 @@ impl Shared {
                 latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
                 deadline: None,
             };
-            // Who was released, and found the room taken, waits on as one who came when it did.
+            // A released request that finds the capacity taken waits again, with its original arrival time.
             let arrived = pending.arrived.unwrap_or(now);
             let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
             state.counts.queued += u64::from(pending.arrived.is_none());
-            // Time alone may have made room for those ahead.
+            // Time alone may have made room for earlier requests.
             state.release_next(now);
             return Ok(Outcome::Wait(place));
         }
@@ -122,7 +122,7 @@ impl Shared {
         Some(Freed { worker, expected_cached_tokens, cached_tokens })
     }
 
-    /// Records a decision at the index, without waiting for it.
+    /// Records a decision at the index in the background.
     pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
         let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
         let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Shared {
 // === impl Place ===
 
 impl Place {
-    /// Takes a place.
+    /// Adds a request to the queue.
     pub(super) fn take(
         shared: &Arc<Shared>,
         queue: &mut Queue<Waiter>,
@@ -172,7 +172,7 @@ impl Drop for Place {
         let now = self.shared.now();
         let mut state = self.shared.state();
         let _left = state.queue().cancel(self.ticket, now);
-        // If it was released, its room may still be there.
+        // If the request was released, its capacity may still be free.
         state.release_next(now);
     }
 }

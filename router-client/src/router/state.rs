@@ -16,24 +16,24 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// What a router counts from its start.
+/// Counters of a router since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouterCounts {
-    /// Requests that got a worker.
+    /// Requests that received a worker.
     pub placed: u64,
-    /// Of these, those that do not count as load because of a limit.
+    /// Placed requests that do not count as load because of a limit.
     pub untracked: u64,
     /// Requests that waited in the queue.
     pub queued: u64,
-    /// Requests whose lease ended.
+    /// Requests whose lease expired.
     pub expired: u64,
-    /// Times that a worker was left alone because it failed.
+    /// How often a worker was ejected because of failures.
     pub ejections: u64,
-    /// Decisions that were not recorded at the index because too many were being recorded.
+    /// Decisions that were not recorded at the index because too many recordings were in flight.
     pub unrecorded: u64,
 }
 
-/// Workers and loads.
+/// Workers, loads and queue of a router, behind one lock.
 #[derive(Debug)]
 pub(super) struct State {
     selector: Selector,
@@ -48,39 +48,39 @@ pub(super) struct State {
     /// None if the router does not sync.
     sync: Option<Replication>,
     pub(super) counts: RouterCounts,
-    /// Requests so far whose ids this router made.
+    /// Number of request ids that this router has generated.
     requests: u64,
     /// Seed of the random numbers.
     seeds: RandomState,
     draws: u64,
 }
 
-/// What a rank does of a request.
+/// The part of a request that a rank processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All.
+    /// Prefill and decode.
     Whole,
-    /// It computes the prompt. A rank of the main pool decodes.
+    /// Prefill only; a rank of the main pool decodes.
     Prefill,
-    /// It decodes: the prompt's tokens are no load there.
+    /// Decode only: the prompt's tokens add no load.
     Decode,
 }
 
-/// A request on its way to a rank.
+/// A request that is not placed yet.
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
     pub(super) part: Part,
     pub(super) question: Question<'a>,
     pub(super) hints: &'a Hints,
     pub(super) chain: &'a [SequenceHash],
-    /// When it came, if it waited already.
+    /// Arrival time, if the request has waited before.
     pub(super) arrived: Option<Duration>,
 }
 
 // === impl State ===
 
 impl State {
-    /// The state of a router that begins.
+    /// State of a new router.
     pub(super) fn new(config: &RouterConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let seeds = RandomState::new();
@@ -111,7 +111,7 @@ impl State {
         &mut self.queue
     }
 
-    /// Requests that wait, and the tokens of their prompts.
+    /// Number of requests in the queue, and the total tokens of their prompts.
     pub(super) fn waiting(&self) -> (usize, u64) {
         (self.queue.len(), self.queue.input_tokens())
     }
@@ -178,7 +178,7 @@ impl State {
         update
     }
 
-    /// A request has ended: its rank, and the tokens that were expected in that rank's cache.
+    /// Ends a request. Returns its rank, and the tokens that were expected in that rank's cache.
     pub(super) fn free(
         &mut self,
         key: &RequestKey,
@@ -188,7 +188,7 @@ impl State {
         let placed = self.active.placed(key)?;
         let rank = placed.worker.clone();
         let expected = placed.cached_tokens;
-        // Who put out a token did not fail, unless it is said to have.
+        // A worker that produced a token counts as successful, unless a failure is reported.
         match has_failed.or(placed.is_prefill_completed.then_some(false)) {
             Some(true) => {
                 let fleet = self.workers.count();
@@ -204,7 +204,7 @@ impl State {
         Some((rank, expected))
     }
 
-    /// Ends requests whose lease is over.
+    /// Ends requests whose lease has expired.
     pub(super) fn expire(&mut self, now: Duration) -> usize {
         let expired = self.active.expire(now);
         let own = expired.iter().filter(|at| at.key.router == self.router).count();
@@ -222,12 +222,12 @@ impl State {
         own
     }
 
-    /// What replicas are to be told now.
+    /// The messages for replicas that are due now.
     pub(super) fn flush_sync(&mut self, now: Duration) -> Vec<SyncMessage> {
         self.sync.as_mut().map_or_else(Vec::new, |sync| sync.flush(&self.active, now))
     }
 
-    /// What a replica tells.
+    /// Applies a message from a replica.
     pub(super) fn receive_sync(&mut self, message: &SyncMessage, now: Duration) {
         if let Some(sync) = &mut self.sync {
             sync.receive(message, &mut self.active, now);
@@ -235,15 +235,15 @@ impl State {
         }
     }
 
-    /// What was counted of replicas, and how many there are; none if the router does not sync.
+    /// Counters of replica sync, and the number of replicas; `None` if the router does not sync.
     pub(super) fn sync_counts(&self, now: Duration) -> Option<(SyncCounts, usize)> {
         self.sync.as_ref().map(|sync| (sync.counts(), sync.peers(now)))
     }
 
-    /// A report changed the load of a rank, or nothing.
+    /// Handles the result of a report, which may have changed a rank's load.
     fn changed(&mut self, key: &RequestKey, update: Update, now: Duration) {
         let Update::Changed(_) = update else { return };
-        // Changed by output only: nobody is told of that, and telling again does no harm.
+        // If only output changed the load, there is nothing to send; sending again is harmless.
         if let Some(sync) = &mut self.sync {
             sync.local_prefill_completed(key);
         }
@@ -256,8 +256,8 @@ impl State {
         }
     }
 
-    /// Releases the first request that waits and whose ranks have room. The next one follows once this one is placed or
-    /// has given up.
+    /// Releases the first queued request whose ranks have room. The next one follows when this one is placed or
+    /// cancelled.
     pub(super) fn release_next(&mut self, now: Duration) {
         if self.queue.is_empty() {
             return;
@@ -278,11 +278,11 @@ impl State {
         let filter = &pending.hints.filter;
         let config = self.queue.config();
         let mode = pending.question.mode.unwrap_or(self.selector.config().mode);
-        // What the request names gets it at once, busy or not.
+        // A request with a named rank gets it immediately, busy or not.
         if config.threshold.is_none() || mode == Mode::Direct {
             return false;
         }
-        // Nobody overtakes those who wait for the same ranks.
+        // A new request does not overtake those waiting for the same ranks.
         if pending.arrived.is_none() && !self.queue.is_clear(self.lane(filter)) {
             return true;
         }
@@ -290,7 +290,8 @@ impl State {
         have_enough(*config, (workers, active, selector, outliers), (filter, now))
     }
 
-    /// The lane of requests that may go to the same ranks. Sets of ranks that share one by chance only hold up each other.
+    /// The lane of requests that may go to the same ranks. If two sets of ranks share a lane by hash collision, they
+    /// only delay each other.
     pub(super) fn lane(&self, filter: &Filter) -> Lane {
         let constraints = filter.constraints();
         if constraints.is_none() {
@@ -347,11 +348,11 @@ impl State {
             };
             let mut added = self.active.add_noted(&key, request, notes, now);
             while is_own && added == Err(AddError::Duplicate) {
-                // A client took an id that the router was to make up.
+                // A client used an id that the router would have generated.
                 key = self.new_key()?;
                 added = self.active.add_noted(&key, request, notes, now);
             }
-            // A request that is beyond a limit is served all the same: it only does not count.
+            // A request beyond a limit is still served, but does not count as load.
             match (added, &mut self.sync) {
                 (Ok(()), Some(sync)) => sync.local_added(&key),
                 (Ok(()), None) => {}
@@ -364,8 +365,8 @@ impl State {
         Ok((key, decision))
     }
 
-    /// An id that no other request has, of this router, of one before a restart, or of a replica: reports that reach the
-    /// wrong one change nothing.
+    /// Generates an id that is unique among this router, its earlier processes and its replicas. Reports that reach the
+    /// wrong router change nothing.
     pub(super) fn new_id(&mut self) -> String {
         self.requests += 1;
         format!("{:016x}-{}", self.router.0, self.requests)
@@ -376,12 +377,12 @@ impl State {
         self.key(&id)
     }
 
-    /// Whether a request of this router with that id is under way.
+    /// Whether this router has an active request with this id.
     pub(super) fn has_request(&self, id: &str) -> bool {
         self.key(id).is_ok_and(|key| self.active.contains(&key))
     }
 
-    /// Chooses a rank, and does not book the request there. Nobody's turn passes unless the request `takes_turn`.
+    /// Chooses a rank without adding load. The round-robin position advances only if `takes_turn`.
     pub(super) fn choose(
         &mut self,
         pending: &Pending<'_>,
@@ -402,7 +403,7 @@ impl State {
             let size = (question.blocks, question.block_size);
             let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
             let holders = workers.serving(known, is_ejected);
-            // By the last block: requests that share a system prompt use different holders.
+            // By the last block, so that requests with a common system prompt use different sources.
             let turn = chain.last().and_then(|last| usize::try_from(last.0).ok());
             let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn.unwrap_or(0));
             Plans { planner, config }
@@ -436,22 +437,22 @@ impl State {
         Ok(decision)
     }
 
-    /// A worker fetched so many bytes from other agents.
+    /// Records a fetch from other agents for the bandwidth estimate.
     pub(super) fn report_fetch(&mut self, bytes: u64, took: Duration, now: Duration) {
         self.fetch_meter.measure(bytes, took, now);
     }
 
-    /// The bandwidth that plans assume; none if nothing is planned.
+    /// The bandwidth that plans assume; `None` if the router plans no fetches.
     pub(super) fn fetch_bandwidth(&self, now: Duration) -> Option<Rate> {
         self.fetch.map(|config| config.bandwidth(&self.fetch_meter, now))
     }
 }
 
-/// What decides who is eligible.
+/// The state that determines which ranks are eligible.
 type Parts<'a> = (&'a Workers, &'a ActiveLoads, &'a Selector, &'a Outliers);
 
-/// Whether all ranks that a request may go to have enough to compute. Those that failed of late count only if there are no
-/// others, as they are chosen only then.
+/// Whether all ranks that a request may go to are over the queue threshold. Ejected ranks count only if there are no
+/// others, because they are chosen only then.
 fn have_enough(config: QueueConfig, parts: Parts<'_>, (filter, now): (&Filter, Duration)) -> bool {
     let mut healthy = eligible(parts, filter, Some(now)).peekable();
     if healthy.peek().is_some() {
@@ -461,7 +462,7 @@ fn have_enough(config: QueueConfig, parts: Parts<'_>, (filter, now): (&Filter, D
     }
 }
 
-/// The ranks that a request may go to at this moment, with their loads; without a time, those that failed of late, too.
+/// The ranks that a request may go to now, with their loads. Without a time, ejected ranks are included.
 fn eligible<'a>(
     (workers, active, selector, outliers): Parts<'a>,
     filter: &'a Filter,

@@ -4,18 +4,18 @@ use super::config::Filter;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What the queue has of a request that waits.
+/// The queue's entry for a waiting request.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) filter: Filter,
     pub(super) release: oneshot::Sender<Duration>,
 }
 
-/// What waiting cost a request.
+/// A request's wait in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queued {
-    /// How many of its lane were ahead of it when it came.
+    /// Number of requests ahead in its lane on arrival.
     pub position: usize,
-    /// How long it waited.
+    /// Time that the request waited.
     pub waited: Duration,
 }

@@ -1,4 +1,4 @@
-//! The ranks that can be chosen, in order of their keys.
+//! The ranks that the router can choose, ordered by key.
 
 use super::config::RouterWorker;
 use super::index::Held;
@@ -7,70 +7,70 @@ use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Label of a worker with the address at which its agent serves blocks to other agents.
+/// Worker label: the address at which the worker's agent serves blocks to other agents.
 const PEER_LABEL: &str = "blocks-peer";
-/// Label of a worker with the bytes of a block at its agent.
+/// Worker label: the size of a block at the worker's agent, in bytes.
 const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
-/// Label of a worker with the fingerprint of its agent's blocks, in hexadecimal. Ranks with different parts of the heads have
-/// blocks of the same size and different fingerprints.
+/// Worker label: the fingerprint of the blocks at the worker's agent, hexadecimal. Ranks with different parts of the
+/// heads have blocks of the same size but with different fingerprints.
 const FINGERPRINT_LABEL: &str = "blocks-fingerprint";
-/// Members of a [`Span`].
+/// Number of members in a [`Span`].
 const SPAN: usize = u64::BITS as usize;
 
-/// A rank that can be chosen.
+/// A rank that the router can choose.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) worker: RouterWorker,
     pub(super) rank: RankId,
-    /// Number of its worker: ranks of one worker have the same.
+    /// Number of the worker; all its ranks have the same number.
     pub(super) number: usize,
-    /// Blocks at its agent; none if it has no agent that fetches or serves.
+    /// Kind of the blocks at the worker's agent; `None` without an agent that fetches or serves.
     pub(super) kind: Option<BlockKind>,
-    /// When its worker joined; none for those that were there when the router began.
+    /// When the rank joined; `None` if it was present at the router's start.
     pub(super) joined: Option<Duration>,
 }
 
-/// All of them.
+/// All ranks that the router can choose.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    /// By key.
+    /// Ordered by key.
     members: Vec<Member>,
-    /// The members' ranks with the blocks that each has in all, 0 if unknown. They lie side by side: a decision looks at
-    /// all of them.
+    /// Rank id and total blocks of each member, 0 if unknown. Stored contiguously, because a decision reads all of
+    /// them.
     ranks: Vec<(RankId, u64)>,
     numbers: HashMap<WorkerKey, usize>,
-    /// Workers, each with its ranks.
+    /// Number of workers; a worker may have several ranks.
     count: usize,
-    /// When the last of them joined; none if all were there when the router began.
+    /// When the newest member joined; `None` if all were present at the router's start.
     joined_last: Option<Duration>,
 }
 
-/// What members hold of a prompt, by their numbers. Usually only a few hold any.
+/// The members' cached blocks for a prompt, by member number. Usually only a few members have any.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// In the order of their numbers.
+    /// Ordered by member number.
     held: Vec<(usize, Held)>,
-    /// For each 64 members in turn; empty if nobody holds anything.
+    /// One span for each 64 members, in order; empty if no member has blocks.
     spans: Vec<Span>,
 }
 
-/// Which of 64 members hold something.
+/// Bitmap of 64 members: which have blocks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Span {
-    /// A bit for each, the lowest first.
+    /// One bit for each member, the lowest first.
     holders: u64,
-    /// Holders before these members.
+    /// Number of members with blocks before this span.
     before: usize,
 }
 
 impl Member {
-    /// Where its agent serves blocks; none if it does not.
+    /// Address at which the worker's agent serves blocks; `None` if it serves none.
     pub(super) fn peer(&self) -> Option<&String> {
         self.worker.profile.labels.get(PEER_LABEL)
     }
 }
 
-/// Blocks at the agent of a worker, by its labels; none unless both labels are numbers.
+/// Kind of the blocks at a worker's agent, from its labels. `None` unless both labels are numbers.
 fn kind(worker: &RouterWorker) -> Option<BlockKind> {
     let label = |name| worker.profile.labels.get(name);
     Some(BlockKind {
@@ -84,22 +84,22 @@ impl Workers {
         &self.members
     }
 
-    /// Their ranks in the same order, with the blocks that each has in all, 0 if unknown.
+    /// Rank id and total blocks (0 if unknown) of each member, in the members' order.
     pub(super) fn ranks(&self) -> &[(RankId, u64)] {
         &self.ranks
     }
 
-    /// Whether all have been there for so long.
+    /// Whether every member joined at least `window` ago.
     pub(super) fn are_settled(&self, window: Duration, now: Duration) -> bool {
         self.joined_last.is_none_or(|at| now.saturating_sub(at) >= window)
     }
 
-    /// A rank by its key.
+    /// The member with this key.
     pub(super) fn member(&self, key: &WorkerKey) -> Option<&Member> {
         self.members.get(*self.numbers.get(key)?)
     }
 
-    /// Workers, each counted once.
+    /// Number of workers, each counted once.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -110,7 +110,7 @@ impl Workers {
         self.members.get(at).is_some_and(|member| member.worker.key.worker == *worker)
     }
 
-    /// These are the ranks from now on. Returns those that went.
+    /// Replaces the ranks. Returns the removed members.
     pub(super) fn set(
         &mut self,
         mut workers: Vec<RouterWorker>,
@@ -127,7 +127,7 @@ impl Workers {
         self.count = 0;
         self.joined_last = None;
         for worker in workers {
-            // Beyond the limit on ranks nobody is chosen.
+            // Ranks beyond the limit cannot be chosen.
             let Some(rank) = active.join(&worker.key) else { continue };
             let joined = match before.remove(&worker.key) {
                 Some(member) => member.joined,
@@ -165,7 +165,7 @@ impl Workers {
         })
     }
 
-    /// What members hold of a prompt. This looks up those who hold any, and not every member.
+    /// The members' cached blocks for a prompt. Looks up only members with blocks, not every member.
     pub(super) fn holders(&self, held: &[(WorkerKey, Held)]) -> Holders {
         let number = |(key, held): &(_, _)| Some((*self.numbers.get(key)?, *held));
         Holders::new(held.iter().filter_map(number).collect(), self.members.len())
@@ -175,7 +175,7 @@ impl Workers {
 // === impl Holders ===
 
 impl Holders {
-    /// Of so many members, these hold something, by their numbers. Of one that comes twice, the last counts.
+    /// Builds the map for `members` members from entries by number. If a number occurs twice, the last entry counts.
     fn new(mut held: Vec<(usize, Held)>, members: usize) -> Self {
         if held.is_empty() {
             return Self::default();
@@ -203,7 +203,7 @@ impl Holders {
         Self { held, spans }
     }
 
-    /// What the member with this number holds; none if that is nothing.
+    /// The cached blocks of the member with this number; `None` if it has no blocks.
     #[inline]
     pub(super) fn of(&self, number: usize) -> Option<Held> {
         let span = self.spans.get(number / SPAN)?;
@@ -224,7 +224,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Each member holds what was said of it last; members of whom nothing was said hold nothing.
+        /// The last entry for a member counts; members without an entry have no blocks.
         #[test]
         fn each_holds_what_was_said_of_it(
             members in 1_usize..300,

@@ -1,4 +1,4 @@
-//! Asks one replica of each shard and merges the answers.
+//! Sends each query to one replica of every shard (scatter-gather) and merges the answers.
 
 mod shard;
 
@@ -19,20 +19,19 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Share of the deadline for the shards' answers; the rest is for merging them.
+/// Fraction of the deadline for the shards' answers; the rest is for merging.
 const SHARD_SHARE: f64 = 0.9;
 
 /// Configuration of a [`ShardedClient`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShardedConfig {
-    /// Limits over all servers together; `connect_timeout` and `calls` hold for each server.
+    /// Limits over all servers together; `connect_timeout` and `calls` apply to each server.
     pub client: ClientConfig,
-    /// When to ask another replica, and which replicas to leave alone.
+    /// Hedging between replicas, backoff and probes.
     pub hedge: HedgeConfig,
 }
 
-/// Client of an index in shards with replicas; cheap to clone. If a shard is down, the answer lacks its
-/// workers.
+/// Client of an index with shards and replicas; cheap to clone. If a shard is down, the answer lacks its workers.
 #[derive(Debug, Clone)]
 pub struct ShardedClient {
     inner: Arc<Inner>,
@@ -41,26 +40,26 @@ pub struct ShardedClient {
 #[derive(Debug)]
 struct Inner {
     shards: Vec<Shard>,
-    /// Which shard owns which workers, corrected by refusals of servers.
+    /// Which shard owns which workers, corrected when a server refuses a placement.
     map: Mutex<ShardMap>,
     in_flight: Semaphore,
     clock: Clock,
     deadline: Duration,
 }
 
-/// Nothing panics while it holds one of these locks.
+/// No code panics while it has the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ShardedClient {
-    /// A client of the servers at `shards`: for each shard, in order from shard 0, the endpoints of
-    /// its replicas (`host:port`, `http://host:port` or `https://host:port`). It connects when first used, and
-    /// again whenever a connection is lost.
+    /// A client of the servers at `shards`: for each shard, in order from shard 0, the endpoints of its replicas
+    /// (`host:port`, `http://host:port` or `https://host:port`). It connects on first use and reconnects after a lost
+    /// connection.
     ///
     /// # Errors
-    /// If there are no shards, more than 256, a shard has no replicas or more than
-    /// [`REPLICAS_MAX`](crate::REPLICAS_MAX), or an endpoint is no such address.
+    /// If there are no shards or more than 256, a shard has no replicas or more than
+    /// [`REPLICAS_MAX`](crate::REPLICAS_MAX), or an endpoint is not such an address.
     pub fn connect<Replicas, Endpoint>(
         shards: impl IntoIterator<Item = Replicas>,
         config: &ShardedConfig,
@@ -74,7 +73,7 @@ impl ShardedClient {
         let unusable = |problem: String| ClientError::Topology { problem };
         let count = ShardCount::new(u32::try_from(shards.len()).unwrap_or(u32::MAX))
             .map_err(|error| unusable(error.to_string()))?;
-        // A question or a placement is at a replica once at a time, and so is a probe.
+        // A replica has at most one request per query or placement, and one probe.
         let in_flight = config.client.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
         let client =
             ClientConfig { in_flight_max: in_flight.saturating_add(1), ..config.client.clone() };
@@ -100,9 +99,9 @@ impl ShardedClient {
         })
     }
 
-    /// Finds which workers hold how much of `prompt`, over all shards. [`Answer::missing_shards`] lists
-    /// shards of which no replica answers in time. A prompt that is shorter than a block gets an empty
-    /// answer without a request, whatever overlap it asks for.
+    /// Finds the workers that cache leading blocks of `prompt`, over all shards. [`Answer::missing_shards`] lists
+    /// shards of which no replica answers in time. A prompt shorter than a block gets an empty answer without a
+    /// request, even with `minimum_overlap_blocks` 0.
     ///
     /// # Errors
     /// If the prompt is too long, a server refuses it, or no shard answers at all.
@@ -110,12 +109,12 @@ impl ShardedClient {
         self.find_hashed(&prompt.hashed()).await
     }
 
-    /// The deadline of a query.
+    /// Deadline of a query.
     pub(crate) fn deadline(&self) -> Duration {
         self.inner.deadline
     }
 
-    /// [`ShardedClient::find`] for a prompt that is hashed already.
+    /// [`ShardedClient::find`] for an already hashed prompt.
     ///
     /// # Errors
     /// As for [`ShardedClient::find`].
@@ -123,7 +122,7 @@ impl ShardedClient {
         self.find_in(prompt, &[]).await
     }
 
-    /// [`ShardedClient::find_hashed`] for blocks in these tiers; in all, if there are none.
+    /// [`ShardedClient::find_hashed`] for blocks in `tiers`; an empty list means all tiers.
     pub(crate) async fn find_in(
         &self,
         prompt: &HashedPrompt,
@@ -154,7 +153,7 @@ impl ShardedClient {
             }
         }
         match (parts.is_empty(), absent, lost) {
-            // No shard has the model; or none answers.
+            // No shard has the model, or no shard answers.
             (true, Some(error), None) | (true, None, Some(error)) => Err(error),
             _ => {
                 let query_blocks = u32::try_from(request.local_hashes.len()).unwrap_or(u32::MAX);
@@ -168,8 +167,8 @@ impl ShardedClient {
     /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
     ///
     /// # Errors
-    /// If the prompt is too long, or no replica accepts the placement. Do not fail the placed request for
-    /// any of these.
+    /// If the prompt is too long, or no replica accepts the placement. Do not fail the placed request because of such
+    /// an error.
     pub async fn record_placement(
         &self,
         prompt: &Prompt<'_>,
@@ -179,7 +178,7 @@ impl ShardedClient {
         self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
     }
 
-    /// [`ShardedClient::record_placement`] for a prompt that is hashed already.
+    /// [`ShardedClient::record_placement`] for an already hashed prompt.
     ///
     /// # Errors
     /// As for [`ShardedClient::record_placement`].
@@ -197,7 +196,7 @@ impl ShardedClient {
         let _turn = self.inner.turn().await?;
         let owner = lock(&self.inner.map).owner(bucket(&worker.worker));
         let outcome = self.inner.place(owner, &request).await;
-        // The bucket has moved: the refusal names its new shard.
+        // If the bucket has moved, the refusal names its new shard.
         match outcome.as_ref().err().and_then(owner_in) {
             Some(found) if self.inner.reassign(found) => {
                 self.inner.place(found.shard, &request).await
@@ -206,7 +205,7 @@ impl ShardedClient {
         }
     }
 
-    /// Counts by shard since the client was made.
+    /// Counters by shard since the client was created.
     #[must_use]
     pub fn counts(&self) -> Vec<ShardCounts> {
         self.inner.shards.iter().map(Shard::counts).collect()
@@ -222,11 +221,11 @@ impl Inner {
     async fn turn(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ClientError> {
         let deadline = self.deadline;
         let late = ClientError::DeadlineExceeded { deadline };
-        // The semaphore is never closed, so this waits for a turn and nothing else.
+        // The semaphore is never closed, so acquiring a permit cannot fail.
         timeout(deadline, self.in_flight.acquire()).await.ok().and_then(Result::ok).ok_or(late)
     }
 
-    /// Notes the new owner of a bucket. False if there is no such shard.
+    /// Records the new owner of a bucket. Returns false if there is no such shard.
     fn reassign(&self, found: Owner) -> bool {
         let mut map = lock(&self.map);
         let reassigned = map.clone().moved(found.bucket, found.shard.into());

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Code;
 
-/// Where a client's time begins.
+/// Origin of a client's times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock(Instant);
 
@@ -32,39 +32,40 @@ impl Clock {
     }
 }
 
-/// How a shard answered a question.
+/// A shard's answer to a query.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Answer(Answer),
-    /// None of its replicas knows the model.
+    /// No replica of the shard has the model.
     Absent(ClientError),
-    /// The question is invalid.
+    /// The query is invalid.
     Refused(ClientError),
-    /// No replica answered, or only some that do not know the model.
+    /// No replica answered, or only replicas without the model.
     Missing(ClientError),
 }
 
-/// How one replica answered.
+/// A replica's answer to a query.
 enum Verdict {
     Answer(Answer),
     Absent(ClientError),
     Refused(ClientError),
-    /// It takes no more questions now, such as those of a tenant that has used its rate. Others may.
+    /// The replica rejects queries for now, for example because the tenant exceeded its rate. Other replicas may accept
+    /// them.
     Limited(ClientError),
     Failed(ClientError),
 }
 
-/// One shard: its replicas, and what is known of them.
+/// One shard: its replicas and their state.
 #[derive(Debug)]
 pub(super) struct Shard {
     number: u32,
     replicas: Vec<IndexerClient>,
-    /// Of a question to all shards.
+    /// Deadline of a query to all shards.
     deadline: Duration,
     state: Arc<Mutex<Replicas>>,
-    /// Tasks that end with the client; at most one for each replica.
+    /// Probe tasks, which end with the client; at most one for each replica.
     probes: Mutex<JoinSet<()>>,
-    /// Notified when a probe has ended.
+    /// Notified after each probe.
     probed: watch::Sender<()>,
 }
 
@@ -91,7 +92,7 @@ impl Shard {
         lock(&self.state).counts()
     }
 
-    /// Asks one replica, and others if needed, until `until`.
+    /// Queries one replica, and others if needed, until `until`.
     pub(super) async fn ask(
         &self,
         request: &FindMatchesRequest,
@@ -114,7 +115,7 @@ impl Shard {
         outcome
     }
 
-    /// Waits a moment for probes if nothing recent is known.
+    /// Waits briefly for probes if no recent freshness is known.
     async fn wait_in_doubt(&self, clock: &Clock) {
         let in_doubt = || lock(&self.state).in_doubt(clock.elapsed());
         if !in_doubt() {
@@ -123,10 +124,10 @@ impl Shard {
         let most = lock(&self.state).doubt_max();
         let mut probed = self.probed.subscribe();
         let settled = async {
-            // It fails only without a sender, which we hold.
+            // Fails only without a sender, and `self` has one.
             while in_doubt() && probed.changed().await.is_ok() {}
         };
-        // A replica that is slow to answer its probe is asked nevertheless.
+        // A replica that is slow to answer its probe is queried anyway.
         let _late = timeout(most, settled).await;
     }
 
@@ -188,10 +189,10 @@ impl Shard {
         ClientError::DeadlineExceeded { deadline: self.deadline }
     }
 
-    /// Probes what replicas know of the question's partition, if a round is due.
+    /// Probes the replicas' freshness in the query's partition, if a round is due.
     fn probe(&self, request: &FindMatchesRequest, clock: &Clock) {
         let Some(round) = lock(&self.state).probes(clock.elapsed()) else { return };
-        // The answer lists every rank, whatever the block: one block will do.
+        // The answer lists every rank, whatever the block, so one block is enough.
         let probe = FindMatchesRequest {
             model: request.model.clone(),
             tenant: request.tenant.clone(),
@@ -249,7 +250,7 @@ impl Shard {
     }
 }
 
-/// Tells failures of the replica from faults of the question.
+/// Distinguishes failures of the replica from errors in the query.
 fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
     match outcome {
         Ok(answer) => Verdict::Answer(answer),

@@ -1,4 +1,4 @@
-//! `demo`: an indexer-server, a fleet of mock engines and a workload; see `--help`.
+//! `demo`: runs an indexer-server with a fleet of mock engines and a workload; see `--help`.
 
 use clap::Parser;
 use kvasir_tests::demo::{Args, Outcome, run};

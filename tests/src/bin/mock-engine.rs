@@ -1,4 +1,4 @@
-//! `mock-engine`: an engine as a process; see `--help`.
+//! `mock-engine`: a mock engine as a process; see `--help`.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -25,7 +25,7 @@ fn run(args: &Args) -> Result<()> {
     };
     let runtime = Runtime::new().context("start a runtime")?;
     let served = runtime.block_on(args.serve(listen));
-    // A read of the standard input may still wait.
+    // A read of standard input may still block a thread.
     runtime.shutdown_background();
     served
 }

@@ -1,4 +1,4 @@
-//! `sweep`: ways of routing, compared in virtual time, and one point again with processes; see `--help`.
+//! `sweep`: compares routing policies in virtual time, and repeats one point with processes; see `--help`.
 
 use clap::Parser;
 use kvasir_tests::sweep::{Args, Ending, run};

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the demo.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    /// `scripts/demo --help` prints this file, and builds nothing.
+    /// `scripts/demo --help` prints this file without building the demo.
     #[test]
     fn the_help_that_is_printed_without_a_build_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/demo/help.txt");

@@ -1,4 +1,4 @@
-//! One pass of a workload over one fleet.
+//! Sends one pass of a workload to one fleet.
 
 use super::fleet::Fleet;
 use super::progress::Progress;
@@ -18,42 +18,42 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Requests under way at most when they are sent at their times of arrival.
+/// Maximum number of active requests when requests are sent at their arrival times (open loop).
 const OPEN_LOOP_REQUESTS_MAX: usize = 1_024;
-/// Most prompts that are retained for the queries one at a time.
+/// Maximum number of prompts that are kept for the later single queries.
 const SAMPLES_MAX: usize = 256;
-/// Block size of the workload's profile: that of the published traces.
+/// Block size of the workload's profile, equal to the published traces'.
 const PROFILE_BLOCK_TOKENS: usize = 512;
 
 /// A pass to run.
 #[derive(Debug)]
 pub struct Pass<'a> {
-    /// Sizes.
+    /// The demo's options.
     pub args: &'a Args,
-    /// How workers are chosen.
+    /// Routing policy.
     pub policy: Policy,
-    /// The engines to choose from.
+    /// The engines of the pass.
     pub fleet: &'a Fleet,
     /// Address of the server.
     pub server: SocketAddr,
 }
 
-/// What happened in a pass.
+/// Results of a pass.
 #[derive(Debug)]
 pub struct PassResult {
-    /// Requests served.
+    /// Number of served requests.
     pub requests: u64,
-    /// Tokens of their prompts.
+    /// Tokens of all prompts.
     pub prompt_tokens: u64,
-    /// Tokens of their prompts that the engines found in their caches.
+    /// Prompt tokens that the engines found in their caches.
     pub hit_tokens: u64,
-    /// Round trips of FindMatches; empty if it was not used.
+    /// Round-trip times of FindMatches; empty if the policy does not use it.
     pub latencies: Vec<Duration>,
-    /// How long it took.
+    /// Duration of the pass.
     pub elapsed: Duration,
-    /// The workload's own statistics.
+    /// Statistics of the workload.
     pub profile: Profile,
-    /// Some of the prompts.
+    /// Some of the prompts, for later single queries.
     pub samples: Vec<Vec<u32>>,
 }
 
@@ -100,7 +100,7 @@ impl Pass<'_> {
         Ok(result)
     }
 
-    /// Serves requests under way until it is time for the next.
+    /// Completes active requests until the next request is due.
     async fn serve_until<F: Future<Output = Result<Served>>>(
         &self,
         at: Instant,
@@ -121,7 +121,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Chooses a worker for a request and has it serve it.
+    /// Chooses a worker for a request and sends it there.
     async fn serve(&self, router: &Router, request: Request) -> Result<Served> {
         let block_size = u32::try_from(self.args.block_size)?;
         let prompt = RouterPrompt::new(MODEL, block_size, &request.prompt);
@@ -180,7 +180,7 @@ impl PassResult {
     }
 }
 
-/// Queries each prompt once, one at a time, and returns how long each answer took.
+/// Queries each prompt once, one after the other, and returns the duration of each answer.
 ///
 /// # Errors
 /// If a call fails.
@@ -192,7 +192,7 @@ pub async fn probe(client: &mut Indexer, prompts: &[Vec<u32>]) -> Result<Vec<Dur
     Ok(latencies)
 }
 
-/// Queries the matches of a prompt, and returns them with the time the answer took.
+/// Queries a prompt, and returns the answer with its duration.
 pub(super) async fn find_matches(
     client: &mut Indexer,
     prompt: &[u32],

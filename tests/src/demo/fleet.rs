@@ -1,4 +1,4 @@
-//! The engines of one pass: start, registration, waiting by cursor, and comparison with dumps.
+//! The engines of one pass: starts and registers them, waits for the index, and compares them with dumps.
 
 use super::route::{Policy, router};
 use super::{Args, MODEL};
@@ -16,19 +16,19 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-/// Longest wait for the server to connect to an engine.
+/// Timeout for the server to connect to an engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for the server to apply what an engine has published.
+/// Timeout for the server to apply an engine's published events.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Threads that the engines of a fleet share.
 const ENGINE_THREADS: usize = 2;
-/// Seed of the engines' names: as with vLLM's default, all engines name equal blocks equally.
+/// Seed of the engines' block names. As by vLLM's default, all engines give equal blocks equal names.
 const NAME_SEED: u64 = 0x5eed;
 
-/// One engine and the id it is registered by.
+/// One engine and its worker id.
 #[derive(Debug)]
 pub struct Engine {
-    /// Its id.
+    /// Worker id of the engine.
     pub worker_id: String,
     /// The engine.
     pub mock: MockEngine,
@@ -37,42 +37,41 @@ pub struct Engine {
 /// The engines of one pass.
 #[derive(Debug)]
 pub struct Fleet {
-    /// By number.
+    /// Engines by number.
     pub engines: Vec<Engine>,
     runtime: EngineRuntime,
 }
 
-/// Threads that engines run on, so that their work does not delay queries to the server, whose latency
-/// is measured.
+/// Separate threads for engines, so that their work does not delay queries to the server, whose latency is measured.
 #[derive(Debug)]
 struct EngineRuntime(Option<Runtime>);
 
-/// The comparison of one engine with the index.
+/// Result of comparing one engine with the index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The worker.
     pub worker_id: String,
-    /// Blocks that the engine holds.
+    /// Number of blocks in the engine's cache.
     pub blocks: u64,
-    /// Physical copies of them.
+    /// Number of physical copies of these blocks.
     pub copies: u64,
     /// Number of the engine's last batch.
     pub last_sequence: Option<u64>,
-    /// Blocks of the engine that the index misses.
+    /// Blocks of the engine that are missing in the index.
     pub missing: u64,
-    /// Blocks of the index that the engine does not hold.
+    /// Blocks in the index that the engine does not have.
     pub phantom: u64,
-    /// Blocks that both hold in different numbers of copies.
+    /// Blocks with different numbers of copies in engine and index.
     pub miscounted: u64,
 }
 
 // === impl Fleet ===
 
 impl Fleet {
-    /// Starts engines, registers them and waits until the server is connected to each.
+    /// Starts engines, registers them and waits until the server has connected to each.
     ///
     /// # Errors
-    /// If an engine does not start, or the server refuses or does not reach it.
+    /// If an engine does not start, or the server rejects it or does not reach it.
     pub async fn start(args: &Args, policy: Policy, client: &mut Indexer) -> Result<Self> {
         let runtime = EngineRuntime::new()?;
         let mut engines = Vec::new();
@@ -98,10 +97,10 @@ impl Fleet {
         Ok(Self { engines, runtime })
     }
 
-    /// A router over these engines.
+    /// A router over these engines that follows a policy.
     ///
     /// # Errors
-    /// If the server's address or the block size cannot be used.
+    /// If the server's address or the block size is invalid.
     pub fn router(&self, args: &Args, policy: Policy, server: SocketAddr) -> Result<Router> {
         let ids = self.engines.iter().map(|engine| engine.worker_id.as_str());
         router(policy, server, args.block_size, ids)
@@ -113,14 +112,14 @@ impl Fleet {
         self.engines.iter().find(|engine| engine.worker_id == worker.as_str())
     }
 
-    /// Waits until the index is exact at each engine's last batch, and returns how long that took.
+    /// Waits until the index is exact at each engine's last batch. Returns the duration of the wait.
     ///
     /// # Errors
     /// If it does not become exact in time.
     pub async fn wait_until_applied(&self, client: &mut Indexer) -> Result<Duration> {
         let start = Instant::now();
         for engine in &self.engines {
-            // Without a batch there is nothing to wait for.
+            // An engine without a batch needs no wait.
             let Some(last) = engine.mock.truth().await?.last_sequence else {
                 continue;
             };
@@ -131,7 +130,7 @@ impl Fleet {
             };
             client::wait_for_sources(client, worker, &what, APPLY_TIMEOUT, settled).await?;
             let info = client::find_worker(client, MODEL, &engine.worker_id).await?;
-            // A worker that lacks blocks stays so: nothing in the demo clears an engine.
+            // A worker with missing blocks stays so: the demo never clears an engine.
             if let Some(info) = info.filter(|info| info.sources.iter().any(client::is_partial)) {
                 let shed: u64 = info.ranks.iter().map(|rank| rank.shed_blocks).sum();
                 bail!(
@@ -144,7 +143,7 @@ impl Fleet {
         Ok(start.elapsed())
     }
 
-    /// Compares every engine with the index's dump of it.
+    /// Compares every engine with the index's dump of its blocks.
     ///
     /// # Errors
     /// If a dump fails.
@@ -185,7 +184,7 @@ impl EngineRuntime {
 
 impl Drop for EngineRuntime {
     fn drop(&mut self) {
-        // Asynchronous code may drop this, where waiting for threads is not allowed.
+        // Asynchronous code may drop this, where blocking on threads is not allowed.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -195,7 +194,7 @@ impl Drop for EngineRuntime {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Compares what an engine holds with a dump.
+    /// Compares an engine's cache with a dump.
     #[must_use]
     pub fn compare(worker_id: &str, truth: &Truth, dumped: &BTreeMap<u64, u32>) -> Self {
         let count = |number: usize| number as u64;
@@ -214,7 +213,7 @@ impl Verdict {
         }
     }
 
-    /// True if the index holds exactly what the engine holds.
+    /// True if the index has exactly the engine's blocks.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         self.missing == 0 && self.phantom == 0 && self.miscounted == 0

@@ -1,4 +1,4 @@
-//! The server's `/metrics`, in the Prometheus text form.
+//! Reads a server's `/metrics`, in the Prometheus text format.
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-/// Longest wait for the complete page.
+/// Timeout for the complete page.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait until a process is ready.
+/// Timeout for a process to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// Polling interval for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest page in bytes.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
@@ -22,13 +22,13 @@ const PAGE_BYTES_MAX: u64 = 16 << 20;
 pub struct Sample {
     /// Name of the metric.
     pub name: String,
-    /// Its labels, as written: `a="b",c="d"`.
+    /// Labels of the sample, as written: `a="b",c="d"`.
     pub labels: String,
-    /// Its value.
+    /// Value of the sample.
     pub value: f64,
 }
 
-/// The sum of the samples of a metric whose labels contain a text.
+/// Sum of a metric's samples whose labels contain a text.
 ///
 /// # Errors
 /// As [`fetch`].
@@ -48,10 +48,10 @@ pub async fn fetch(address: SocketAddr) -> Result<Vec<Sample>> {
     parse(&page)
 }
 
-/// Waits until `/readyz` of a process says that it is ready.
+/// Waits until `/readyz` of a process reports that it is ready.
 ///
 /// # Errors
-/// If it is not in time, with its reason, or cannot be asked.
+/// If the process is not ready in time (the error has its reason), or does not answer.
 pub async fn ready(address: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
@@ -64,7 +64,7 @@ pub async fn ready(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// Status and text of a page of the side port.
+/// Status and text of a GET of a page of the side port.
 ///
 /// # Errors
 /// If the server does not answer in time.
@@ -72,7 +72,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     request(address, &format!("GET {path} HTTP/1.0\r\n\r\n")).await
 }
 
-/// Status and text of a page after a text was sent there.
+/// Status and text of a POST of `text` to a page.
 ///
 /// # Errors
 /// If the server does not answer in time.
@@ -88,7 +88,7 @@ async fn request(address: SocketAddr, request: &str) -> Result<(u16, String)> {
 
 async fn exchange(address: SocketAddr, request: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    // HTTP/1.0: the answer ends with the connection, in one piece.
+    // HTTP/1.0: the answer ends with the connection, without chunks.
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer).await?;

@@ -1,11 +1,11 @@
-//! The demo: an indexer-server, a fleet of mock engines and a workload, routed twice.
+//! The demo: an indexer-server, a fleet of mock engines and a workload, routed by two policies.
 //!
 //! - [`args`]: the command line;
-//! - [`fleet`]: engines, their registration, and the comparison of dumps with their truth;
+//! - [`fleet`]: engines, their registration, and the comparison of dumps with the engines' caches;
 //! - [`route`]: the choice of a worker for a request;
 //! - [`drive`]: one pass of the workload;
 //! - [`metrics`]: the server's `/metrics`;
-//! - [`query`]: a query to paste;
+//! - [`query`]: a query for the user to try;
 //! - [`progress`], [`report`]: the output.
 
 pub mod args;
@@ -41,21 +41,21 @@ use tokio::task::spawn_blocking;
 /// Model of the demo's partition.
 pub const MODEL: &str = "demo";
 
-/// Requests of a generated pass by default.
+/// Default number of requests in a generated pass.
 const GENERATED_REQUESTS: usize = 4_000;
 
-/// How a demo ended.
+/// Result of a demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran to its end and every dump equalled its engine.
+    /// The demo completed, and every dump equalled its engine.
     Verified,
-    /// It ran to its end and a dump did not equal its engine.
+    /// The demo completed, and a dump differed from its engine.
     Different,
-    /// It was interrupted.
+    /// The demo was interrupted.
     Interrupted,
 }
 
-/// Runs the demo until it ends or the process is asked to stop; stops the server in either case.
+/// Runs the demo until it completes or a signal asks the process to stop. Stops the server in either case.
 ///
 /// # Errors
 /// If the server cannot be started, or a call to it fails.
@@ -92,7 +92,7 @@ pub async fn run(args: Args) -> Result<Outcome> {
     outcome
 }
 
-/// Keeps everything running until the process is asked to stop.
+/// Keeps everything running until a signal asks the process to stop.
 async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
     println!("\nThe server and all engines stay up; Ctrl-C ends the demo.");
     tokio::select! {
@@ -101,7 +101,7 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
     }
 }
 
-/// Both passes and the report. Returns whether every dump equalled its engine.
+/// Runs both passes and prints the report. Returns whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     print_duel(args).await?;
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
@@ -131,7 +131,7 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
     Ok((report.is_verified(), [matched, rotated]))
 }
 
-/// Prints how the two policies compare on engines that take time, which the mock engines of the passes do not.
+/// Prints a comparison of the two policies on engines with step times. The mock engines of the passes have none.
 async fn print_duel(args: &Args) -> Result<()> {
     let seed = args.seed;
     let engines = args.engines;
@@ -146,13 +146,13 @@ async fn print_duel(args: &Args) -> Result<()> {
     });
     match duel.await.context("the comparison in virtual time panicked")? {
         Ok(duel) => println!("\n{}", duel.text()),
-        // A very short trace, for instance. The passes do without.
+        // For instance, the trace may be too short. The passes do not need this comparison.
         Err(error) => println!("no comparison in virtual time: {error:#}"),
     }
     Ok(())
 }
 
-/// Writes prompts as token ids, a line each.
+/// Writes prompts as token ids, one prompt per line.
 fn write_prompts(path: &Path, prompts: &[Vec<u32>]) -> Result<()> {
     let line = |prompt: &Vec<u32>| {
         let tokens: Vec<_> = prompt.iter().map(u32::to_string).collect();
@@ -162,7 +162,7 @@ fn write_prompts(path: &Path, prompts: &[Vec<u32>]) -> Result<()> {
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// One pass on a fleet of its own: drive, wait by cursor, compare. Returns some of its prompts, too.
+/// Runs one pass on its own fleet: sends requests, waits for the index, compares. Also returns some of its prompts.
 async fn run_pass(
     args: &Args,
     (len, policy): (usize, Policy),
@@ -187,15 +187,15 @@ async fn stats(client: &mut Indexer) -> Result<pb::GetStatsResponse> {
     Ok(response.into_inner())
 }
 
-/// The requests of a pass; both passes get the same.
+/// The requests of a pass, equal for both passes.
 struct Workload {
     requests: Box<dyn Iterator<Item = Result<Request>> + Send>,
-    /// How many of them the pass uses.
+    /// Number of requests that the pass uses.
     len: usize,
 }
 
 impl Workload {
-    /// Number of requests. It checks all of them, so that invalid ones are found before the demo starts.
+    /// Checks all requests, so that invalid ones are found before the demo starts. Returns their number.
     fn check(args: &Args) -> Result<usize> {
         let mut len = 0;
         let mut longest = 0;

@@ -1,27 +1,27 @@
-//! Progress of a pass: a bar on a terminal, elsewhere a line for every tenth.
+//! Progress of a pass: a bar on a terminal, elsewhere one line per tenth.
 
 use super::route::Policy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// The bar, which with the longest numbers takes less than 80 columns. `{msg}` is the hit rate so far.
+/// The bar. With the longest numbers it takes less than 80 columns. `{msg}` is the hit rate so far.
 const TEMPLATE: &str = "{prefix:>11} {bar:20.cyan/blue} {pos}/{len} {rate}, {msg}, {eta} left";
 
-/// Highest rate that is shown: at the very beginning the rate is meaningless.
+/// Maximum displayed rate: at the very beginning, the rate is meaningless.
 const RATE_MAX: f64 = 999_999.0;
 
 /// Shows the progress of a pass.
 #[derive(Debug)]
 pub enum Progress {
-    /// On a terminal.
+    /// A bar on a terminal.
     Bar(ProgressBar),
-    /// Elsewhere: name, number of requests, tenths printed so far.
+    /// Lines elsewhere: name, number of requests, tenths printed so far.
     Lines(&'static str, u64, u64),
 }
 
 impl Progress {
-    /// Progress of a pass of at most `requests`.
+    /// Creates the progress of a pass of at most `requests`.
     #[must_use]
     pub fn new(policy: Policy, requests: u64) -> Self {
         if !std::io::stdout().is_terminal() {
@@ -30,7 +30,7 @@ impl Progress {
         Self::Bar(bar(policy, requests, ProgressDrawTarget::stderr()))
     }
 
-    /// `done` requests are served, `hit_share` of their tokens were found in caches.
+    /// Shows that `done` requests are served, with the hit share of their tokens.
     pub fn advance(&mut self, done: u64, hit_share: f64) {
         let hits = format!("hits {:.1} %", 100.0 * hit_share);
         match self {
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// The pass is over.
+    /// Removes the bar at the end of the pass.
     pub fn finish(self) {
         if let Self::Bar(bar) = self {
             bar.abandon();
@@ -75,7 +75,7 @@ mod tests {
     use std::io::Result;
     use std::sync::{Arc, Mutex};
 
-    /// A terminal that is wider than any line, and keeps all that is written to it.
+    /// A test terminal that is wider than any line, and keeps everything written to it.
     #[derive(Debug, Clone, Default)]
     struct Wide(Arc<Mutex<Vec<String>>>);
 
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Without colours.
+    /// Removes colours from a line.
     fn console_text(line: &str) -> String {
         let mut parts = line.split('\u{1b}');
         let first = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! A query to paste whose answer tells workers apart.
+//! Chooses a query for the user to try, whose answer distinguishes workers.
 
 use super::MODEL;
 use super::drive::find_matches;
@@ -10,9 +10,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Most blocks of the query beyond those that every worker holds.
+/// Maximum number of blocks in the query beyond the blocks that every worker has.
 const MORE_BLOCKS: usize = 4;
-/// Hashes in a line: it stays below 80 characters.
+/// Hashes per line, so that a line stays below 80 characters.
 const HASHES_A_LINE: usize = 3;
 
 /// The leading blocks of a prompt of the workload.
@@ -20,13 +20,13 @@ const HASHES_A_LINE: usize = 3;
 pub struct Query {
     /// Local hashes of the blocks.
     locals: Vec<u64>,
-    /// How many of them each worker in the answer holds, largest first.
+    /// Number of these blocks at each worker in the answer, largest first.
     held: Vec<(String, u32)>,
 }
 
 impl Query {
-    /// The leading blocks of the prompt that tells workers apart earliest. None if, for each prompt, all workers
-    /// that hold any of it hold the same number of blocks.
+    /// Chooses the prompt whose leading blocks distinguish workers earliest. None if, for each prompt, all workers with
+    /// any of its blocks have equally many.
     ///
     /// # Errors
     /// If a call fails.
@@ -63,7 +63,7 @@ impl Query {
         Ok(chosen.map(|(_, query)| query))
     }
 
-    /// The command to paste, in lines of less than 80 characters, and the answer to expect.
+    /// The command to try, in lines of less than 80 characters, and the expected answer.
     #[must_use]
     pub fn text(&self, server: SocketAddr) -> String {
         let asked = self.locals.len();

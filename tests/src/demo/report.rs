@@ -1,4 +1,4 @@
-//! The results of a demo: tables for people, JSON for programs.
+//! Reports the results of a demo: tables for people, JSON for programs.
 
 use super::MODEL;
 use super::drive::PassResult;
@@ -20,7 +20,7 @@ const CHART_WIDTH: f64 = 50.0;
 /// Width of all output, in characters: a terminal's default.
 pub const WIDTH: u16 = 80;
 
-/// The meaning of words in the tables, one line each.
+/// Explanations of the words in the tables, one line each.
 const LEGEND: &str = "\
 hit rate: share of the prompts' tokens that their engines found in cache
 p99: 99 of 100 answers came within this time, as the driver sees it, which
@@ -39,28 +39,28 @@ pub struct Report {
     pub block_size: usize,
     /// Physical blocks per engine.
     pub capacity_blocks: usize,
-    /// One per pass.
+    /// Results of the passes.
     pub sections: Vec<Section>,
-    /// From GetStats, at the end.
+    /// Counters of GetStats at the end.
     pub counters: Vec<Counter>,
-    /// From `/metrics`, at the end.
+    /// Samples of `/metrics` at the end.
     pub metrics: Vec<Sample>,
-    /// The query to paste; none if no prompt tells workers apart.
+    /// A query to try; none if no prompt distinguishes workers.
     pub query: Option<Query>,
 }
 
-/// Answers of the server before and after a pass.
+/// Observations of the server before and after a pass.
 #[derive(Debug)]
 pub struct Observed {
-    /// Its sizes and counters before the pass.
+    /// Sizes and counters of the index before the pass.
     pub before: pb::GetStatsResponse,
-    /// The same when everything was applied.
+    /// Sizes and counters of the index after everything was applied.
     pub after: pb::GetStatsResponse,
-    /// How long after the last answer everything was applied.
+    /// Time from the last answer until everything was applied.
     pub caught_up: Duration,
-    /// Engines compared with dumps.
+    /// Comparisons of engines with dumps.
     pub verdicts: Vec<Verdict>,
-    /// Round trips of FindMatches while nothing else ran.
+    /// Round-trip times of FindMatches without other load.
     pub idle_latencies: Vec<Duration>,
 }
 
@@ -83,7 +83,7 @@ pub struct Section {
     verdicts: Vec<Verdict>,
 }
 
-/// Round trips of FindMatches, seen from the client.
+/// Round-trip times of FindMatches, measured by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latency {
     p50_micros: u64,
@@ -100,7 +100,7 @@ struct IndexSize {
     bytes: u64,
 }
 
-/// Statistics of the workload itself.
+/// Statistics of the workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct WorkloadSummary {
     mean_prompt_tokens: f64,
@@ -127,7 +127,7 @@ impl Report {
         self.sections.iter().flat_map(|section| &section.verdicts).all(Verdict::is_equal)
     }
 
-    /// Prints all tables, the chart and the query to paste.
+    /// Prints all tables, the chart and the query to try.
     pub fn print(&self, server: Addresses) {
         if let Some(section) = self.sections.first() {
             section.workload.print();
@@ -214,7 +214,7 @@ impl Report {
         table
     }
 
-    /// Prints whether every operation and batch received has exactly one outcome.
+    /// Prints whether every received operation and batch has exactly one outcome.
     fn print_sums(&self) {
         for unit in ["block", "batch"] {
             let of_unit = self.counters.iter().filter(|counter| counter.unit == unit);
@@ -239,7 +239,7 @@ impl Report {
     }
 }
 
-/// Prints how the engines of a pass compare with the index.
+/// Prints the comparison of a pass's engines with the index.
 pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
     println!("{}: the index compared with the engines", policy.name());
     let columns = ["worker", "batches", "blocks", "copies", "missing", "phantom", "miscounted"];
@@ -355,7 +355,7 @@ fn received(stats: &pb::GetStatsResponse, unit: &str) -> u64 {
     of_unit.filter(|counter| counter.outcome == "received").map(|counter| counter.count).sum()
 }
 
-/// A table whose columns are numbers except the first. Long cells are wrapped.
+/// A table of numbers, except for its first column. Long cells are wrapped.
 fn table(columns: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(columns);
@@ -383,7 +383,7 @@ fn micros(latency: Option<Latency>, of: fn(Latency) -> u64) -> String {
     latency.map_or_else(|| "-".to_owned(), |latency| format!("{} µs", grouped(of(latency))))
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

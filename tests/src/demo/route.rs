@@ -1,4 +1,4 @@
-//! The choice of a worker for a request: by the router of `router-client`.
+//! Chooses a worker for a request with the router of `router-client`.
 
 use anyhow::{Context, Result};
 use kvasir_proto::types::{WorkerId, WorkerKey};
@@ -10,23 +10,23 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Weight of overlap against load: the mock engines decode in no time, so blocks in use slow nobody down.
+/// Weight of overlap against load. The mock engines decode in no time, so blocks in use do not slow them.
 const OVERLAP_SCORE_WEIGHT: f64 = 16.0;
-/// Longest wait for an answer of the index: the demo shows what the index is worth, not what a router does without it.
+/// Timeout for the index. It is long, because the demo shows the value of the index, not routing without it.
 const INDEX_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How workers are chosen.
+/// Routing policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// By overlap and load.
+    /// Choose by overlap and load.
     FindMatches,
-    /// In turn.
+    /// Choose workers in turn.
     RoundRobin,
 }
 
 impl Policy {
-    /// The name in the output.
+    /// Name of the policy in the output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Policy {
         }
     }
 
-    /// The prefix of its workers' ids.
+    /// Prefix of the ids of the policy's workers.
     #[must_use]
     pub fn worker_prefix(self) -> &'static str {
         match self {
@@ -45,10 +45,10 @@ impl Policy {
     }
 }
 
-/// A router over workers with these ids that follows a policy.
+/// Creates a router over workers with these ids that follows a policy.
 ///
 /// # Errors
-/// If the server's address, the block size or an id cannot be used.
+/// If the server's address, the block size or an id is invalid.
 pub fn router<'a>(
     policy: Policy,
     server: SocketAddr,

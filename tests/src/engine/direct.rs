@@ -1,12 +1,12 @@
-//! Events of a scheduler in the form in which an engine without a publisher passes them to an agent: hashes
-//! instead of tokens, the main group only.
+//! Converts a scheduler's events to the form that an engine without a publisher passes to an agent: hashes instead of
+//! tokens, and only the main group.
 
 use super::scheduler::MAIN_GROUP;
 use super::wire::EngineEvent;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use kvasir_proto::types::{BlockName, KvEvent, StoredBlock, Tier};
 
-/// The events of one step. Consecutive removals become one event.
+/// The events of one step. Consecutive removals are merged into one event.
 #[must_use]
 pub fn kv_events(events: &[EngineEvent], block_size: usize) -> Vec<KvEvent> {
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! The running mock engine: one task that owns scheduler and sockets, and a handle to it.
+//! The running mock engine: a task that owns scheduler and sockets, and a handle to it.
 
 use super::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
 use super::scheduler::{Completion, MAIN_GROUP, Prompt, Scheduler, SchedulerConfig, TooLarge};
@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use zeromq::ZmqError;
 
-/// Most commands that wait for the engine's task.
+/// Maximum number of queued commands for the engine's task.
 const COMMANDS_MAX: usize = 1_024;
 /// Timestamp of the first batch before any restart, in seconds.
 const TIME_START_SECS: u64 = 1_700_000_000;
-/// How far a restart advances the timestamps, in seconds.
+/// Advance of the timestamps at a restart, in seconds.
 const TIME_RESTART_SECS: f64 = 1_000_000.0;
-/// How far a step advances the timestamp, in seconds.
+/// Advance of the timestamp per step, in seconds.
 const TIME_STEP_SECS: f64 = 0.01;
 
 /// Configuration of an engine.
@@ -29,27 +29,27 @@ pub struct EngineConfig {
     pub capacity_blocks: usize,
     /// Window of a second, sliding-window group in tokens; `None` for no second group.
     pub sliding_window: Option<usize>,
-    /// Whether that group has number 0, and the main group number 1.
+    /// Whether the sliding-window group has number 0 and the main group number 1.
     pub window_first: bool,
-    /// Engines with equal seeds name equal blocks equally.
+    /// Seed of block names. Engines with equal seeds give equal blocks equal names.
     pub name_seed: u64,
-    /// Layout of events.
+    /// Wire format of events.
     pub form: WireForm,
-    /// Form of names.
+    /// Wire format of names.
     pub hashes: HashForm,
-    /// Topic of live batches.
+    /// ZMQ topic of live batches.
     pub topic: String,
     /// Whether and how batches state the engine's incarnation.
     pub epoch: EpochForm,
-    /// Batches retained for replays.
+    /// Number of batches retained for replays.
     pub buffer_batches: usize,
     /// Whether removals state how many copies remain.
     pub copy_counts: bool,
-    /// Data-parallel rank that batches state.
+    /// Data-parallel rank in batches.
     pub dp_rank: u32,
-    /// Timestamp of its first batch before any restart, in seconds since 1970.
+    /// Timestamp of the first batch before any restart, in seconds since 1970.
     pub time_start_secs: u64,
-    /// Earlier restarts of this engine: each begins with a later timestamp.
+    /// Number of earlier restarts of this engine. Each restart begins with a later timestamp.
     pub restarts: u32,
 }
 
@@ -75,8 +75,7 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The same configuration with timestamps of today. The default timestamps of 2023 make tests repeatable, and all
-    /// batches old.
+    /// Uses timestamps of today. The default timestamps of 2023 make tests repeatable, but all batches old.
     ///
     /// # Panics
     /// If the clock shows a time before 1970.
@@ -87,13 +86,14 @@ impl EngineConfig {
         Self { time_start_secs: now.as_secs(), ..self }
     }
 
-    /// First timestamp after so many restarts: far apart, so that no batch equals one from before a restart.
+    /// First timestamp after `restarts` restarts. They are far apart, so that no batch equals one from before a
+    /// restart.
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
     pub(super) fn time_start(&self, restarts: u32) -> f64 {
         self.time_start_secs as f64 + f64::from(restarts) * TIME_RESTART_SECS
     }
 
-    /// Layout and fixed fields of its batches.
+    /// Wire format and fixed fields of the engine's batches.
     pub(super) const fn style(&self) -> BatchStyle {
         BatchStyle {
             form: self.form,
@@ -106,7 +106,7 @@ impl EngineConfig {
         }
     }
 
-    /// How its publisher behaves.
+    /// Configuration of the engine's publisher.
     pub(super) fn publisher(&self) -> PublisherConfig {
         PublisherConfig {
             topic: self.topic.clone(),
@@ -117,10 +117,10 @@ impl EngineConfig {
     }
 }
 
-/// Why an engine could not carry out a command.
+/// Why an engine could not execute a command.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// The pool can never hold the request.
+    /// The request does not fit into the pool.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// A socket could not be bound.
@@ -131,10 +131,10 @@ pub enum EngineError {
     Gone,
 }
 
-/// What an engine holds in its main group, and how far it has published: the truth that the index must match.
+/// Main-group blocks and last batch of an engine: the ground truth that the index must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
-    /// Names with their number of physical copies.
+    /// Names with their numbers of physical copies.
     pub copies: BTreeMap<u64, u32>,
     /// Number of the last batch; `None` before the first.
     pub last_sequence: Option<u64>,
@@ -185,60 +185,60 @@ impl MockEngine {
         Ok(Self { commands, endpoints, tasks })
     }
 
-    /// Its PUB socket, `tcp://host:port`; the same after a restart.
+    /// Address of the PUB socket, `tcp://host:port`; unchanged by a restart.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoints.live
     }
 
-    /// Its replay socket, `tcp://host:port`; the same after a restart.
+    /// Address of the replay socket, `tcp://host:port`; unchanged by a restart.
     #[must_use]
     pub fn replay_endpoint(&self) -> &str {
         &self.endpoints.replay
     }
 
-    /// Runs a request to its end; all its events are published when it returns.
+    /// Runs a request to its end. When it returns, all its events are published.
     ///
     /// # Errors
-    /// If it is too large, or the engine is stopped or restarted meanwhile.
+    /// If the request is too large, or the engine is stopped or restarted meanwhile.
     pub async fn run(&self, prompt: Prompt) -> Result<Completion, EngineError> {
         Ok(self.ask(|reply| Command::Run(prompt, reply)).await??)
     }
 
-    /// Empties the prefix cache; false, and no effect, while a request runs.
+    /// Empties the prefix cache. Returns false, without effect, while a request runs.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn reset(&self) -> Result<bool, EngineError> {
         self.ask(Command::Reset).await
     }
 
-    /// The next `batches` are numbered and can be replayed, but are not sent.
+    /// Numbers and buffers the next `batches` for replays, without sending them.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn drop_next(&self, batches: u64) -> Result<(), EngineError> {
         self.ask(|reply| Command::DropNext(batches, reply)).await
     }
 
-    /// Kills the engine and restarts it on the same ports, with empty pool and buffer and numbers from
-    /// 0. Running requests are lost.
+    /// Kills the engine and restarts it on the same ports, with an empty pool and buffer and numbers from 0. Running
+    /// requests are lost.
     ///
     /// # Errors
-    /// If the engine is gone or its ports were taken meanwhile.
+    /// If the engine has stopped, or its ports were taken meanwhile.
     pub async fn restart(&self) -> Result<(), EngineError> {
         Ok(self.ask(Command::Restart).await??)
     }
 
-    /// What it holds now.
+    /// The engine's current blocks and last batch.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn truth(&self) -> Result<Truth, EngineError> {
         self.ask(Command::Truth).await
     }
 
-    /// Stops it and waits until its sockets are closed.
+    /// Stops the engine and waits until its sockets are closed.
     pub async fn stop(mut self) {
         drop(self.commands);
         while self.tasks.join_next().await.is_some() {}
@@ -251,7 +251,7 @@ impl MockEngine {
     }
 }
 
-/// What the task owns.
+/// State of the task.
 struct Actor {
     config: EngineConfig,
     scheduler: Scheduler,
@@ -301,13 +301,13 @@ impl Actor {
                     let _ = reply.send(Ok(completion));
                 }
             }
-            // A step takes no time: let other tasks of the process run.
+            // A step takes no time: yield to other tasks of the process.
             tokio::task::yield_now().await;
         }
         self.publisher.close().await;
     }
 
-    /// Carries out a command and sends its reply; a caller that has stopped waiting misses it.
+    /// Executes a command and sends its reply. A caller that has stopped waiting misses the reply.
     async fn handle(&mut self, command: Command) {
         match command {
             Command::Run(prompt, reply) => self.submit(prompt, reply),
@@ -352,13 +352,13 @@ impl Actor {
             return;
         }
         let payload = self.config.style().encode(self.time, events);
-        // No error of a PUB socket concerns the engine: a batch that was not sent can be replayed.
+        // Errors of a PUB socket are ignored: a batch that was not sent can be replayed.
         drop(self.publisher.publish(payload).await);
     }
 
     async fn restart(&mut self) -> Result<(), ZmqError> {
         self.scheduler = scheduler(&self.config);
-        // Callers that wait for a lost request get the error that the engine is gone.
+        // Callers that wait for a lost request receive the error that the engine has stopped.
         self.replies.clear();
         self.restarts += 1;
         self.time = self.config.time_start(self.restarts);

@@ -1,23 +1,23 @@
 //! Physical blocks of one engine: allocation, prefix cache, reference counts, LRU eviction.
 //!
-//! A block is *in use* (references > 0) or in the free list. A free block keeps its content and its
-//! cache entry until it is allocated again, which evicts the content. The free list is in the order of
-//! freeing, so its head is the least recently used block.
+//! A block is *in use* (references > 0) or in the free list. A free block keeps its content and its cache entry until
+//! it is allocated again, which evicts the content. The free list is ordered by the time of freeing, so its head is the
+//! least recently used block.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// Number of a physical block.
 pub type BlockId = u32;
 
-/// End of the free list.
+/// Marks the end of the free list.
 const NONE: u32 = u32::MAX;
 
-/// Content of a block as the prefix cache knows it.
+/// Content of a block in the prefix cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey {
     /// KV-cache group; the same name may be cached once per group.
     pub group: u8,
-    /// The engine's hash of the block with its prefix.
+    /// The engine's hash of the block and its prefix.
     pub name: u64,
 }
 
@@ -30,11 +30,11 @@ struct Block {
     next: u32,
 }
 
-/// The pool.
+/// Physical blocks with a prefix cache and LRU eviction.
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// The physical blocks that hold each content, oldest first. Content without a block has no entry.
+    /// The physical blocks with each content, oldest first. Content without a block has no entry.
     cached: HashMap<CacheKey, Vec<BlockId>>,
     head: u32,
     tail: u32,
@@ -42,7 +42,7 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `capacity` empty blocks.
+    /// Creates a pool of `capacity` empty blocks.
     ///
     /// # Panics
     /// If `capacity` does not fit a block number.
@@ -69,7 +69,7 @@ impl BlockPool {
         self.blocks.len()
     }
 
-    /// Number of free blocks; cached ones among them can be evicted.
+    /// Number of free blocks, including cached ones that can be evicted.
     #[must_use]
     pub fn free_len(&self) -> usize {
         self.free
@@ -95,8 +95,8 @@ impl BlockPool {
         self.blocks[id as usize].references += 1;
     }
 
-    /// Allocates the least recently used free block for one user; evicts its old content, if any, and
-    /// returns it. `None` if every block is in use.
+    /// Allocates the least recently used free block for one user, and returns it with its evicted content, if any.
+    /// `None` if every block is in use.
     pub fn allocate(&mut self) -> Option<(BlockId, Option<CacheKey>)> {
         if self.head == NONE {
             return None;
@@ -108,7 +108,7 @@ impl BlockPool {
         Some((id, evicted))
     }
 
-    /// Caches the content of a block that is in use. Other blocks may hold the same.
+    /// Caches the content of a block in use. Other blocks may have the same content.
     ///
     /// # Panics
     /// If the block is free or already has a content.
@@ -120,7 +120,7 @@ impl BlockPool {
         self.cached.entry(key).or_default().push(id);
     }
 
-    /// Removes a user from a block; without users, it goes to the end of the free list.
+    /// Removes a user from a block. A block without users moves to the end of the free list.
     ///
     /// # Panics
     /// If the block has no user.
@@ -133,7 +133,7 @@ impl BlockPool {
         }
     }
 
-    /// Removes all contents. Returns false, and does nothing, while any block is in use.
+    /// Removes all contents. Returns false, without effect, while any block is in use.
     pub fn reset(&mut self) -> bool {
         if self.free != self.blocks.len() {
             return false;
@@ -151,7 +151,7 @@ impl BlockPool {
         self.cached.get(&key).map_or(0, |copies| copies.len() as u32)
     }
 
-    /// Contents of one group with their number of physical copies.
+    /// Contents of one group with their numbers of physical copies.
     #[must_use]
     pub fn contents(&self, group: u8) -> BTreeMap<u64, u32> {
         let of_group = self.cached.iter().filter(|(key, _)| key.group == group);
@@ -161,7 +161,7 @@ impl BlockPool {
     /// Checks every invariant of the pool.
     ///
     /// # Panics
-    /// If one does not hold.
+    /// If an invariant is violated.
     pub fn validate(&self) {
         let mut walked = 0;
         let mut id = self.head;

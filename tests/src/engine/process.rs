@@ -1,8 +1,8 @@
-//! A mock engine as a process of its own, so that it can be killed as a crash would: the main function of the binary
+//! A mock engine as a separate process, so that it can be killed like in a crash: the main function of the binary
 //! `mock-engine`, and a handle to such a process.
 //!
 //! The process reads requests as lines of JSON from its standard input and answers each with one line. It ends when its
-//! input does, so it ends with the process that started it.
+//! input ends, and thus when its parent process ends.
 
 use super::mock::{EngineConfig, MockEngine, Truth};
 use super::publisher::Endpoints;
@@ -24,12 +24,12 @@ use tokio::time::timeout;
 
 /// Name of the binary.
 const BINARY: &str = "mock-engine";
-/// Longest wait for an answer.
+/// Timeout for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// The first request.
+    /// The first request: starts the engine.
     Start(EngineConfig, Endpoints),
     Run(Prompt),
     Truth,
@@ -42,10 +42,10 @@ enum Answer {
     Truth(Truth),
 }
 
-/// Runs an engine until there are no more requests.
+/// Runs an engine until the requests end.
 ///
 /// # Errors
-/// If a request cannot be read or carried out, or its answer cannot be written.
+/// If a request cannot be read or executed, or its answer cannot be written.
 pub fn serve(requests: impl BufRead, mut answers: impl Write) -> Result<()> {
     let runtime = Runtime::new().context("start a runtime")?;
     let mut running = None;
@@ -72,13 +72,13 @@ async fn answer(running: &mut Option<MockEngine>, request: Request) -> Result<An
     }
 }
 
-/// A mock engine in a process of its own; dropping the handle kills it.
+/// A mock engine in its own process; dropping the handle kills the process.
 #[derive(Debug)]
 pub struct EngineProcess {
     endpoints: Endpoints,
-    /// Locked for a request with its answer.
+    /// Locked during a request and its answer.
     process: Mutex<Process>,
-    /// Apart from `process`, so that a kill need not wait for an answer.
+    /// Separate from `process`, so that a kill need not wait for an answer.
     progress: watch::Sender<Progress>,
 }
 
@@ -96,13 +96,13 @@ struct Process {
 struct Progress {
     pid: Pid,
     is_killed: bool,
-    /// Prompts answered, restarts included.
+    /// Number of answered prompts, over all restarts.
     answered: u64,
 }
 
 impl EngineProcess {
-    /// Starts an engine on free ports of the loopback interface, outside the range that the system assigns, so that they
-    /// are still free after a restart.
+    /// Starts an engine on free ports of the loopback interface. The ports are outside the range that the system
+    /// assigns, so that they are still free after a restart.
     ///
     /// # Errors
     /// If the binary is missing, or the process does not start an engine.
@@ -114,22 +114,22 @@ impl EngineProcess {
         Ok(Self { endpoints, process: Mutex::new(process), progress: watch::Sender::new(progress) })
     }
 
-    /// Its PUB socket, `tcp://host:port`; the same after a restart.
+    /// Address of the PUB socket, `tcp://host:port`; unchanged by a restart.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoints.live
     }
 
-    /// Its replay socket, `tcp://host:port`; the same after a restart.
+    /// Address of the replay socket, `tcp://host:port`; unchanged by a restart.
     #[must_use]
     pub fn replay_endpoint(&self) -> &str {
         &self.endpoints.replay
     }
 
-    /// Runs a request to its end; none if the engine is killed meanwhile.
+    /// Runs a request to its end. None if the engine is killed meanwhile.
     ///
     /// # Errors
-    /// If the engine refuses it, ends by itself or stays silent.
+    /// If the engine rejects the request, ends by itself or does not answer.
     pub async fn run(&self, prompt: Prompt) -> Result<Option<Completion>> {
         let answer = self.process.lock().await.ask(&Request::Run(prompt)).await;
         match answer {
@@ -143,10 +143,10 @@ impl EngineProcess {
         }
     }
 
-    /// What it holds now.
+    /// The engine's current blocks and last batch.
     ///
     /// # Errors
-    /// If it ends or stays silent.
+    /// If the engine ends or does not answer.
     pub async fn truth(&self) -> Result<Truth> {
         match self.process.lock().await.ask(&Request::Truth).await? {
             Answer::Truth(truth) => Ok(truth),
@@ -154,21 +154,21 @@ impl EngineProcess {
         }
     }
 
-    /// Completes once it has answered `prompts` more prompts, counted from this call.
+    /// Completes when the engine has answered `prompts` more prompts, counted from this call.
     pub fn answered(&self, prompts: u64) -> impl Future<Output = ()> + use<> {
         let mut progress = self.progress.subscribe();
         let due = progress.borrow().answered + prompts;
         async move {
-            // If the sender is dropped, there is nothing left to wait for.
+            // If the sender is dropped, no more answers will come.
             let _answered = progress.wait_for(|now| now.answered >= due).await;
         }
     }
 
-    /// Kills it (SIGKILL), whatever it is doing, and restarts it at the same endpoints: it holds nothing, has nothing to
-    /// replay, and its numbers begin at 0.
+    /// Kills the engine (SIGKILL), even during a request, and restarts it at the same endpoints. Its cache and its
+    /// replay buffer are then empty, and its numbers begin at 0.
     ///
     /// # Errors
-    /// If it had ended before, or does not start.
+    /// If the engine had ended before, or does not start.
     pub async fn kill(&self) -> Result<()> {
         let mut process = self.end().await?;
         let config =
@@ -182,20 +182,20 @@ impl EngineProcess {
         Ok(())
     }
 
-    /// Kills it (SIGKILL), whatever it is doing, and leaves it dead: no prompt has a completion any more.
+    /// Kills the engine (SIGKILL), even during a request, without a restart. Later prompts get no completion.
     ///
     /// # Errors
-    /// If it had ended before.
+    /// If the engine had ended before.
     pub async fn crash(&self) -> Result<()> {
         self.end().await.map(drop)
     }
 
-    /// Kills it and waits until it has ended. While the guard is held, requests wait.
+    /// Kills the engine and waits until it has ended. While the guard is alive, requests wait.
     async fn end(&self) -> Result<MutexGuard<'_, Process>> {
         let pid = self.progress.borrow().pid;
         self.progress.send_modify(|progress| progress.is_killed = true);
         kill_process(pid, Signal::KILL).context("kill the engine")?;
-        // A request in progress fails now and releases the lock. Later ones fail too, or go to a new process.
+        // An active request fails now and releases the lock. Later requests fail too, or reach a new process.
         let mut process = self.process.lock().await;
         let end = process.child.wait().await.context("wait for the engine's end")?;
         ensure!(end.signal() == Some(Signal::KILL.as_raw()), "the engine ended before, {end}");

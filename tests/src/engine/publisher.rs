@@ -1,8 +1,8 @@
 //! The engine's sockets: PUB for live batches, ROUTER for replays from a bounded buffer.
 //!
-//! Live frames are `[topic, sequence, payload]`. A publisher may state its incarnation with each batch,
-//! after the number or after the topic. A replay request is `[identity, "", start]`; the
-//! answer is one message for every buffered batch from `start` on, then one with the end marker.
+//! Live frames are `[topic, sequence, payload]`. A publisher may state its incarnation with each batch, after the
+//! sequence number or after the topic. A replay request is `[identity, "", start]`. The answer is one message for every
+//! buffered batch from `start` on, then one with the end marker.
 
 use super::wire::WireForm;
 use bytes::Bytes;
@@ -20,39 +20,39 @@ use zeromq::{
 
 /// Sequence number that marks the end of a replay.
 const END: [u8; 8] = [0xff; 8];
-/// Longest wait until the peer takes one message of a replay; a slower peer loses the rest of the replay.
+/// Timeout for the peer to accept one message of a replay. A slower peer loses the rest of the replay.
 const REPLAY_SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a publisher behaves.
+/// Configuration of a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublisherConfig {
     /// Topic frame of live batches.
     pub topic: String,
-    /// Batches retained for replays.
+    /// Number of batches retained for replays.
     pub buffer_batches: usize,
-    /// Layout of events; it decides the number of frames in a reply.
+    /// Wire format of events, which determines the number of frames in a reply.
     pub form: WireForm,
     /// Whether and how each batch states the publisher's incarnation.
     pub epoch: EpochForm,
 }
 
-/// How a publisher states its incarnation.
+/// Form in which a publisher states its incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum EpochForm {
-    /// Not at all.
+    /// The publisher does not state an incarnation.
     #[default]
     None,
-    /// 16 bytes after the number, as proposed for vLLM.
+    /// 16 bytes after the sequence number, as proposed for vLLM.
     Frame,
     /// Text after the topic, as proposed for SGLang.
     Topic,
 }
 
-/// What a publisher adds to its batches, the same until a restart: the topic and the incarnation.
+/// Fields that a publisher adds to its batches, constant until a restart: the topic and the incarnation.
 #[derive(Debug, Clone)]
 struct Stamp {
     topic: Bytes,
-    /// Bytes after the number.
+    /// Bytes after the sequence number.
     epoch: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ impl Stamp {
     }
 }
 
-/// Addresses that a publisher listens on.
+/// Addresses of a publisher's sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     /// PUB socket, `tcp://host:port`.
@@ -151,7 +151,7 @@ impl Publisher {
         })
     }
 
-    /// Addresses that it listens on.
+    /// Addresses of the sockets.
     #[must_use]
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
@@ -163,13 +163,13 @@ impl Publisher {
         self.next_sequence.checked_sub(1)
     }
 
-    /// Numbers and buffers the next `batches`, but does not send them: subscribers see a gap.
+    /// Numbers and buffers the next `batches` without sending them: subscribers see a gap.
     pub fn drop_next(&mut self, batches: u64) {
         self.drop_left = batches;
     }
 
-    /// Numbers, buffers and sends a batch. As with any PUB socket, a subscriber whose subscription
-    /// has not arrived yet never sees it.
+    /// Numbers, buffers and sends a batch. As with any PUB socket, a subscriber whose subscription has not arrived yet
+    /// misses the batch.
     ///
     /// # Errors
     /// If the socket fails.
@@ -190,14 +190,14 @@ impl Publisher {
     /// Closes both sockets and restarts at the same endpoints, with an empty buffer and numbers from 0.
     ///
     /// # Errors
-    /// If another process took an endpoint meanwhile; then nothing listens any more.
+    /// If another process took an endpoint meanwhile; the publisher then has no sockets.
     pub async fn restart(&mut self) -> ZmqResult<()> {
         self.close().await;
         *self = Self::bind(self.config.clone(), &self.endpoints).await?;
         Ok(())
     }
 
-    /// Closes both sockets; their ports are free when it returns.
+    /// Closes both sockets. Their ports are free when it returns.
     pub async fn close(&mut self) {
         if let Some(stop) = self.stop_replay.take() {
             // An error means that the task has ended already.
@@ -243,7 +243,7 @@ async fn serve_replays(
     loop {
         let request = match select(pin!(router.recv()), &mut stopped).await {
             Either::Left((Ok(request), _)) => request,
-            // An error of one peer does not concern the others.
+            // An error of one peer does not affect the others.
             Either::Left((Err(_), _)) => continue,
             Either::Right(_) => break,
         };
@@ -252,7 +252,7 @@ async fn serve_replays(
         };
         let answer = pin!(answer(&mut router, &replies, &buffer, identity, start));
         match select(answer, &mut stopped).await {
-            // On an error the peer is gone or too slow: it will repeat its request.
+            // On an error, the peer is disconnected or too slow, and will repeat its request.
             Either::Left(_) => {}
             Either::Right(_) => break,
         }
@@ -260,7 +260,7 @@ async fn serve_replays(
     drop(router.unbind_all().await);
 }
 
-/// Identity and first sequence number, if the request is one.
+/// Identity and first sequence number, if the message is a valid request.
 fn parse_request(request: &ZmqMessage) -> Option<(Bytes, u64)> {
     if request.len() != 3 {
         return None;

@@ -1,10 +1,9 @@
-//! Requests of one engine over its block pool, one scheduler step at a time.
+//! Schedules the requests of one engine over its block pool, one step at a time (continuous batching).
 //!
-//! A step has a budget of tokens. Running requests come first: a request in its prompt gets the rest of
-//! the budget, a request in its answer gets the tokens up to its next block boundary (a real engine
-//! takes one step per token and publishes the same events in more batches). Then waiting requests are
-//! admitted in order, as long as the free blocks cover their full length beside the reservations of
-//! the running ones.
+//! A step has a budget of tokens. Running requests come first. A request in its prefill gets the rest of the budget. A
+//! request in its decode gets the tokens up to its next block boundary; a real engine takes one step per token and
+//! publishes the same events in more batches. Then waiting requests are admitted in order, as long as the free blocks
+//! cover their full length in addition to the reservations of running requests.
 
 use super::pool::{BlockId, BlockPool, CacheKey};
 use super::wire::EngineEvent;
@@ -12,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Most requests that run at once.
+/// Maximum number of requests that run concurrently.
 pub const RUNNING_REQUESTS_MAX: usize = 256;
-/// Most tokens that one step computes; vLLM's default for servers.
+/// Maximum number of tokens that one step computes; vLLM's default for servers.
 pub const STEP_TOKENS_MAX: usize = 8_192;
-/// Most blocks that one step fills per group: it keeps a batch below every limit on events.
+/// Maximum number of blocks that one step fills per group, which keeps a batch below every limit on events.
 const STEP_BLOCKS_MAX: usize = 1_024;
 
-/// The group of full attention: the one the index answers for.
+/// The full-attention group, which the index tracks.
 pub const MAIN_GROUP: u8 = 0;
-/// The optional group of sliding-window attention.
+/// The optional sliding-window group.
 pub const WINDOW_GROUP: u8 = 1;
 
-/// One request: the prompt, and the answer that the model will give.
+/// A request: the prompt, and the answer of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Tokens of the prompt, at least one.
@@ -36,28 +35,28 @@ pub struct Prompt {
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Tokens of its prompt that were found in the cache.
+    /// Prompt tokens found in the cache.
     pub hit_tokens: u64,
 }
 
-/// What one step did.
+/// Result of one step.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// Events in the order they happened: one batch, unless empty.
+    /// Events in order: one batch, unless empty.
     pub events: Vec<EngineEvent>,
     /// Requests that ended in this step.
     pub finished: Vec<(u64, Completion)>,
 }
 
-/// A request that the pool can never hold.
+/// A request that does not fit into the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request needs {needed} blocks, the pool has {capacity}")]
 pub struct TooLarge {
-    /// Blocks it needs.
+    /// Required blocks.
     pub needed: usize,
-    /// Blocks of the pool.
+    /// Blocks in the pool.
     pub capacity: usize,
 }
 
@@ -70,7 +69,7 @@ pub struct SchedulerConfig {
     pub capacity_blocks: usize,
     /// Window of the second group in tokens; `None` for no second group.
     pub sliding_window: Option<usize>,
-    /// Where the chain of names starts; engines with equal seeds name equal blocks equally.
+    /// Start of the chain of names. Engines with equal seeds give equal blocks equal names.
     pub name_seed: u64,
 }
 
@@ -82,16 +81,16 @@ struct Job {
     prompt_len: usize,
     /// Names of all complete blocks of `tokens`.
     names: Vec<u64>,
-    /// Tokens whose keys and values are in the pool.
+    /// Number of tokens whose keys and values are in the pool.
     computed: usize,
     hit_tokens: usize,
-    /// Blocks by group; `None` before the window.
+    /// Blocks by group; `None` for blocks before the window.
     tables: Vec<Vec<Option<BlockId>>>,
-    /// Blocks reserved and not allocated yet, over all groups.
+    /// Number of reserved blocks that are not allocated yet, over all groups.
     reserved: usize,
 }
 
-/// The scheduler.
+/// The scheduler of one engine.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -116,10 +115,10 @@ impl Scheduler {
         }
     }
 
-    /// Queues a request; the step that completes it returns `id`.
+    /// Queues a request. The step that completes it returns `id`.
     ///
     /// # Errors
-    /// If the pool could never hold it.
+    /// If the request does not fit into the pool.
     ///
     /// # Panics
     /// If the prompt has no tokens.
@@ -141,13 +140,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// True if there is nothing to do.
+    /// True if no request is waiting or running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Does one step.
+    /// Executes one step.
     pub fn step(&mut self) -> Step {
         let mut step = Step::default();
         let block_size = self.config.block_size;
@@ -180,12 +179,12 @@ impl Scheduler {
         step
     }
 
-    /// Empties the prefix cache. Returns false, and does nothing, while any request runs.
+    /// Empties the prefix cache. Returns false, without effect, while any request runs.
     pub fn reset(&mut self) -> bool {
         self.running.is_empty() && self.pool.reset()
     }
 
-    /// What one group holds: names with their number of physical copies.
+    /// Cached names of one group, with their numbers of physical copies.
     #[must_use]
     pub fn contents(&self, group: u8) -> BTreeMap<u64, u32> {
         self.pool.contents(group)
@@ -194,7 +193,7 @@ impl Scheduler {
     /// Checks every invariant.
     ///
     /// # Panics
-    /// If one does not hold.
+    /// If an invariant is violated.
     pub fn validate(&self) {
         self.pool.validate();
         let reserved = self.running.iter().map(|job| job.reserved).sum::<usize>();
@@ -206,7 +205,7 @@ impl Scheduler {
         if self.config.sliding_window.is_some() { 2 } else { 1 }
     }
 
-    /// Admits the first waiting request, with the blocks it finds cached, if there is room for it.
+    /// Admits the first waiting request with its cached blocks, if there is room for it.
     fn admit(&mut self) -> Option<Job> {
         let job = self.waiting.front()?;
         let hit_blocks = self.hit_blocks(job);
@@ -230,7 +229,7 @@ impl Scheduler {
         Some(job)
     }
 
-    /// Leading blocks of the prompt that every group has. The last token is always computed, so a
+    /// Number of leading blocks of the prompt that every group has cached. The last token is always computed, so a
     /// completely cached prompt computes its last block a second time.
     fn hit_blocks(&self, job: &Job) -> usize {
         let cached = |group, &name: &u64| self.pool.lookup(CacheKey { group, name }).is_some();
@@ -259,14 +258,14 @@ impl Scheduler {
         (0..self.group_len()).map(table).collect()
     }
 
-    /// First block of the window group to which the token after `tokens` computed ones still attends.
+    /// First block of the window group that the token after `tokens` computed tokens still attends to.
     fn window_start(&self, tokens: usize) -> usize {
         let window = self.config.sliding_window.unwrap_or(usize::MAX);
         (tokens + 1).saturating_sub(window) / self.config.block_size
     }
 
-    /// Computes the next `tokens` tokens of a request: allocates blocks, which may evict others, and
-    /// caches those that became complete.
+    /// Computes the next `tokens` tokens of a request. Allocates blocks, which may evict others, and caches the blocks
+    /// that are now complete.
     fn compute(&mut self, job: &mut Job, tokens: usize, events: &mut Vec<EngineEvent>) {
         let block_size = self.config.block_size;
         let start = job.computed / block_size;
@@ -308,8 +307,8 @@ impl Scheduler {
         id
     }
 
-    /// Caches the blocks of `range` in one group and announces them; blocks before the window are
-    /// missing from the announcement, though its tokens span them.
+    /// Caches the blocks of `range` in one group and announces them. Blocks before the window are missing from the
+    /// announcement, although its tokens span them.
     fn cache_blocks(
         &mut self,
         job: &Job,
@@ -349,8 +348,8 @@ impl Scheduler {
     }
 }
 
-/// Names of all complete blocks: a chain of 64-bit hashes over the previous name and the block's tokens.
-/// It differs on purpose from the index's own hash scheme, so that no test confuses the two.
+/// Names of all complete blocks: a chain of 64-bit hashes over the previous name and the block's tokens. It
+/// deliberately differs from the index's own hash scheme, so that tests cannot confuse the two.
 #[must_use]
 pub fn block_names(tokens: &[u32], block_size: usize, seed: u64) -> Vec<u64> {
     let mut parent = !seed;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 const BLOCK: usize = 4;
 
-/// An engine, and the state that a naive subscriber derives by counting copies.
+/// An engine, and the state of a naive subscriber that counts copies.
 struct Rig {
     scheduler: Scheduler,
     counted: BTreeMap<(u8, u64), u32>,
@@ -93,7 +93,7 @@ fn a_second_turn_hits_prompt_and_answer() {
     let mut rig = Rig::new(100, None);
     let first = rig.run(&tokens(0..10), &tokens(10..15));
     assert_eq!(first, Completion { prompt_tokens: 10, hit_tokens: 0 });
-    // 14 tokens were computed: the answer's last one is not.
+    // 14 tokens were computed; the last token of the answer is not computed.
     assert_eq!(rig.copies(), [1, 1, 1]);
     let second = rig.run(&tokens(0..20), &[]);
     assert_eq!(second, Completion { prompt_tokens: 20, hit_tokens: 12 });
@@ -181,8 +181,8 @@ fn a_hit_needs_the_window_in_both_groups() {
     let mut rig = Rig::new(100, Some(8));
     rig.run(&tokens(0..32), &[]);
     assert_eq!(rig.run(&tokens(0..40), &[]).hit_tokens, 32);
-    // In the middle of the first prompt nothing is left of its window: everything is computed again,
-    // into second copies.
+    // In the middle of the first prompt, no block of its window is cached: everything is computed again, into second
+    // copies.
     let mut middle = tokens(0..16);
     middle.extend(900..908);
     assert_eq!(rig.run(&middle, &[]).hit_tokens, 0);
@@ -195,8 +195,8 @@ fn workload() -> impl Strategy<Value = Vec<(usize, usize, u32, bool)>> {
 }
 
 proptest! {
-    /// A subscriber that counts copies and applies events in order knows the pool exactly, after
-    /// every step; no request starves.
+    /// A subscriber that counts copies and applies events in order has exactly the pool's state after every step, and
+    /// no request starves.
     #[test]
     fn events_tell_the_truth(
         capacity in 20..60_usize,

@@ -1,73 +1,73 @@
-//! Events and batches as vLLM writes them: the map form of 0.33 and the array form of 0.23.
+//! Encodes events and batches like vLLM: the map form of 0.33 and the array form of 0.23.
 
 use rmp::encode::{
     write_array_len, write_bin, write_f64, write_map_len, write_nil, write_str, write_uint,
 };
 use serde::{Deserialize, Serialize};
 
-/// What happened to the blocks of one group.
+/// An event for the blocks of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineEvent {
     /// Blocks were computed and cached.
     Stored {
-        /// Their group.
+        /// Group of the blocks.
         group: u8,
-        /// Their names, in order.
+        /// Names of the blocks, in order.
         names: Vec<u64>,
-        /// Name of the block before the first token; `None` at the start of a prompt.
+        /// Name of the preceding block; `None` at the start of a prompt.
         parent: Option<u64>,
         /// Tokens of the span; more than the names cover if some of its blocks were left out.
         tokens: Vec<u32>,
     },
     /// One copy of a block was evicted.
     Removed {
-        /// Its group.
+        /// Group of the block.
         group: u8,
-        /// Its name.
+        /// Name of the block.
         name: u64,
-        /// Copies of it that remain.
+        /// Number of copies that remain.
         remaining: u32,
     },
     /// The cache was reset.
     Cleared,
 }
 
-/// How events are laid out.
+/// Wire format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum WireForm {
-    /// As vLLM 0.33: maps with a `type` key; replies to a replay have four frames.
+    /// Like vLLM 0.33: maps with a `type` key; replies to a replay have four frames.
     #[default]
     Map,
-    /// As vLLM 0.23: arrays with the type in slot 0; replies to a replay have three frames.
+    /// Like vLLM 0.23: arrays with the type in slot 0; replies to a replay have three frames.
     Array,
 }
 
-/// How names are written.
+/// Wire format of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum HashForm {
-    /// As unsigned integers, vLLM's default.
+    /// Unsigned integers, vLLM's default.
     #[default]
     Integer,
-    /// As byte strings of 32 bytes that end in the name, big-endian.
+    /// Byte strings of 32 bytes that end in the name, big-endian.
     Bytes,
 }
 
-/// Layout and fixed fields of a batch.
+/// Format and fixed fields of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchStyle {
-    /// Layout of events.
+    /// Wire format of events.
     pub form: WireForm,
-    /// Form of names.
+    /// Wire format of names.
     pub hashes: HashForm,
     /// Tokens per block.
     pub block_size: usize,
     /// Window of the second group in tokens, if there is one.
     pub sliding_window: Option<usize>,
-    /// Whether that group has number 0, and full attention number 1.
+    /// Whether the sliding-window group has number 0 and the full-attention group number 1.
     pub window_first: bool,
     /// Data-parallel rank.
     pub dp_rank: u32,
-    /// Whether removals state how many copies remain, as proposed for vLLM; in maps only.
+    /// Whether removals state how many copies remain, as proposed for vLLM; only in maps.
     pub copy_counts: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct BatchStyle {
 const NAME_BYTES: usize = 32;
 
 impl BatchStyle {
-    /// The payload of a batch; `timestamp` in seconds.
+    /// Encodes a batch; `timestamp` is in seconds.
     #[must_use]
     pub fn encode(&self, timestamp: f64, events: &[EngineEvent]) -> Vec<u8> {
         let mut out = Writer { style: *self, bytes: Vec::new() };
@@ -177,7 +177,7 @@ impl Writer {
         }
     }
 
-    /// The number that a group is sent under.
+    /// Writes the number of a group.
     fn group(&mut self, group: u8) {
         let number = if self.style.window_first { 1 - group } else { group };
         self.int(u64::from(number));

@@ -38,7 +38,7 @@ fn check(form: WireForm, hashes: HashForm, timestamp: f64, event: EngineEvent, e
     assert_eq!(hex, expected.replace(['[', ']'], ""));
 }
 
-/// One block of a window group; its tokens span three more that are left out.
+/// One block of a window group; its tokens span three more blocks, which are left out.
 fn stored() -> EngineEvent {
     EngineEvent::Stored {
         group: 1,

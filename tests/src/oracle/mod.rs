@@ -1,9 +1,9 @@
-//! The reference index: what `kvasir-index` must answer, written as plainly as possible.
+//! The reference index: defines the correct answers of `kvasir-index`, written as plainly as possible.
 //!
-//! One ordered map of records per worker rank and nothing else: no sharing between workers, no
-//! counters, no caches. Every answer is computed from the records on request. A record contains its
-//! position as the complete path of local hashes from the root. It is slow on purpose: a reader should
-//! be able to check each function against the promise it implements.
+//! It consists of one ordered map of records per worker rank: no sharing between workers, no counters, no caches. Every
+//! answer is computed from the records on request. A record contains its position as the complete path of local hashes
+//! from the root. It is deliberately slow: a reader should be able to check each function against the promise that it
+//! implements.
 
 mod rules;
 
@@ -20,65 +20,65 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The path of a block: the local hashes from the root to the block itself.
 pub type Path = Vec<LocalHash>;
 
-/// Number of a source within one [`Oracle`]; never used twice.
+/// Number of a source within one [`Oracle`]; never reused.
 pub type SourceNo = u32;
 
 /// Limits that change answers.
 #[derive(Debug, Clone, Copy)]
 pub struct OracleLimits {
-    /// Longest path; stores beyond it are rejected.
+    /// Maximum length of a path; stores beyond it are rejected.
     pub chain_blocks_max: usize,
-    /// Most records without a position in one rank.
+    /// Maximum number of records without a position in one rank.
     pub rank_parked_max: usize,
 }
 
-/// What one worker rank has recorded for one name.
+/// The record of one worker rank for one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Name of the block before it; none for a root, and if no tokens were announced.
+    /// Name of the preceding block. None for a root, or if the engine announced no tokens.
     pub parent: Option<BlockName>,
-    /// Hash of its tokens; none if no tokens were announced.
+    /// Hash of the block's tokens. Absent if the engine announced the block without tokens.
     pub local: Option<LocalHash>,
-    /// Its position; none while the chain to the root is unknown. Fixed once known.
+    /// Position of the block; none while the chain to the root is unknown. It never changes once known.
     pub position: Option<Path>,
     /// Copies by source and tier, each at least 1.
     pub copies: BTreeMap<(SourceNo, Tier), u32>,
-    /// Keys of `copies` that must be announced again to stay.
+    /// Keys of `copies` that are dropped unless announced again (stale).
     pub suspect: BTreeSet<(SourceNo, Tier)>,
 }
 
 /// A query for overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The prompt's blocks.
+    /// The blocks of the prompt.
     pub key: QuestionKey,
     /// Tiers that count.
     pub tiers: TierSet,
     /// Workers that count; none means all.
     pub workers: Option<Vec<WorkerId>>,
-    /// Ranks with fewer blocks are left out.
+    /// Minimum number of blocks; ranks with fewer are left out.
     pub minimum_overlap: u32,
-    /// Whether what the pools hold counts that a worker reads.
+    /// Whether blocks in a worker's pools count.
     pub shared: bool,
 }
 
-/// Which workers are pools, which pools the others read, and the chunks of their connectors.
+/// The pools, the pools that each worker reads, and the chunks of connectors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Roles {
-    /// They are no candidates.
+    /// Ids of pools, which are no candidates.
     pub pools: BTreeSet<WorkerId>,
-    /// What each worker reads, sorted; not all of it need be a pool, or known.
+    /// Ids that each worker reads, sorted. An id need not be a pool, or known.
     pub reads: BTreeMap<WorkerId, Vec<WorkerId>>,
-    /// Blocks in a chunk of a worker's connector, by tier; below 2, each block counts.
+    /// Blocks per chunk of a worker's connector, by tier; below 2, each block counts separately.
     pub chunks: BTreeMap<WorkerId, [u32; Tier::COUNT]>,
 }
 
 /// The blocks of a query, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionKey {
-    /// By local hash.
+    /// Local hashes.
     Locals(Vec<LocalHash>),
-    /// By the engine's names.
+    /// Names of the engine.
     Names(Vec<BlockName>),
 }
 
@@ -92,13 +92,13 @@ impl QuestionKey {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the query has no blocks.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For each block, the tiers in which these records hold it.
+    /// For each block, the tiers of these records that have it.
     fn held(&self, names: &Names) -> Vec<TierSet> {
         match self {
             Self::Locals(query) => held_along_path(names, query),
@@ -112,29 +112,29 @@ impl QuestionKey {
 pub struct Found {
     /// The worker.
     pub worker: WorkerId,
-    /// Its rank.
+    /// The worker's rank.
     pub rank: DpRank,
-    /// Leading blocks held in at least one requested tier.
+    /// Number of leading blocks in at least one requested tier.
     pub blocks: u32,
-    /// How many of them are in each requested tier.
+    /// Number of these blocks in each requested tier.
     pub by_tier: [u32; Tier::COUNT],
-    /// How many of them have it as their best requested tier.
+    /// Number of these blocks whose best requested tier is this one.
     pub by_best_tier: [u32; Tier::COUNT],
-    /// How many of them only pools hold.
+    /// Number of these blocks that only pools have.
     pub pool_blocks: u32,
 }
 
 /// Key of one record of a dump.
 pub type HeldKey = (DpRank, SourceNo, BlockName);
 
-/// What one source of a worker holds under one name.
+/// The blocks of one source of a worker under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Name of the block before it.
+    /// Name of the preceding block.
     pub parent: Option<BlockName>,
-    /// Hash of its tokens.
+    /// Hash of the block's tokens.
     pub local: Option<LocalHash>,
-    /// Whether its chain to the root is known.
+    /// Whether the chain to the root is known.
     pub placed: bool,
     /// Copies in each tier.
     pub copies: [u32; Tier::COUNT],
@@ -143,24 +143,24 @@ pub struct Held {
 /// Sizes of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OracleStats {
-    /// Distinct positions that are held or that lead to a held one.
+    /// Number of distinct positions that are held or lead to a held one.
     pub blocks: u64,
-    /// Pairs of a rank and a position it holds.
+    /// Number of pairs of a rank and a position that it has.
     pub pairs: u64,
-    /// Records without a position.
+    /// Number of records without a position.
     pub parked: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Ranks of all workers.
+    /// Number of ranks of all workers.
     pub ranks: u64,
-    /// Sources of all workers.
+    /// Number of sources of all workers.
     pub sources: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Source {
     mode: CopyMode,
-    /// Ranks that it was added with or has announced events for.
+    /// Ranks with which the source was added, or for which it has announced events.
     feeds: BTreeSet<DpRank>,
 }
 
@@ -186,12 +186,12 @@ impl Oracle {
         Self { limits, workers: BTreeMap::new(), sources_added: 0, roles: Roles::default() }
     }
 
-    /// From now on these workers are pools, and the others read these.
+    /// Sets which workers are pools, and which pools the others read.
     pub fn set_roles(&mut self, roles: Roles) {
         self.roles = roles;
     }
 
-    /// Adds a source, and its worker and rank if they are new.
+    /// Adds a source. Creates its worker and rank if they are new.
     pub fn add_source(&mut self, worker: &WorkerId, rank: DpRank, mode: CopyMode) -> SourceNo {
         let source = self.sources_added;
         self.sources_added += 1;
@@ -201,7 +201,7 @@ impl Oracle {
         source
     }
 
-    /// Removes a source that holds nothing, and its worker with the last source.
+    /// Removes a source without blocks, and the worker with its last source.
     pub fn remove_source(&mut self, source: SourceNo) {
         assert!(!self.holds_anything(source), "source {source} must be cleared first");
         let id = self.worker_of(source).clone();
@@ -257,7 +257,7 @@ impl Oracle {
                 }
             }
             KvEvent::Gone { tier, names: gone } => {
-                // However many copies were counted: in set mode, a removal takes them all.
+                // Independent of the counted copies: in set mode, a removal takes them all.
                 let by = Announcer { source, tier: *tier, mode: CopyMode::Set };
                 for &name in gone {
                     counts.add(remove_name(names, by, name));
@@ -273,7 +273,7 @@ impl Oracle {
         self.drop_copies(source, rank, |_, _| true)
     }
 
-    /// Marks all copies of the source: they must be announced again to stay.
+    /// Marks all copies of the source as suspect: they are dropped later unless announced again.
     pub fn mark_suspect(&mut self, source: SourceNo) {
         for record in self.worker_mut(source).ranks.values_mut().flat_map(Names::values_mut) {
             let keys = record.copies.keys().filter(|&&(holder, _)| holder == source);
@@ -281,12 +281,13 @@ impl Oracle {
         }
     }
 
-    /// Drops the marked copies of the source. Returns whether there were any.
+    /// Drops the suspect copies of the source. Returns whether there were any.
     pub fn drop_suspects(&mut self, source: SourceNo) -> bool {
         self.drop_copies(source, None, |_, marked| marked)
     }
 
-    /// Drops the copies of the source for which `goes`, called with its tier and whether it is marked, is true.
+    /// Drops the copies of the source for which `goes` returns true. It receives the tier and whether the copy is
+    /// suspect.
     fn drop_copies(
         &mut self,
         source: SourceNo,
@@ -306,7 +307,7 @@ impl Oracle {
         dropped
     }
 
-    /// Answers a query: best first, then by worker and rank.
+    /// Answers a query. Sorted best first, then by worker and rank.
     #[must_use]
     pub fn find(&self, question: &Question) -> Vec<Found> {
         let mut answer = Vec::new();
@@ -337,7 +338,8 @@ impl Oracle {
         answer
     }
 
-    /// For each block of a question, whether a pool holds it that a worker reads; never, unless the question asks for that.
+    /// For each block of a question, whether one of the worker's pools has it. Always false if the question excludes
+    /// pools.
     fn held_in_pools(&self, worker: &WorkerId, question: &Question) -> Vec<bool> {
         let mut held = vec![false; question.key.len()];
         let reads = self.roles.reads.get(worker).into_iter().flatten();
@@ -352,7 +354,7 @@ impl Oracle {
         held
     }
 
-    /// Everything a worker holds, of one rank or of all.
+    /// All blocks of a worker, in one rank or in all.
     #[must_use]
     pub fn dump(&self, worker: &WorkerId, rank: Option<DpRank>) -> BTreeMap<HeldKey, Held> {
         let mut dump = BTreeMap::new();
@@ -390,7 +392,7 @@ impl Oracle {
         self.stats_of(|_| true)
     }
 
-    /// Sizes of an index that has only some of the workers.
+    /// Sizes of an index with only some of the workers.
     #[must_use]
     pub fn stats_of(&self, has: impl Fn(&WorkerId) -> bool) -> OracleStats {
         let mut needed: BTreeSet<&[LocalHash]> = BTreeSet::new();
@@ -404,7 +406,7 @@ impl Oracle {
                 stats.pairs += held.len() as u64;
                 stats.parked += parked(names) as u64;
                 for path in held {
-                    // From the block up to the root; above a path already seen all are seen.
+                    // From the block up to the root. If a path was seen already, so were all paths above it.
                     let upwards = (1..=path.len()).rev();
                     upwards.take_while(|&end| needed.insert(&path[..end])).for_each(drop);
                 }
@@ -425,7 +427,7 @@ impl Oracle {
         self.workers.get(worker).map_or(0, |worker| worker.ranks.len())
     }
 
-    /// Ranks of a worker with their numbers of (positions held, records without a position).
+    /// Ranks of a worker with their numbers of held positions and of records without a position.
     #[must_use]
     pub fn ranks(&self, worker: &WorkerId) -> BTreeMap<DpRank, (u64, u64)> {
         let Some(worker) = self.workers.get(worker) else {

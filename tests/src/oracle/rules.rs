@@ -1,4 +1,4 @@
-//! How events change the records of one rank, and what those records answer.
+//! Rules of the oracle: how events change the records of one rank, and how queries are answered from them.
 
 use super::{OracleLimits, Path, Record, SourceNo};
 use kvasir_proto::types::{
@@ -54,8 +54,8 @@ pub(super) fn stored(
     }
 }
 
-/// Rejects a block that is too deep to be held. If its name was bound to other content, that is not held
-/// any more either.
+/// Rejects a block beyond the maximum depth. If its name was bound to other content, that content is no longer held
+/// either.
 fn reject_too_deep(names: &mut Names, parent: Option<BlockName>, block: StoredBlock) {
     let Some(existing) = names.get(&block.name) else {
         return;
@@ -106,7 +106,7 @@ fn store_block(
         place_children(names, limits, block.name);
         return if learned { BlockOutcome::Applied } else { outcome };
     }
-    // What a held name means stays, unless nothing is certain of it any more.
+    // The meaning of a held name stays, unless all its copies are suspect.
     if existing.copies.keys().any(|key| !existing.suspect.contains(key)) {
         add_copy(existing, by);
         return BlockOutcome::Conflict;
@@ -156,8 +156,8 @@ pub(super) fn remove_name(names: &mut Names, by: Announcer, name: BlockName) -> 
     BlockOutcome::Applied
 }
 
-/// Drops the copies of the source for which `goes`, called with its tier and whether it is marked, is true. Returns
-/// whether there were any.
+/// Drops the copies of the source for which `goes` returns true. It receives the tier and whether the copy is suspect.
+/// Returns whether there were any.
 pub(super) fn drop_copies_of(
     record: &mut Record,
     source: SourceNo,
@@ -198,7 +198,7 @@ fn add_copy(record: &mut Record, by: Announcer) -> BlockOutcome {
     BlockOutcome::Applied
 }
 
-/// Places the records that waited for `name`, and those that waited for them, if `name` is placed.
+/// If `name` is placed: places the records that waited for it, then those that waited for these records.
 fn place_children(names: &mut Names, limits: OracleLimits, name: BlockName) {
     let mut placed = vec![name];
     while let Some(parent) = placed.pop() {
@@ -220,7 +220,7 @@ fn place_children(names: &mut Names, limits: OracleLimits, name: BlockName) {
     }
 }
 
-/// For each block of `query`, the tiers in which the path up to it is held.
+/// For each block of `query`, the tiers that have the complete path up to it.
 pub(super) fn held_along_path(names: &Names, query: &[LocalHash]) -> Vec<TierSet> {
     let mut held = vec![TierSet::EMPTY; query.len()];
     for record in names.values() {
@@ -235,14 +235,14 @@ pub(super) fn held_along_path(names: &Names, query: &[LocalHash]) -> Vec<TierSet
     held
 }
 
-/// For each name of `query`, the tiers in which a placed block of that name is held.
+/// For each name of `query`, the tiers that have a placed block with this name.
 pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
     let placed = |name| names.get(name).filter(|record| record.position.is_some());
     let tiers = |record: &Record| record.copies.keys().map(|&(_, tier)| tier).collect();
     query.iter().map(|name| placed(name).map_or(TierSet::EMPTY, tiers)).collect()
 }
 
-/// Takes out of each tier the blocks of a chunk that is not complete there, with the blocks of a prompt in order.
+/// Removes, in each tier, the blocks of chunks that are incomplete there. The blocks of a prompt are in order.
 pub(super) fn keep_complete_chunks(held: &mut [TierSet], sizes: [u32; Tier::COUNT]) {
     for (tier, size) in Tier::ALL.into_iter().zip(sizes) {
         let size = size.max(1) as usize;
@@ -259,19 +259,19 @@ pub(super) fn keep_complete_chunks(held: &mut [TierSet], sizes: [u32; Tier::COUN
 /// Blocks by tier.
 type ByTier = [u32; Tier::COUNT];
 
-/// The leading blocks of a query that are held.
+/// The leading held blocks of a query.
 #[derive(Default)]
 pub(super) struct Leading {
     pub(super) blocks: u32,
-    /// How many of them in each requested tier,
+    /// Number of these blocks in each requested tier.
     pub(super) by_tier: ByTier,
-    /// how many of them in no better one,
+    /// Number of these blocks whose best requested tier is this one.
     pub(super) by_best_tier: ByTier,
-    /// and how many in none, but in a pool.
+    /// Number of these blocks that only a pool has.
     pub(super) pool_blocks: u32,
 }
 
-/// Leading blocks that are held in a requested tier or in a pool.
+/// Leading blocks in a requested tier or in a pool.
 pub(super) fn leading(held: &[TierSet], in_pools: &[bool], asked: TierSet) -> Leading {
     let mut leading = Leading::default();
     for (tiers, &in_pool) in held.iter().zip(in_pools) {

@@ -1,22 +1,22 @@
-//! Streams in which names and content collide often.
+//! Streams in which names and contents collide often.
 
 use super::{Action, Draft, Family, Kind, Script, ScriptRng, draw_limits};
 use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock};
 use rand::{Rng, seq::IndexedRandom};
 
-/// How one script draws names and content.
+/// Distributions from which one script draws names and contents.
 struct Pool {
-    /// Names are 1 to this.
+    /// Names are 1 to this number.
     names: u64,
-    /// Local hashes are 1 to this.
+    /// Local hashes are 1 to this number.
     locals: u64,
-    /// How often a name keeps the content that its number suggests.
+    /// Probability that a name keeps the content that its number suggests.
     faithful: f64,
-    /// Most blocks or names in one event.
+    /// Maximum number of blocks or names in one event.
     event_max: usize,
-    /// How often a store starts at the root.
+    /// Probability that a store starts at the root.
     root: f64,
-    /// How often an earlier event is repeated, perhaps by another source.
+    /// Probability that an earlier event is repeated, perhaps by another source.
     again: f64,
 }
 
@@ -50,7 +50,7 @@ impl Pool {
         StoredBlock { name, local: LocalHash(local) }
     }
 
-    /// Consecutive names: chains that sometimes fit together.
+    /// Consecutive names: chains that sometimes continue each other.
     fn ascending(&self, rng: &mut ScriptRng) -> Vec<StoredBlock> {
         let first = rng.random_range(1..=self.names);
         let last = self.names.min(first + rng.random_range(0..self.event_max as u64));
@@ -106,7 +106,7 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
     draft.finish(seed, Family::Chaos, limits)
 }
 
-/// An earlier event: unchanged, in another tier, shortened, or undone.
+/// Repeats an earlier event: unchanged, in another tier, shortened, or undone.
 fn again(past: &[KvEvent], draft: &Draft, rng: &mut ScriptRng) -> KvEvent {
     let mut event = past.choose(rng).expect("not empty").clone();
     if rng.random_bool(0.3) {

@@ -19,19 +19,19 @@ const LARGE_STEPS: usize = 12_000;
 type Named = Vec<StoredBlock>;
 
 struct Fleet {
-    /// Prompts by kind of engine: the same content, other names.
+    /// Prompts by kind of engine: equal contents, different names.
     prompts: Vec<Vec<Named>>,
     /// Kind of engine by source.
     kinds: Vec<usize>,
-    /// How often several sources do an operation in turn.
+    /// Probability that several sources perform an operation in turn.
     together: f64,
-    /// How often a store is out of order.
+    /// Probability that a store is out of order.
     disorder: f64,
-    /// How often a store binds a known name to other content.
+    /// Probability that a store binds a known name to other content.
     rebind: f64,
 }
 
-/// Prompts that share prefixes with one another, cut at random and near multiples of 64.
+/// Prompts with shared prefixes, cut at random and near multiples of 64.
 fn draw_prompts(count: u64, blocks_max: usize, rng: &mut ScriptRng) -> Vec<Vec<LocalHash>> {
     let mut prompts: Vec<Vec<LocalHash>> = Vec::new();
     let fresh_locals = rng.random_bool(0.7);
@@ -74,7 +74,7 @@ impl Fleet {
         }
     }
 
-    /// The operation of one source on part of a prompt.
+    /// Performs the operation of one source on part of a prompt.
     fn carry_out(&self, draft: &mut Draft, work: &Work, source: usize, rng: &mut ScriptRng) {
         let prompt = &self.prompts[self.kinds[source]][work.prompt];
         let part = &prompt[work.part.clone()];
@@ -177,7 +177,7 @@ pub(super) fn generate(seed: u64, prompt_blocks_max: usize, rng: &mut ScriptRng)
     draft.finish(seed, Family::Fleet { prompt_blocks_max }, limits)
 }
 
-/// Many operations of one kind in a row, so that the state grows large and shrinks again.
+/// Generates many operations of one kind in a row, so that the state grows large and shrinks again.
 pub(super) fn generate_large(seed: u64, rng: &mut ScriptRng) -> Script {
     let workers = *[2, 4, 12].choose(rng).expect("not empty");
     let ranks = rng.random_range(1..=2);
@@ -197,7 +197,7 @@ pub(super) fn generate_large(seed: u64, rng: &mut ScriptRng) -> Script {
             if rng.random_bool(0.01) {
                 draft.dump_step(source, rng);
             }
-            // Some of the sources do each operation, which makes holder sets of all kinds.
+            // Some of the sources perform each operation, which creates holder sets of all kinds.
             for at in 0..draft.sources.len() {
                 if at != source && !(together && rng.random_bool(0.5)) {
                     continue;

@@ -1,14 +1,13 @@
-//! Seeded scripts of index operations: the streams on which the index is compared with the
-//! [oracle](crate::oracle).
+//! Seeded scripts of index operations, on which the index is compared with the [oracle](crate::oracle).
 //!
-//! A script is plain data, so a failing script can be shrunk by leaving steps out. Steps name sources
-//! by their number in [`Script::sources`] and dumps by a slot; a step does nothing if
-//! its source is absent, or its slot is in use or free at the wrong time. Two families of streams:
+//! A script is plain data, so a failing script can be shrunk by removing steps. Steps refer to sources by their number
+//! in [`Script::sources`], and to dumps by a slot. A step has no effect if its source is absent, or if its slot is in
+//! use or free at the wrong time. Two families of streams:
 //!
-//! - [`Family::Chaos`]: names from a tiny pool and local hashes from a tiny alphabet, so that
-//!   collisions of every kind are the rule;
-//! - [`Family::Fleet`]: engines that cache overlapping prompts under names that follow from their
-//!   content, with a little chaos mixed in, so that chains get long and shared.
+//! - [`Family::Chaos`]: names from a tiny pool and local hashes from a tiny alphabet, so that collisions of every kind
+//!   are frequent;
+//! - [`Family::Fleet`]: engines that cache overlapping prompts under names derived from their content, with a little
+//!   chaos mixed in, so that chains become long and shared.
 
 mod chaos;
 mod fleet;
@@ -19,41 +18,41 @@ use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
 
-/// The random generator of scripts: the same on every platform for one seed.
+/// The random generator of scripts: for one seed, equal on every platform.
 pub type ScriptRng = ChaCha8Rng;
 
 /// One source that a script may add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSpec {
-    /// Its worker.
+    /// Worker of the source.
     pub worker: WorkerId,
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// The rank it is added with; its events may name any rank.
+    /// Rank with which the source is added; its events may have any rank.
     pub rank: DpRank,
-    /// How its announcements are counted.
+    /// Copy mode of the source.
     pub copy_mode: CopyMode,
 }
 
 /// Limits of the index under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptLimits {
-    /// Longest chain of blocks.
+    /// Maximum length of a chain of blocks.
     pub chain_blocks_max: usize,
-    /// Most parked names of one rank.
+    /// Maximum number of parked names of one rank.
     pub rank_parked_max: usize,
-    /// Most names that may change during a dump.
+    /// Maximum number of names that may change during a dump.
     pub dirty_names_max: usize,
 }
 
 /// The kind of a script's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Collisions of names and content are the rule.
+    /// Collisions of names and contents are frequent.
     Chaos,
     /// Overlapping prompts of up to this many blocks.
     Fleet {
-        /// Longest prompt.
+        /// Maximum length of a prompt, in blocks.
         prompt_blocks_max: usize,
     },
     /// Thousands of short prompts: tables grow, split and shrink.
@@ -72,7 +71,7 @@ pub enum Action {
     RemoveSource {
         /// Number of the source.
         source: usize,
-        /// Most positions dropped per call.
+        /// Maximum number of positions dropped per call.
         budget: usize,
     },
     /// One event of a source.
@@ -84,25 +83,25 @@ pub enum Action {
         /// The event.
         event: KvEvent,
     },
-    /// Drops what a source stored, piece by piece.
+    /// Drops the blocks that a source stored, in slices.
     Clear {
         /// Number of the source.
         source: usize,
-        /// One rank or all.
+        /// One rank; none for all.
         rank: Option<DpRank>,
-        /// Most positions dropped per call.
+        /// Maximum number of positions dropped per call.
         budget: usize,
     },
-    /// Marks everything a source stored as suspect.
+    /// Marks all blocks that a source stored as suspect (stale).
     MarkSuspect {
         /// Number of the source.
         source: usize,
     },
-    /// Drops what is still suspect, piece by piece.
+    /// Drops the blocks that are still suspect, in slices.
     DropSuspects {
         /// Number of the source.
         source: usize,
-        /// Most positions dropped per call.
+        /// Maximum number of positions dropped per call.
         budget: usize,
     },
     /// Begins a dump in a free slot.
@@ -111,21 +110,21 @@ pub enum Action {
         slot: usize,
         /// A source of the worker to dump.
         source: usize,
-        /// One rank or all.
+        /// One rank; none for all.
         rank: Option<DpRank>,
     },
     /// Reads one chunk of a dump.
     ReadDump {
         /// The slot.
         slot: usize,
-        /// Most records of the chunk.
+        /// Maximum number of records in the chunk.
         records_max: usize,
     },
     /// Reads the rest of a dump and finishes it.
     FinishDump {
         /// The slot.
         slot: usize,
-        /// Most records of a chunk.
+        /// Maximum number of records in a chunk.
         records_max: usize,
     },
     /// Aborts a dump.
@@ -138,7 +137,7 @@ pub enum Action {
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Number of the step as generated; it decides the queries made after it.
+    /// Number of the step as generated. It determines the queries after the step.
     pub id: u64,
     /// The operation.
     pub action: Action,
@@ -147,23 +146,23 @@ pub struct Step {
 /// A script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// The seed it was generated from.
+    /// The seed of the script.
     pub seed: u64,
-    /// Its kind.
+    /// Family of the script.
     pub family: Family,
     /// Limits of the index under test.
     pub limits: ScriptLimits,
-    /// Sources that the steps name.
+    /// Sources that the steps refer to.
     pub sources: Vec<SourceSpec>,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Most dumps that a script runs at once.
+/// Maximum number of concurrent dumps in a script.
 pub const DUMP_SLOTS: usize = 2;
 
 impl Script {
-    /// The script of a seed.
+    /// Generates the script of a seed.
     #[must_use]
     pub fn generate(seed: u64) -> Self {
         let mut rng = ScriptRng::seed_from_u64(seed);
@@ -174,15 +173,15 @@ impl Script {
         }
     }
 
-    /// A script of thousands of steps and about ten thousand blocks.
+    /// Generates a script of thousands of steps and about ten thousand blocks.
     #[must_use]
     pub fn generate_large(seed: u64) -> Self {
         fleet::generate_large(seed, &mut ScriptRng::seed_from_u64(seed))
     }
 }
 
-/// How often each kind of operation occurs in one script. Each script lacks some kinds, so that the
-/// others can build up state that those would destroy.
+/// Frequency of each kind of operation in one script. Each script lacks some kinds, so that the others can build up
+/// state that those kinds would destroy.
 struct Weights {
     stored: u32,
     names: u32,
@@ -228,7 +227,7 @@ struct Draft {
     tiers: u32,
     weights: Weights,
     steps: Vec<Step>,
-    /// Budget and chunk sizes are below this.
+    /// Budgets and chunk sizes are below this number.
     piece_max: usize,
 }
 
@@ -275,7 +274,7 @@ impl Draft {
         rng.random_range(0..self.sources.len())
     }
 
-    /// A rank for an event: mostly the one that the source was added with.
+    /// A rank for an event: usually the rank with which the source was added.
     fn rank(&self, source: usize, rng: &mut ScriptRng) -> DpRank {
         if rng.random_bool(0.7) {
             self.sources[source].rank
@@ -301,7 +300,7 @@ impl Draft {
         self.push(Action::Event { source, rank, event });
     }
 
-    /// Chooses the next operation, and adds it unless it needs names or content.
+    /// Chooses the next operation. Adds it, unless it needs names or content.
     fn next(&mut self, rng: &mut ScriptRng) -> Kind {
         let Weights { stored, names, removed, cleared, clear_source, suspects, sources, dumps } =
             self.weights;

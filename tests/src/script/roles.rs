@@ -1,4 +1,4 @@
-//! Which workers of a script are pools, and which have connectors with chunks. It changes as the script runs.
+//! Assigns roles to a script's workers, which change as the script runs: pools, and connectors with chunks.
 
 use super::{Script, ScriptRng};
 use crate::oracle::Roles;
@@ -6,11 +6,11 @@ use kvasir_proto::types::{Tier, WorkerId};
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The roles change with each step that is a multiple of it.
+/// The roles change at each step whose number is a multiple of this.
 const CHANGE_EVERY: u64 = 16;
 
 impl Script {
-    /// The roles from a step on; none if they stay as they are. Half of the scripts have no pool, half no chunks.
+    /// The roles from a step on; none if they do not change there. Half of the scripts have no pool, half no chunks.
     #[must_use]
     pub fn roles(&self, step: u64) -> Option<Roles> {
         if !step.is_multiple_of(CHANGE_EVERY) {
@@ -46,7 +46,7 @@ impl Script {
                 roles.pools.insert((*worker).clone());
                 continue;
             }
-            // Some of these are no pools, and one is never known.
+            // Some of these ids are not pools, and one is never known.
             let nobody = WorkerId::new("nobody").expect("a short name");
             let all = workers.iter().copied().chain([&nobody]);
             let reads = all.filter(|at| *at != *worker && rng.random_bool(0.6)).take(8).cloned();

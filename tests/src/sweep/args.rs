@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the sweep.
 
 use super::change::WhatIf;
 use super::job::Source;
@@ -19,7 +19,7 @@ const BLOCK_TOKENS: usize = 64;
 const SHORT: (usize, u64, [f64; 2]) = (600, 2, [50.0, 70.0]);
 /// Requests and engines of the short form with processes.
 const SHORT_PROCESSES: (usize, usize) = (60, 2);
-/// Most requests with processes: all of them are made beforehand.
+/// Maximum number of requests with processes, because all of them are created in advance.
 const PROCESSES_REQUESTS_MAX: usize = 20_000;
 
 /// A workload that is generated.
@@ -169,7 +169,7 @@ pub struct Args {
 // === impl Args ===
 
 impl Args {
-    /// The same, with what the short form sets.
+    /// Applies the settings of the short form.
     #[must_use]
     pub fn shortened(self) -> Self {
         match (self.short, self.processes) {
@@ -185,10 +185,10 @@ impl Args {
         }
     }
 
-    /// Whether all can be used together.
+    /// Checks that the options are valid and consistent.
     ///
     /// # Errors
-    /// If one cannot, with its name.
+    /// If an option is invalid. The error names it.
     pub fn check(&self) -> Result<()> {
         ensure!(self.block_size != Some(0), "--block-size must be at least 1");
         ensure!((1..=1_024).contains(&self.engines), "--engines must be 1 to 1024");
@@ -236,7 +236,7 @@ impl Args {
         Ok(self.cost().check()?)
     }
 
-    /// The cost that these ask for.
+    /// The cost weights of these options.
     fn cost(&self) -> CostConfig {
         CostConfig {
             overlap_score_weight: self.overlap_weight,
@@ -245,10 +245,10 @@ impl Args {
         }
     }
 
-    /// The workloads that these ask for.
+    /// The workloads of these options.
     ///
     /// # Errors
-    /// If the trace cannot be used.
+    /// If the trace is invalid.
     pub fn sources(&self) -> Result<Vec<Source>> {
         if let Some(path) = &self.trace {
             return Ok(vec![Source::trace(path, self.model.as_deref())?]);
@@ -257,7 +257,7 @@ impl Args {
             [Generated::Conversations, Generated::Document, Generated::Agents, Generated::Prefixes];
         let asked = match (self.workload.as_slice(), self.processes) {
             ([], None) => &all[..],
-            // One point is of one workload.
+            // A point uses one workload.
             ([], Some(_)) => &all[..1],
             (asked, _) => asked,
         };
@@ -271,16 +271,16 @@ impl Args {
         Ok(asked.iter().map(source).collect())
     }
 
-    /// Engines that only compute prompts, where there are such; 0 if there is but one engine.
+    /// Number of prefill engines, in runs with separate prefill; 0 with a single engine.
     #[must_use]
     pub fn prefill_engines(&self) -> usize {
         self.prefill_engines.unwrap_or((self.engines * 5 / 8).min(self.engines - 1))
     }
 
-    /// The engines that these ask for, with blocks that suit a workload.
+    /// The engines of these options, with a block size that suits the workload.
     ///
     /// # Errors
-    /// If the size of blocks does not suit it, or the cache has too few or too many.
+    /// If the block size does not suit the workload, or the cache has too few or too many blocks.
     pub fn cluster(&self, source: &Source) -> Result<ClusterOptions> {
         let ids = source.id_tokens();
         let usual = if ids.is_none_or(|ids| ids.is_multiple_of(BLOCK_TOKENS)) {

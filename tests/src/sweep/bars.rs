@@ -1,4 +1,4 @@
-//! A plot of bars with intervals, as SVG text.
+//! Draws a bar chart with confidence intervals, as SVG text.
 
 use std::fmt::Write as _;
 
@@ -9,27 +9,27 @@ const RIGHT: f64 = 90.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 12.0;
 
-/// A plot.
+/// A bar chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bars {
-    /// What the bars show, with the unit.
+    /// Label of the values, with the unit.
     pub label: &'static str,
-    /// From top to bottom; the first is what the others are compared with.
+    /// Bars from top to bottom. The first is the baseline.
     pub bars: Vec<Bar>,
 }
 
 /// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// Its name.
+    /// Name of the bar.
     pub name: String,
-    /// Its length.
+    /// Length of the bar.
     pub value: f64,
-    /// Half of the interval's width.
+    /// Half of the confidence interval's width.
     pub half: f64,
 }
 
-/// The plot's file.
+/// Content of the SVG file.
 #[must_use]
 pub fn svg(plot: &Bars) -> String {
     let most = plot.bars.iter().map(|bar| bar.value + bar.half).fold(0.0, f64::max);

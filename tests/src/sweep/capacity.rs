@@ -1,10 +1,10 @@
-//! What 100 % of load is: the highest rate of arrivals that engines keep up with, in turn.
+//! Finds the load of 100 %: the highest arrival rate at which engines keep up under round-robin.
 //!
-//! The *backlog* at an arrival is the prompt tokens of requests that have arrived and whose first token is not out. A
-//! queue is *bounded* if the mean backlog seen by the arrivals of the last quarter of a run is above that of the second
-//! quarter by at most 5 % of the prompt tokens that arrive in half of the run, which is what arrives between the middles
-//! of these quarters. So engines compute at least 95 % of what arrives, and bursts of the workload count less
-//! than its trend. With cold caches the first quarter is slower, and does not count.
+//! The *backlog* at an arrival is the prompt tokens of requests that have arrived and whose first token is not sent. A
+//! queue is *bounded* if the mean backlog at the arrivals of a run's last quarter exceeds that of the second quarter by
+//! at most 5 % of the prompt tokens that arrive in half of the run. That half is the distance between the middles of
+//! these quarters. So engines compute at least 95 % of the arriving tokens, and bursts of the workload count less than
+//! its trend. With cold caches the first quarter is slower; it does not count.
 
 use super::cluster::{self, Served};
 use super::job::faster;
@@ -13,18 +13,18 @@ use super::way::{Policy, Way};
 use crate::engine::timed::Job;
 use anyhow::{Result, ensure};
 
-/// Most growth of the backlog, as a share of what arrives.
+/// Maximum growth of the backlog, as a fraction of the arriving tokens.
 const GROWTH_SHARE: f64 = 0.05;
-/// The rate is known to this share.
+/// Relative precision of the rate.
 const PRECISION: f64 = 0.01;
-/// No workload is made faster or slower than by this factor.
+/// Maximum factor by which a workload is made faster or slower.
 const FACTOR_MAX: f64 = 1e6;
 
-/// The highest factor by which arrivals can be sped up so that the queue of engines that are asked in turn stays
-/// bounded, by bisection of its logarithm.
+/// The highest speed-up of arrivals at which the queue of engines under round-robin stays bounded, by bisection of its
+/// logarithm.
 ///
 /// # Errors
-/// If a run fails, or there is no such factor.
+/// If a run fails, or no such factor exists.
 pub fn find(options: &ClusterOptions, jobs: &[Job]) -> Result<f64> {
     let holds = |factor: f64| {
         let arrivals = faster(jobs, factor);
@@ -49,7 +49,7 @@ pub fn find(options: &ClusterOptions, jobs: &[Job]) -> Result<f64> {
     Ok(low)
 }
 
-/// Whether the backlog is bounded, as this module defines it. Requests are in the order of arrival.
+/// Whether the backlog is bounded, as defined in this module's documentation. Requests are in the order of arrival.
 fn is_bounded(served: &[Served]) -> bool {
     let backlogs = backlogs(served);
     let quarter = backlogs.len() / 4;
@@ -61,7 +61,7 @@ fn is_bounded(served: &[Served]) -> bool {
     mean(3) - mean(1) <= GROWTH_SHARE * arrived as f64 / 2.0
 }
 
-/// The backlog that each request finds when it arrives, in tokens.
+/// The backlog at each request's arrival, in tokens.
 fn backlogs(served: &[Served]) -> Vec<u64> {
     let mut out: Vec<_> = served.iter().map(|at| (at.first_token, at.prompt_tokens)).collect();
     out.sort_unstable();
@@ -96,7 +96,8 @@ mod tests {
     fn a_queue_that_grows_with_time_is_not_bounded() {
         let even: Vec<_> = (0..400).map(|at| served(at, 30)).collect();
         assert!(is_bounded(&even));
-        // Engines that compute 90 % of what arrives: each request waits a tenth of the time so far, and a step at least.
+        // Engines that compute 90 % of the arriving tokens: each request waits a tenth of the time so far, and at least
+        // a step.
         let slow = |at: u64| served(at, 1 + at / 9);
         assert!(!is_bounded(&(0..400).map(slow).collect::<Vec<_>>()));
     }

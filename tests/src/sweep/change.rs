@@ -1,4 +1,4 @@
-//! Changes to engines and routing, as they are written on the command line.
+//! Parses changes to engines and routing from the command line.
 
 use super::options::ClusterOptions;
 use super::way::{MILLISECOND, Policy, Way};
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::fmt;
 use std::str::FromStr;
 
-/// One row of the table: what is changed.
+/// One row of the table: a set of changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
     text: String,
@@ -29,35 +29,35 @@ enum Change {
     Policy(Policy),
 }
 
-/// A number as it is to be.
+/// A change of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Amount {
-    /// So much.
+    /// The new value.
     To(f64),
-    /// So many times as much.
+    /// The factor.
     Times(f64),
-    /// So much more, or less.
+    /// The difference, positive or negative.
     By(f64),
 }
 
-/// What a run is made of.
+/// Setup of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
-    /// Engines and costs.
+    /// Engines and cost weights.
     pub options: ClusterOptions,
-    /// How requests are placed.
+    /// Routing of requests.
     pub way: Way,
-    /// So many times the requests of the workload in a given time.
+    /// Factor for the workload's request rate.
     pub traffic: f64,
 }
 
 // === impl WhatIf ===
 
 impl WhatIf {
-    /// The setup with these changes.
+    /// Applies the changes to a setup.
     ///
     /// # Errors
-    /// If it cannot be so.
+    /// If the resulting setup is invalid.
     pub fn apply(&self, mut setup: Setup) -> Result<Setup> {
         for change in &self.changes {
             change.apply(&mut setup);
@@ -148,7 +148,7 @@ impl FromStr for Change {
 impl Amount {
     fn of(self, now: usize) -> usize {
         let now = now as f64;
-        // A negative number saturates at 0, which is refused where it cannot be used.
+        // A negative number becomes 0, which is rejected where it is invalid.
         match self {
             Self::To(value) => value.round() as usize,
             Self::Times(factor) => (now * factor).round() as usize,

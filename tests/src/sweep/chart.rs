@@ -1,4 +1,4 @@
-//! A plot of lines with intervals, as SVG text.
+//! Draws a line chart with confidence intervals, as SVG text.
 
 use std::fmt::Write as _;
 
@@ -8,35 +8,35 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 230.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// How far lines stand apart, so that their intervals do not hide each other.
+/// Horizontal offset between lines, so that their intervals do not hide each other.
 const SHIFT: f64 = 3.0;
-/// Marks of the y axis.
+/// Number of marks on the y axis.
 const MARKS: usize = 5;
-/// Colours that people who see few of them can tell apart (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#cc79a7", "#999999", "#000000"];
 
-/// A plot.
+/// A line chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What is along the x axis, with the unit.
+    /// Label of the x axis, with the unit.
     pub x: &'static str,
-    /// What is along the y axis, from 0, with the unit.
+    /// Label of the y axis, which starts at 0, with the unit.
     pub y: &'static str,
-    /// What is shown.
+    /// Lines of the chart.
     pub lines: Vec<Line>,
 }
 
 /// One line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Its name.
+    /// Name of the line.
     pub name: String,
-    /// Its points: x, y, and half of the interval's height.
+    /// Points of the line: x, y, and half of the interval's height.
     pub points: Vec<(f64, f64, f64)>,
 }
 
-/// Where values lie.
+/// Coordinates of the plot area.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     low: f64,
@@ -44,7 +44,7 @@ struct Frame {
     top: f64,
 }
 
-/// The plot's file.
+/// Content of the SVG file.
 #[must_use]
 pub fn svg(chart: &Chart) -> String {
     let frame = Frame::around(chart);
@@ -87,7 +87,7 @@ pub fn svg(chart: &Chart) -> String {
     text + "</svg>\n"
 }
 
-/// Writing to a string does not fail.
+/// Writes a stroke. Writing to a string does not fail.
 fn write_stroke(text: &mut String, points: &[(f64, f64)], (colour, dashes): (&str, &str)) {
     let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let points = points.join(" ");

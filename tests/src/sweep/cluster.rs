@@ -1,4 +1,4 @@
-//! One run: requests arrive at engines in virtual time, whether these keep up or not.
+//! Simulates one run: requests arrive at engines in virtual time, whether the engines keep up or not (open loop).
 
 use super::options::{ClusterOptions, Placement};
 use super::router::Router;
@@ -8,39 +8,39 @@ use anyhow::{Context, Result, ensure};
 use router_client::route::Fetch;
 use std::num::NonZeroU32;
 
-/// What became of a request.
+/// Times and token counts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Served {
-    /// When it arrived.
+    /// Arrival time.
     pub arrival: Nanos,
-    /// How long after that the step ended that was under way where its prompt was computed.
+    /// Time from the arrival to the end of the current step of the engine that computed the prompt.
     pub residual: Nanos,
-    /// When the first step with it began.
+    /// Start of the first step with the request.
     pub begun: Nanos,
-    /// When its first token was out.
+    /// Time of the first token.
     pub first_token: Nanos,
-    /// When it ended.
+    /// End of the request.
     pub end: Nanos,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens of its prompt that the router expected in the cache.
+    /// Prompt tokens that the router expected in the cache.
     pub predicted_tokens: usize,
-    /// Tokens of its prompt that were found in the cache.
+    /// Prompt tokens found in the cache.
     pub hit_tokens: usize,
-    /// Tokens of its answer.
+    /// Tokens of the answer.
     pub answer_tokens: usize,
 }
 
-/// What became of all.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Requests in the order of arrival.
     pub served: Vec<Served>,
-    /// Tokens that each engine computed, of those that compute prompts.
+    /// Tokens computed by each engine that computes prompts.
     pub computed_tokens: Vec<u64>,
 }
 
-/// Engines and routers.
+/// Engines and routers of a run.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
     pub(super) engines: Vec<Engine<&'a Job>>,
@@ -50,19 +50,19 @@ pub(super) struct Cluster<'a> {
     transfer: TransferModel,
     jobs: Vec<&'a Job>,
     placements: Vec<Placement>,
-    /// When the agent of each engine has sent what others fetch from it.
+    /// For each engine's agent, the time until which it is busy sending blocks to other engines.
     links: Vec<Nanos>,
     served: Vec<Served>,
-    /// What happened in which engine, and is not told yet.
+    /// Events of engines that are not passed on yet, with the engine's number.
     news: Vec<(usize, Timed)>,
-    /// Always empty between calls: kept for its room.
+    /// Buffer that is empty between calls, kept for its capacity.
     events: Vec<Timed>,
 }
 
-/// Runs requests that arrive at these times, in their order, until the last one has ended.
+/// Runs requests that arrive at these times, in order, until the last one has ended.
 ///
 /// # Errors
-/// If an engine can never hold a request, or a core refuses something.
+/// If a request does not fit into an engine, or a core rejects a call.
 pub fn run(
     options: &ClusterOptions,
     jobs: &[Job],
@@ -109,7 +109,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// A request arrives, not before the last one.
+    /// Handles a request's arrival, not before the previous one's.
     pub(super) fn arrive(&mut self, job: &'a Job, now: Nanos) -> Result<()> {
         self.run_until(now)?;
         let id = self.served.len();
@@ -140,9 +140,9 @@ impl<'a> Cluster<'a> {
         self.hear()
     }
 
-    /// Fetches what holders really hold: an index that hears late may know of blocks that are gone. What follows the first
-    /// missing block is computed. A holder sends one block after the other, to whoever asked first: all together they
-    /// take as long as if they shared its bandwidth.
+    /// Fetches the blocks that holders really have: a delayed index may list blocks that are gone. Blocks after the
+    /// first missing one are computed. A holder sends one block after the other, first come, first served: all fetches
+    /// together take as long as if they shared its bandwidth.
     fn fetch(&mut self, job: &Job, fetch: &Fetch, now: Nanos) -> PeerFetch {
         let mut blocks = fetch.first_block as usize;
         let mut at = now;
@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
         PeerFetch { blocks, at }
     }
 
-    /// Does all that happens up to `now`. Prefill engines go first: nothing that decode engines do reaches them.
+    /// Advances to `now`. Prefill engines go first: decode engines never affect them.
     pub(super) fn run_until(&mut self, now: Nanos) -> Result<()> {
         let split = self.way.prefill_engines;
         for number in 0..split {
@@ -194,7 +194,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// The requests whose prompts prefill engines have computed and that is not told yet, in the order of time.
+    /// Requests whose prompts are computed by prefill engines and not passed on yet, by time.
     fn prefilled(&self) -> Vec<(Nanos, usize)> {
         let ended = self.news.iter().filter_map(|(_, timed)| match timed.event {
             Event::Finished { id, .. } => Some((timed.at, id)),
@@ -205,7 +205,7 @@ impl<'a> Cluster<'a> {
         ended
     }
 
-    /// Notes and tells the router what happened in engines, in its order.
+    /// Records the engines' events and passes them on to the router, in order.
     fn hear(&mut self) -> Result<()> {
         let mut news = std::mem::take(&mut self.news);
         news.sort_by_key(|(_, timed)| timed.at);

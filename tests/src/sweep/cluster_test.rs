@@ -78,7 +78,7 @@ fn each_request_is_served_once_and_in_order() {
     }
 }
 
-/// Sessions that come one request at a time are spread, and find as much in caches as where one engine has them all.
+/// Sessions with one request at a time are spread over engines, with as many cache hits as on a single engine.
 #[test]
 fn paced_sessions_are_spread() {
     for seed in [1, 2] {
@@ -99,7 +99,7 @@ fn paced_sessions_are_spread() {
     }
 }
 
-/// Engines need not state how many blocks they have: 24 prefixes share two engines that have room for half of them each.
+/// Engines need not state their number of blocks: 24 prefixes share two engines that have room for half of them each.
 #[test]
 fn prefixes_stay_where_they_are_without_stated_capacities() {
     for seed in [1, 2] {
@@ -119,7 +119,7 @@ fn prefixes_stay_where_they_are_without_stated_capacities() {
     }
 }
 
-/// How many leading blocks of a prompt each engine holds, by the index and in truth.
+/// Number of a prompt's leading blocks at each engine, by the index and in truth.
 fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>, Vec<u32>) {
     let names = job.prompt_names(BLOCK);
     let holds =
@@ -173,7 +173,7 @@ fn prompts_computed_elsewhere_are_not_computed_again() {
         let answer = served.answer_tokens as u64 - 1;
         if *is_by_both {
             of_prefill += computed;
-            // The last token of the prompt is computed again where the answer is.
+            // The last token of the prompt is computed again at the decode engine.
             of_decode += 1 + answer;
             let both_steps = 2 * options().engine.model.step;
             assert!(served.begun + both_steps < served.first_token, "{served:?}");
@@ -188,7 +188,7 @@ fn prompts_computed_elsewhere_are_not_computed_again() {
     assert_eq!((computed(prefill), computed(decode)), (of_prefill, of_decode));
 }
 
-/// Where the network is too slow, engines that may fetch do what others do. Where it is fast, they compute less.
+/// With a slow network, engines that may fetch behave like the others. With a fast network, they compute less.
 #[test]
 fn blocks_are_fetched_where_that_is_faster() {
     let jobs = generated(5, 300, BLOCK);
@@ -206,7 +206,7 @@ fn blocks_are_fetched_where_that_is_faster() {
     assert!(fast.wait_prefill < kv.wait_prefill, "{fast:?}, {kv:?}");
 }
 
-/// Fetches from one holder follow each other: each adds its time, and nothing more than the holder has is fetched.
+/// Fetches from one holder are sequential: each adds its time. Only blocks that the holder has are fetched.
 #[test]
 fn a_holder_sends_one_fetch_after_the_other() {
     let jobs = generated(5, 4, BLOCK);
@@ -229,7 +229,7 @@ fn a_holder_sends_one_fetch_after_the_other() {
     let took = 10 + 2 * BLOCK as Nanos;
     assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + took });
     assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + 2 * took });
-    // Another prompt's blocks are not there.
+    // The blocks of another prompt are not cached there.
     let other = Job { names: vec![1, 2, 3, 4], ..job.clone() };
     assert_eq!(cluster.fetch(&other, &plan, 50_000), PeerFetch { blocks: 1, at: 50_010 });
 }
@@ -258,7 +258,7 @@ fn routers_that_hear_at_once_place_as_one() {
         Figures::of(&run(&options, &jobs, &arrivals, way, 1).expect("a run")).ttft_mean
     };
     let one = mean(1, 0);
-    // Equal costs are decided by turns, which each replica takes by itself.
+    // Equal costs are decided round-robin by each replica separately.
     assert!((mean(3, 0) / one - 1.0).abs() < 0.1, "{} s, {one} s of one router", mean(3, 0));
     let deaf = mean(3, u64::MAX);
     assert!(deaf > one, "{deaf} s by routers that never hear of each other, {one} s by one");

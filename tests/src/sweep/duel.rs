@@ -1,4 +1,4 @@
-//! A short comparison of kv and round-robin, for the first screen of the demo.
+//! Compares kv and round-robin briefly, for the first screen of the demo.
 
 use super::capacity;
 use super::cluster;
@@ -12,16 +12,16 @@ use anyhow::Result;
 use router_client::route::CostConfig;
 use std::fmt::Write as _;
 
-/// Requests of each run.
+/// Number of requests in each run.
 const REQUESTS: usize = 800;
-/// Percent of the rate with which round-robin keeps up.
+/// Load, in percent of the rate that round-robin sustains.
 const LOAD: f64 = 70.0;
-/// Tokens per block, unless a recorded trace has others.
+/// Default tokens per block; recorded traces may have others.
 const BLOCK_TOKENS: usize = 64;
 /// Width of the longest bar, in characters.
 const BAR_WIDTH: f64 = 44.0;
 
-/// Both runs.
+/// Results of both runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Duel {
     engines: usize,
@@ -33,7 +33,7 @@ pub struct Duel {
 // === impl Duel ===
 
 impl Duel {
-    /// Runs the beginning of a workload twice, in virtual time, with the same arrivals.
+    /// Runs the beginning of a workload under both policies in virtual time, with equal arrivals.
     ///
     /// # Errors
     /// If the workload does not suit the engines.

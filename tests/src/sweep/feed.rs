@@ -1,4 +1,4 @@
-//! The index of a run, and what it has not heard yet.
+//! The index of a run, which receives events with a delay.
 
 use crate::engine::timed::{CacheChange, Nanos};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use kvasir_proto::types::{
 use router_client::route::TierBlocks;
 use std::collections::VecDeque;
 
-/// The index, and what it has not heard yet.
+/// The index, and the events that it has not received yet.
 #[derive(Debug)]
 pub struct Feed {
     index: Index,
@@ -22,17 +22,17 @@ pub struct Feed {
 struct Source {
     worker: WorkerId,
     id: SourceId,
-    /// Events on their way, by the time at which they happened.
+    /// Delayed events, by the time at which they happened.
     late: VecDeque<(Nanos, Vec<KvEvent>)>,
 }
 
 // === impl Feed ===
 
 impl Feed {
-    /// An index that hears of so many engines so late.
+    /// Creates an index over this many engines, with this delay of events.
     ///
     /// # Errors
-    /// If the index refuses an engine.
+    /// If the index rejects an engine.
     pub fn new(engines: usize, delay: Nanos) -> Result<Self> {
         let mut index = Index::new(Limits::default());
         let mut sources = Vec::with_capacity(engines);
@@ -44,14 +44,14 @@ impl Feed {
         Ok(Self { index, scratch: Scratch::default(), delay, sources })
     }
 
-    /// The cache of an engine changed.
+    /// Queues the changes of an engine's cache.
     pub fn cache_changed(&mut self, engine: usize, at: Nanos, changes: Vec<CacheChange>) {
         if let Some(source) = self.sources.get_mut(engine) {
             source.late.push_back((at, kv_events(changes)));
         }
     }
 
-    /// Blocks that each engine holds, as far as the index has heard.
+    /// Number of each engine's blocks in the index.
     #[must_use]
     pub fn held_blocks(&self) -> Vec<u64> {
         let of = |source: &Source| {
@@ -61,10 +61,10 @@ impl Feed {
         self.sources.iter().map(of).collect()
     }
 
-    /// Leading blocks that each engine holds, as far as the index has heard.
+    /// Number of each engine's leading blocks, as known to the index.
     ///
     /// # Errors
-    /// If the index refuses an event.
+    /// If the index rejects an event.
     pub fn overlaps(&mut self, names: &[u64], now: Nanos) -> Result<Vec<TierBlocks>> {
         let Self { index, scratch, delay, sources } = self;
         for source in &mut *sources {
@@ -92,7 +92,7 @@ impl Feed {
     }
 }
 
-/// What the index is told of changes of a cache. Consecutive removals from one tier become one event.
+/// Converts changes of a cache to events. Consecutive removals from one tier become one event.
 fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
     let mut events = Vec::new();
     for change in changes {
@@ -114,10 +114,10 @@ fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
     events
 }
 
-/// Ids in the order of engines.
+/// The worker id of an engine. Ids sort in the order of engines.
 ///
 /// # Errors
-/// If the id cannot be one.
+/// If the id is invalid.
 pub fn worker_id(number: usize) -> Result<WorkerId> {
     Ok(WorkerId::new(&format!("engine-{number:04}"))?)
 }

@@ -1,35 +1,35 @@
-//! What is reported of a run, and over several seeds.
+//! Computes the metrics of a run, and their means over seeds.
 
 use super::cluster::{Run, Served};
 use crate::engine::timed::{Nanos, SECOND};
 
-/// The first requests of a run, which find empty caches, do not count: one in so many of all.
+/// Divisor: the first tenth of the requests of a run finds empty caches and does not count.
 const WARM_UP_FRACTION: usize = 10;
 
-/// The figures of one run.
+/// Metrics of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Figures {
-    /// Prompt tokens found in caches, of all prompt tokens: a ratio of sums, 0 to 1.
+    /// Prompt tokens found in caches, as a fraction of all prompt tokens: a ratio of sums, 0 to 1.
     pub hit_ratio: f64,
-    /// Prompt tokens that the router expected in caches, of all prompt tokens: 0 to 1.
+    /// Prompt tokens that the router expected in caches, as a fraction of all prompt tokens, 0 to 1.
     pub predicted_ratio: f64,
-    /// The sum of the differences between expected and found tokens of each request, of all prompt tokens.
+    /// Sum of the differences between expected and found tokens of each request, as a fraction of all prompt tokens.
     pub misjudged_ratio: f64,
     /// Mean time to the first token, in seconds.
     pub ttft_mean: f64,
-    /// Its median, in seconds.
+    /// Median time to the first token, in seconds.
     pub ttft_p50: f64,
-    /// Its 99th percentile, in seconds.
+    /// 99th percentile of the time to the first token, in seconds.
     pub ttft_p99: f64,
-    /// The part of the mean that passes until the step under way ends, in seconds.
+    /// The part of the mean until the current step ends, in seconds.
     pub wait_step: f64,
-    /// The part of the mean after that, until a step begins with the request, in seconds.
+    /// The following part of the mean until a step begins with the request, in seconds.
     pub wait_queue: f64,
-    /// The rest of the mean: steps until the first token is out, and transfers, in seconds.
+    /// The rest of the mean, in seconds: steps until the first token, and transfers.
     pub wait_prefill: f64,
-    /// Mean time between tokens of answers, in seconds: the sum of all gaps by their number.
+    /// Mean time between tokens of answers, in seconds: the sum of all gaps divided by their number.
     pub itl_mean: f64,
-    /// Tokens that the busiest engine computed, by the mean of all; 1 is even.
+    /// Tokens computed by the busiest engine, divided by the mean over engines; 1 is even.
     pub imbalance: f64,
 }
 
@@ -38,7 +38,7 @@ pub struct Figures {
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Half of the interval's width; 0 of one value.
+    /// Half of the interval's width; 0 for a single value.
     pub half: f64,
 }
 
@@ -47,13 +47,13 @@ const STUDENT_T: [f64; 19] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093,
 ];
-/// The same of more values than these: that of 20, which is a little wide for them.
+/// 97.5 % quantile for more degrees of freedom than the table: that of 20, which is slightly too wide.
 const STUDENT_T_MORE: f64 = 2.086;
 
 // === impl Figures ===
 
 impl Figures {
-    /// The figures of a run.
+    /// Computes the metrics of a run.
     #[must_use]
     pub fn of(run: &Run) -> Self {
         let counted = run.served.get(run.served.len() / WARM_UP_FRACTION..).unwrap_or_default();
@@ -84,17 +84,17 @@ impl Figures {
 // === impl Served ===
 
 impl Served {
-    /// Time to its first token.
+    /// Time to the first token.
     fn wait(&self) -> Nanos {
         self.first_token - self.arrival
     }
 
-    /// Time from the end of the step under way to the first step with it.
+    /// Time from the end of the current step at arrival to the first step with the request.
     fn queued(&self) -> Nanos {
         (self.begun - self.arrival).saturating_sub(self.residual)
     }
 
-    /// Tokens of its prompt by which the router was wrong about the cache.
+    /// Difference between expected and found prompt tokens.
     fn misjudged(&self) -> u64 {
         self.predicted_tokens.abs_diff(self.hit_tokens) as u64
     }
@@ -103,7 +103,7 @@ impl Served {
 // === impl Estimate ===
 
 impl Estimate {
-    /// Of a value per seed.
+    /// The estimate from one value per seed.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let count = values.len() as f64;
@@ -121,7 +121,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The smallest value that so great a share of all does not exceed, in seconds.
+/// The quantile `share` of sorted times, in seconds.
 fn quantile(sorted: &[Nanos], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     let value = sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0);

@@ -1,28 +1,28 @@
-//! What the oracle knows: when an engine would put out the first token of a request.
+//! Forecasts the time to the first token of a request at an engine, for the oracle policy.
 //!
-//! It plays the engine's own steps ahead by counts: the true cache, the queue and the running requests, with the
-//! engine's own times. It is a forecast, as later requests do not change it much but evictions up to the admission may.
+//! It simulates the engine's own steps by counts: the true cache, the queue and the running requests, with the engine's
+//! own times. It is only a forecast: later requests hardly change the time, but evictions before the admission may.
 
 use crate::engine::timed::{Engine, EngineOptions, Job, Nanos, StepLoad, Terms};
 use std::collections::VecDeque;
 
-/// A request by its counts.
+/// A request, by counts.
 #[derive(Debug, Clone, Copy)]
 struct Sequence {
-    /// Prompt tokens to be computed.
+    /// Number of prompt tokens still to compute.
     prompt_left: u64,
-    /// Tokens in the pool.
+    /// Number of tokens in the pool.
     context: u64,
-    /// Tokens of the answer to come, beside the first.
+    /// Number of answer tokens to come, besides the first.
     answer_left: u64,
-    /// Tokens that are fetched when it is admitted, from host memory and from disk.
+    /// Number of tokens to fetch at admission, from host memory and from disk.
     fetch: [u64; 2],
-    /// Blocks that its end frees.
+    /// Number of blocks freed at its end.
     blocks: usize,
     is_target: bool,
 }
 
-/// An engine by its counts.
+/// An engine, by counts.
 #[derive(Debug)]
 struct Counts {
     options: EngineOptions,
@@ -32,7 +32,7 @@ struct Counts {
     waiting: VecDeque<Sequence>,
 }
 
-/// How long after `now` an engine would put out the first token of a request that it gets now, in nanoseconds.
+/// Time from `now` to the first token if the engine gets the request now, in nanoseconds.
 #[must_use]
 pub fn time_to_first_token(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Nanos {
     let mut counts = Counts::of(engine, job, now);
@@ -48,7 +48,7 @@ impl Counts {
         let running = engine.running.iter().map(|run| {
             let total = run.total as u64;
             let is_decoding = run.computed >= run.job.prompt_tokens;
-            // The first of the steps under way is in `computed` already.
+            // `computed` already includes the first of the current steps.
             let further = if is_decoding { steps_begun.saturating_sub(1) } else { 0 };
             let context = run.computed as u64 + further;
             let prompt_left = (run.job.prompt_tokens as u64).saturating_sub(context);
@@ -59,7 +59,7 @@ impl Counts {
         });
         let mut queue: VecDeque<_> =
             engine.waiting.iter().map(|at| waiting(engine, (at.job, &at.terms), 0)).collect();
-        // What those before it compute is there once it is admitted.
+        // Blocks computed by earlier requests are cached when this one is admitted.
         let before = engine.running.iter().map(|run| run.job);
         let before = before.chain(engine.waiting.iter().map(|at| at.job));
         let shared = before
@@ -79,7 +79,7 @@ impl Counts {
         counts
     }
 
-    /// Takes a step, or many if nothing but answers goes on. True once the first token of the target is out.
+    /// Simulates one step, or many if requests only decode. Returns true when the target's first token is sent.
     fn step(&mut self) -> bool {
         let mut load = StepLoad::default();
         let mut budget = self.options.step_tokens_max as u64;
@@ -94,7 +94,7 @@ impl Counts {
             next.schedule(&mut budget, &mut load);
             self.running.push(next);
         }
-        // Answers alone: nothing changes until one of them ends.
+        // Only decoding: nothing changes until a request ends.
         let is_quiet = load.prefill_tokens + load.host_tokens + load.disk_tokens == 0;
         let quiet = if !is_quiet { None } else { self.shortest_answer() };
         let further = quiet.unwrap_or(0);
@@ -147,7 +147,7 @@ impl Sequence {
     }
 }
 
-/// A request that waits, of which so many leading blocks will be cached at least.
+/// A waiting request with at least this many cached leading blocks.
 fn waiting(engine: &Engine<&Job>, (job, terms): (&Job, &Terms), shared_blocks: usize) -> Sequence {
     let fit = engine.fit(job, terms);
     let block_size = engine.options.block_size;
@@ -165,7 +165,7 @@ fn waiting(engine: &Engine<&Job>, (job, terms): (&Job, &Terms), shared_blocks: u
     }
 }
 
-/// Leading blocks that two prompts share, but never the last token of the first one.
+/// Number of leading blocks that two prompts share, without the last token of the first prompt.
 fn shared_blocks(job: &Job, other: &Job, block_size: usize) -> usize {
     let most = (job.prompt_tokens - 1) / block_size;
     let same = job.names.iter().take(most).zip(other.prompt_names(block_size));

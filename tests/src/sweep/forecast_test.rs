@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::timed::fixtures_test::{SMALL, job, play, times};
 use proptest::prelude::*;
 
-/// The forecast of the last request, and the truth.
+/// The forecast for the last request, and the actual time.
 fn both(jobs: &[(Nanos, Job)], options: EngineOptions) -> (Nanos, Nanos) {
     let (last, before) = jobs.split_last().expect("a request");
     let mut engine = Engine::new(options);
@@ -25,7 +25,7 @@ fn a_prefix_that_is_being_computed_counts() {
 }
 
 proptest! {
-    /// Without later requests and shared prefixes nothing is left to chance.
+    /// Without later requests and shared prefixes, the forecast is exact.
     #[test]
     fn the_forecast_is_true_of_prompts_that_share_nothing(
         requests in prop::collection::vec((0..3_000_u64, 1..70_usize, 1..40_usize), 1..20),

@@ -1,4 +1,4 @@
-//! Requests by the names of their blocks: no token is made or hashed while a run goes on.
+//! Requests in terms of block names: a run makes and hashes no tokens.
 
 use crate::engine::scheduler::block_names;
 use crate::engine::timed::{Job, Nanos, SECOND};
@@ -13,12 +13,12 @@ use std::fmt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Seed of the names of blocks that answers fill.
+/// Seed of the names of blocks filled by answers.
 const ANSWER_NAMES: u64 = 1 << 63;
-/// Gap that the last tick of a trace is taken to have, in milliseconds.
+/// Assumed gap after the last tick of a trace, in milliseconds.
 const LAST_TICK_MILLIS: u64 = 3_000;
 
-/// Where requests come from.
+/// A source of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// Generated conversations.
@@ -31,17 +31,17 @@ pub enum Source {
     Prefixes,
     /// Generated sessions, one request at a time.
     Paced,
-    /// A trace, by its name.
+    /// A trace: its name and entries.
     Trace(String, Vec<Entry>),
 }
 
 // === impl Source ===
 
 impl Source {
-    /// A trace in a file; of several models, one has to be named.
+    /// Reads a trace from a file. If the trace has several models, one must be named.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is malformed, its blocks have several sizes, or nothing is left.
+    /// If the file cannot be read, a line is malformed, block sizes differ, or no request remains.
     pub fn trace(path: &Path, model: Option<&str>) -> Result<Self> {
         let mut entries = read_trace(path)?;
         // Recorders write a request when it has ended.
@@ -64,7 +64,7 @@ impl Source {
         Ok(Self::Trace(name, entries))
     }
 
-    /// `count` requests of a seed, in the order of arrival; of a trace, as many as it has.
+    /// `count` requests of a seed, in the order of arrival; a trace may have fewer.
     #[must_use]
     pub fn jobs(&self, seed: u64, count: usize, block_size: usize) -> Vec<Job> {
         match self {
@@ -77,7 +77,7 @@ impl Source {
         }
     }
 
-    /// What the tokens of an engine's block must divide; none if any will do.
+    /// Tokens per hash id, which an engine's block size must divide; none if any block size is valid.
     #[must_use]
     pub fn id_tokens(&self) -> Option<usize> {
         match self {
@@ -110,7 +110,7 @@ fn sketched(sketches: Vec<Sketch>, block_size: usize) -> Vec<Job> {
     sketches.into_iter().map(job).collect()
 }
 
-/// Names of the whole blocks of a text of so many tokens, by the streams that it consists of.
+/// Names of the complete blocks of a text of `tokens` tokens, given as streams.
 fn text_names(text: &[(u64, usize)], tokens: usize, block_size: usize) -> Vec<u64> {
     let mut parent = 0;
     let mut piece = 0;
@@ -130,7 +130,7 @@ fn text_names(text: &[(u64, usize)], tokens: usize, block_size: usize) -> Vec<u6
     (0..tokens / block_size).map(name).collect()
 }
 
-/// The first `count` requests of the generated workload of a seed.
+/// The first `count` requests of the workload that the seed generates.
 #[must_use]
 pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     let mut workload = Conversations::new(seed);
@@ -151,10 +151,10 @@ pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     (0..count).map(job).collect()
 }
 
-/// Reads a trace.
+/// Reads the entries of a trace.
 ///
 /// # Errors
-/// If the file cannot be read, it is empty, or a line is malformed.
+/// If the file cannot be read or is empty, or a line is malformed.
 fn read_trace(path: &Path) -> Result<Vec<Entry>> {
     let mut trace = Trace::open(path, 0)?;
     let mut entries: Vec<Entry> = Vec::new();
@@ -166,8 +166,8 @@ fn read_trace(path: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// A window of `count` requests of a trace, from a place that the seed picks. If several requests have the same time, they
-/// arrive at random times before the next one, as those of a Poisson process do.
+/// A window of `count` requests of a trace, at a position chosen by the seed. Requests with equal times arrive at
+/// random times before the next one, like those of a Poisson process.
 #[must_use]
 pub fn window(lines: &[Entry], seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -199,7 +199,7 @@ pub fn window(lines: &[Entry], seed: u64, count: usize, block_size: usize) -> Ve
     jobs
 }
 
-/// The same requests, arriving `factor` times as fast.
+/// Arrival times of the requests, `factor` times as fast.
 #[must_use]
 pub fn faster(jobs: &[Job], factor: f64) -> Vec<Nanos> {
     jobs.iter().map(|job| (job.arrival as f64 / factor) as Nanos).collect()
@@ -209,13 +209,13 @@ fn nanos(secs: f64) -> Nanos {
     (secs * SECOND as f64) as Nanos
 }
 
-/// Names of the whole blocks of a request; those that its answer fills are its own.
+/// Names of the complete blocks of a request. Blocks that its answer fills are unique to it.
 fn names(entry: &Entry, block_size: usize, number: u64) -> Vec<u64> {
     let total = entry.input_length + entry.output_length.max(1) - 1;
     let id_tokens = entry.id_tokens();
     let mut parent = 0;
     let name = |block: usize| {
-        // The end decides: a block that the prompt does not fill has a part of the answer.
+        // The block's end decides: a block that the prompt does not fill contains a part of the answer.
         let end = (block + 1) * block_size;
         let (id, seed) = match entry.hash_ids.get((end - 1) / id_tokens) {
             Some(&id) if end <= entry.input_length => (id, 0),

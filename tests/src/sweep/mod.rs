@@ -1,21 +1,21 @@
-//! A comparison of ways of routing on a workload, in virtual time; one point of it again with processes. Its engines, and
-//! their model of time, are those of [`crate::engine::timed`].
+//! Compares routing policies on a workload in virtual time, and repeats one point with processes. The engines and their
+//! model of time are those of [`crate::engine::timed`].
 //!
-//! - [`job`]: requests by the names of their blocks, generated or of a trace;
-//! - [`way`], [`options`], [`change`]: ways of placing requests, engines, and changes to both (pure);
-//! - [`forecast`]: when an engine would put out a first token, for the oracle (pure);
+//! - [`job`]: requests in terms of block names, generated or from a trace;
+//! - [`way`], [`options`], [`change`]: routing, engines, and changes to both (pure);
+//! - [`forecast`]: forecasts an engine's time to the first token, for the oracle (pure);
 //! - [`router`], `replica`, [`feed`]: the cores of `router-client` and the index, or the oracle (pure);
 //! - [`cluster`]: one run, in which requests arrive whether engines keep up or not (pure);
-//! - [`capacity`]: the rate of arrivals that is 100 % of load (pure);
-//! - [`figures`]: figures of a run, and over seeds (pure);
+//! - [`capacity`]: the arrival rate of 100 % load (pure);
+//! - [`figures`]: metrics of a run, and over seeds (pure);
 //! - [`plan`], [`what_if`]: all runs, on several threads;
-//! - [`processes`]: one point again with processes in real time;
+//! - [`processes`]: repeats one point with processes in real time;
 //! - [`report`], [`chart`], [`bars`]: tables, files and plots;
-//! - [`duel`]: kv against round-robin, for the demo;
+//! - [`duel`]: compares kv and round-robin, for the demo;
 //! - [`args`]: the command line.
 //!
-//! What it leaves out: the time of routing itself (microseconds), the network but for transfers of prompts and messages
-//! between routers, preemption, and the growth of attention's arithmetic with the length of a prompt.
+//! The sweep omits the time of routing itself (microseconds), preemption, and the growth of attention's arithmetic with
+//! the length of a prompt. Of the network, it includes only transfers of prompts and messages between routers.
 
 pub mod args;
 pub mod bars;
@@ -44,16 +44,16 @@ use anyhow::Result;
 /// How a sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// All runs are done.
+    /// All runs are complete.
     Complete,
-    /// It was interrupted while processes ran, and they have ended.
+    /// The sweep was interrupted while processes ran; these have ended.
     Interrupted,
 }
 
-/// Runs a sweep and prints what came out.
+/// Runs a sweep and prints the results.
 ///
 /// # Errors
-/// If an option cannot be used, a run fails, a file cannot be read or written, or processes and virtual time do not agree.
+/// If an option is invalid, a run fails, a file cannot be read or written, or processes and virtual time disagree.
 pub fn run(args: Args) -> Result<Ending> {
     let args = args.shortened();
     args.check()?;

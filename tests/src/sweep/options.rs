@@ -1,37 +1,37 @@
-//! What a run is made of, and where a request goes.
+//! Options of a run, and the placement of a request.
 
 use crate::engine::timed::{EngineOptions, Nanos, TransferModel};
 use router_client::route::{CostConfig, Fetch};
 
-/// Time that a message of one router takes to another: routers send every few milliseconds.
+/// Time of a message between routers: routers send every few milliseconds.
 pub const SYNC_NANOS: Nanos = 5_000_000;
 
 /// Engines of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClusterOptions {
-    /// How many there are.
+    /// Number of engines.
     pub engines: usize,
-    /// Each of them.
+    /// Options of each engine.
     pub engine: EngineOptions,
-    /// What the cost of mode `kv` consists of.
+    /// Cost weights of mode `kv`.
     pub cost: CostConfig,
-    /// How long a replica of the router takes to hear what another one tells, in nanoseconds.
+    /// Time until a replica of the router receives another replica's message, in nanoseconds.
     pub sync_delay: Nanos,
-    /// How long the keys and values of a prompt take from a prefill engine to a decode engine.
+    /// Duration of a transfer of a prompt's keys and values from a prefill engine to a decode engine.
     pub transfer: TransferModel,
-    /// Whether engines state to routers how many blocks they have.
+    /// Whether engines report their number of blocks to routers.
     pub states_capacity: bool,
 }
 
-/// Where a request goes.
+/// Engines chosen for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Placement {
-    /// The number of the engine that answers it.
+    /// Number of the engine that answers.
     pub engine: usize,
-    /// The number of the engine that computes its prompt, if that is another one.
+    /// Number of the engine that computes the prompt, if it differs.
     pub prefill: Option<usize>,
-    /// Leading blocks of the prompt that the router expects in the cache of the engine that computes it.
+    /// Number of the prompt's leading blocks that the router expects in the cache of the engine that computes it.
     pub predicted_blocks: u32,
-    /// Blocks that this engine fetches from others first. Candidates are engines by their numbers.
+    /// Blocks that this engine first fetches from others. Candidates are numbers of engines.
     pub fetch: Option<Fetch>,
 }

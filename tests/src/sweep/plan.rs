@@ -1,4 +1,5 @@
-//! All runs of a sweep, on several threads. Runs share nothing, so the order in which they end does not matter.
+//! Executes all runs of a sweep on several threads. Runs share no state, so the order in which they end does not
+//! matter.
 
 use super::args::Args;
 use super::capacity;
@@ -13,16 +14,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
-/// One run, by what was asked.
+/// One run: its parameters and results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// How requests were placed.
+    /// Routing of the run.
     pub way: Way,
-    /// Percent of the rate with which round-robin keeps up.
+    /// Load, in percent of the rate that round-robin sustains.
     pub load: f64,
-    /// The workload's seed.
+    /// Seed of the workload.
     pub seed: u64,
-    /// What came out.
+    /// Results of the run.
     pub figures: Figures,
 }
 
@@ -31,22 +32,22 @@ pub struct Point {
 pub(super) struct Workload {
     seed: u64,
     pub(super) jobs: Vec<Job>,
-    /// How much faster it arrives at 100 % of load.
+    /// Speed-up of the arrivals at 100 % load.
     pub(super) factor: f64,
 }
 
-/// What came out of a sweep of one workload.
+/// Results of a sweep on one workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The workload's name.
+    /// Name of the workload.
     pub workload: String,
-    /// All runs, by load, way and seed in the order in which they were asked for.
+    /// All runs, by load, way and seed, in the requested order.
     pub points: Vec<Point>,
-    /// Requests a second at 100 % of load, by seed.
+    /// Requests per second at 100 % load, by seed.
     pub capacities: Vec<f64>,
 }
 
-/// Runs all of one workload.
+/// Executes all runs of one workload.
 ///
 /// # Errors
 /// If the workload does not suit the engines, or a run fails.
@@ -72,7 +73,7 @@ pub fn ways(args: &Args) -> Vec<Way> {
     let kv = Way::of(Policy::Kv);
     let late = args.staleness_ms.iter().map(|ms| Way { staleness: ms * MILLISECOND, ..kv });
     let mut ways: Vec<_> = late.collect();
-    // The usual one first.
+    // The default staleness comes first.
     ways.sort_by_key(|way| (way.staleness != STALENESS, way.staleness));
     ways.push(Way { is_unstated: true, ..kv });
     if args.routers > 1 {
@@ -126,7 +127,7 @@ fn point(options: &ClusterOptions, load: f64, way: Way, workload: &Workload) -> 
     Ok(Point { way, load, seed: *seed, figures: Figures::of(&run) })
 }
 
-/// Runs all tasks. Returns their results in the order of the tasks, or the first error.
+/// Executes all tasks. Returns their results in the order of the tasks, or the first error.
 pub(super) fn in_parallel<T: Sync, R: Send>(
     threads: usize,
     tasks: &[T],
@@ -166,7 +167,7 @@ pub(super) fn bar(what: &'static str, length: u64) -> ProgressBar {
 // === impl Workload ===
 
 impl Workload {
-    /// Requests a second at 100 % of load.
+    /// Requests per second at 100 % load.
     fn rate(&self) -> f64 {
         let last = self.jobs.last().map_or(0, |job| job.arrival);
         self.jobs.len() as f64 / (last as f64 / 1e9) * self.factor

@@ -1,4 +1,4 @@
-//! One router: the cores of `router-client` for one or two pools of engines, and what other replicas tell it.
+//! One router replica: the cores of `router-client` for one or two pools of engines, and messages from other replicas.
 
 use super::feed::worker_id;
 use super::options::{ClusterOptions, Placement};
@@ -21,16 +21,16 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Bytes of keys and values of a token; any number does, as times are stated by token.
+/// Bytes of keys and values per token. The value is arbitrary, because times are given per token.
 const TOKEN_BYTES: NonZeroU64 = NonZeroU64::new(128 << 10).expect("not 0");
 
-/// A request as a router sees it.
+/// A request with the router's data for it.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) id: usize,
     pub(super) input_tokens: u64,
     pub(super) chain: &'a [SequenceHash],
-    /// What each engine holds of it.
+    /// Blocks of the request at each engine, by tier.
     pub(super) held: &'a [TierBlocks],
     pub(super) now: Nanos,
 }
@@ -53,7 +53,7 @@ pub(super) struct Replica {
     pub(super) is_alive: bool,
 }
 
-/// The engines of one role, with the requests under way.
+/// The engines of one role, with their active requests.
 #[derive(Debug)]
 struct Pool {
     router: RouterId,
@@ -62,7 +62,7 @@ struct Pool {
     selector: Selector,
     active: ActiveLoads,
     sync: Option<Replication>,
-    /// How fast engines fetch blocks from each other; none if they do not.
+    /// Transfer times between engines; none if engines do not fetch blocks.
     fetch: Option<TransferModel>,
     block_size: NonZeroU32,
 }
@@ -79,7 +79,7 @@ struct Member {
 // === impl Replica ===
 
 impl Replica {
-    /// A router with the library's defaults but for the cost.
+    /// Creates a router with the library's defaults, except the cost.
     pub(super) fn new(
         number: usize,
         way: Way,
@@ -111,7 +111,7 @@ impl Replica {
         })
     }
 
-    /// The index lists how many blocks each engine holds.
+    /// Records the number of blocks of each engine, as listed by the index.
     pub(super) fn observe(&mut self, blocks: &[u64]) {
         let pools = [Some(&mut self.main), self.prefill.as_mut()];
         for member in pools.into_iter().flatten().flat_map(|pool| &mut pool.members) {
@@ -120,7 +120,7 @@ impl Replica {
         }
     }
 
-    /// Learns what has arrived by now, and ends requests whose lease is over.
+    /// Applies the messages that have arrived by now, and ends requests with expired leases.
     pub(super) fn catch_up(&mut self, now: Nanos) {
         while self.inbox.front().is_some_and(|letter| letter.arrives <= now) {
             let Some(letter) = self.inbox.pop_front() else { break };
@@ -138,8 +138,8 @@ impl Replica {
         }
     }
 
-    /// Places a request as [`Pools`](router_client::router::Pools) does: with a prefill engine only where it pays, and then
-    /// with a decode engine by load alone.
+    /// Places a request like [`Pools`](router_client::router::Pools): with a prefill engine only if that is cheaper,
+    /// and then with a decode engine by load alone.
     pub(super) fn place(&mut self, asked: &Asked<'_>) -> Result<Placement> {
         let Self { main, prefill, rng, .. } = self;
         if let Some(prefill) = prefill {
@@ -163,13 +163,13 @@ impl Replica {
         Ok(Placement { engine, prefill: None, predicted_blocks, fetch })
     }
 
-    /// The first token of a request is out, so its prefill engine is done, too.
+    /// The first token of a request was sent, so its prefill engine has finished, too.
     pub(super) fn first_token(&mut self, id: usize, now: Nanos) -> Result<()> {
         self.main.first_token(id, now)?;
         self.prefill_done(id)
     }
 
-    /// The prefill engine is done with a request.
+    /// The prefill engine has finished a request.
     pub(super) fn prefill_done(&mut self, id: usize) -> Result<()> {
         self.prefill.as_mut().map_or(Ok(()), |prefill| prefill.free(id))
     }
@@ -179,7 +179,7 @@ impl Replica {
         self.main.free(id)
     }
 
-    /// What other replicas are to be told.
+    /// Messages for the other replicas.
     pub(super) fn flush(&mut self, now: Nanos, arrives: Nanos) -> Vec<Letter> {
         let mut letters = Vec::new();
         let pools = [(false, Some(&mut self.main)), (true, self.prefill.as_mut())];
@@ -191,7 +191,7 @@ impl Replica {
         letters
     }
 
-    /// Something is on its way to it.
+    /// Queues arriving messages.
     pub(super) fn deliver(&mut self, letters: &[Letter]) {
         self.inbox.extend(letters.iter().cloned());
     }
@@ -233,7 +233,7 @@ impl Pool {
         })
     }
 
-    /// Whom the pool would choose; nobody's turn passes.
+    /// The engine that the pool would choose; does not advance the round-robin state.
     fn preview(&self, asked: &Asked<'_>, rng: &mut ChaCha8Rng) -> Result<Decision> {
         Ok(self.choose_by(&mut self.selector.clone(), asked, None, rng)?.0)
     }
@@ -305,7 +305,8 @@ impl Pool {
         Ok((decision, fetch))
     }
 
-    /// Each engine has an agent that serves what the engine holds: blocks in device memory are in the agent's host memory, too.
+    /// Creates the planner of fetches. Each engine has an agent that serves the engine's blocks: blocks in device
+    /// memory are also in the agent's host memory.
     fn planner(&self, model: TransferModel, asked: &Asked<'_>, cost: &CostConfig) -> FetchPlanner {
         let per_second = TOKEN_BYTES.get() as f64 * SECOND as f64 / model.token.max(1) as f64;
         let bandwidth = Rate { per_second, is_measured: true };
@@ -327,7 +328,7 @@ impl Pool {
         BlockKind { bytes, fingerprint: 0 }
     }
 
-    /// Counts a request where it was placed. The number of the engine.
+    /// Counts a request where it was placed. Returns the number of the engine.
     fn book(
         &mut self,
         asked: &Asked<'_>,

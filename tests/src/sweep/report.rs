@@ -1,4 +1,4 @@
-//! What a sweep prints and writes: a table, what is true of kv, where it does not win, all points.
+//! Prints and writes the results of a sweep: a table, kv's results, cases where kv does not win, all points.
 
 use super::chart::{self, Chart, Line};
 use super::figures::{Estimate, Figures};
@@ -10,13 +10,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// kv's mean time to the first token is to be lower than round-robin's by this factor,
+/// Target: kv's mean time to the first token is lower than round-robin's by this factor.
 const SPEEDUP: f64 = 2.0;
-/// or its gain over round-robin this share of the oracle's gain.
+/// Alternative target: kv's gain over round-robin is this fraction of the oracle's gain.
 const GAIN_SHARE: f64 = 0.9;
-/// The load at which that is asked, in percent.
+/// Load at which these targets apply, in percent.
 const SPEEDUP_LOAD: f64 = 70.0;
-/// kv's hit tokens are to be this share of the oracle's.
+/// Target: kv's hit tokens are this fraction of the oracle's.
 const HIT_SHARE: f64 = 0.95;
 
 /// One way of routing at one load, over all seeds.
@@ -27,7 +27,7 @@ struct Cell {
     points: Vec<Point>,
 }
 
-/// All that was printed.
+/// The printed text.
 #[must_use]
 pub fn text(outcome: &Outcome) -> String {
     let cells = cells(outcome);
@@ -148,14 +148,14 @@ fn table(cells: &[Cell]) -> Table {
     table
 }
 
-/// What is true of kv at one load.
+/// kv's result at one load.
 fn verdict(kv: &Cell, cells: &[Cell]) -> String {
     let mut text = format!("{} % of load, {}:\n", kv.load, kv.way);
     let mut line = |is_true: bool, what: String| {
         text += &format!("  {} {what}\n", if is_true { "yes" } else { "NO " });
     };
     let mean = |cell: &Cell| cell.estimate(|at| at.ttft_mean).mean;
-    // Engines of two roles are compared with such engines.
+    // Engines with separate prefill are compared only with such engines.
     let is_alike =
         |at: &Cell| at.load == kv.load && at.way.prefill_engines == kv.way.prefill_engines;
     let at_load = |policy| cells.iter().find(|at| is_alike(at) && at.way.policy == policy);
@@ -178,7 +178,7 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
         let what = format!("hit tokens are {:.1} % of the oracle's; wanted: 95 %", share * 100.0);
         line(share >= HIT_SHARE, what);
     }
-    // These do or know what kv cannot.
+    // These policies have abilities or knowledge that kv lacks.
     let is_beyond = |at: &Cell| [Policy::KvFetch, Policy::Oracle].contains(&at.way.policy);
     let others = cells.iter().filter(|at| is_alike(at) && !at.way.is_kv() && !is_beyond(at));
     let better: Vec<_> = others.filter(|other| kv.is_worse_than(other)).collect();
@@ -195,7 +195,7 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
     text
 }
 
-/// What explains a time to the first token.
+/// Explains a time to the first token.
 fn causes(cell: &Cell) -> String {
     let mean = |of: fn(&Figures) -> f64| cell.estimate(of).mean;
     format!(
@@ -224,8 +224,8 @@ impl Cell {
         Estimate::of(&values)
     }
 
-    /// By how much its mean time to the first token is above another one's, seed by seed, in seconds: both saw the same
-    /// arrivals, so their differences vary less than they do.
+    /// Difference of its mean time to the first token from another cell's, seed by seed, in seconds. Both had the same
+    /// arrivals, so the differences vary less than the values.
     fn excess(&self, other: Option<&Cell>) -> Estimate {
         let others = other.into_iter().flat_map(|other| &other.points);
         let pairs = self.points.iter().zip(others);
@@ -233,7 +233,7 @@ impl Cell {
         Estimate::of(&pairs.map(difference).collect::<Vec<_>>())
     }
 
-    /// Whether its mean time to the first token is higher beyond the interval.
+    /// Whether its mean time to the first token is higher, beyond the confidence interval.
     fn is_worse_than(&self, other: &Cell) -> bool {
         let excess = self.excess(Some(other));
         excess.mean > excess.half

@@ -1,4 +1,4 @@
-//! Who gets a request: by the cores of `router-client` and the index, or by an oracle.
+//! Chooses the engine for each request: by the cores of `router-client` and the index, or by an oracle.
 
 use super::feed::Feed;
 use super::forecast;
@@ -11,33 +11,34 @@ use kvasir_proto::types::SequenceHash;
 use router_client::route::TierBlocks;
 use std::num::NonZeroU32;
 
-/// Routers over engines.
+/// Router replicas over the engines.
 #[derive(Debug)]
 pub struct Router {
     way: Way,
     replicas: Vec<Replica>,
     /// The replica that placed each request.
     owners: Vec<usize>,
-    /// Whose turn it is.
+    /// The next replica in turn.
     next: usize,
     engines: usize,
     index: Option<Feed>,
     block_size: NonZeroU32,
     sync_delay: Nanos,
-    /// When the routers list workers next, and see how many blocks each engine holds; none if engines state how many fit.
+    /// Time of the routers' next listing of workers, with their numbers of blocks; none if engines state their
+    /// capacity.
     lists: Option<Nanos>,
 }
 
-/// How often routers list workers.
+/// Interval of the listings.
 const LIST_INTERVAL: Nanos = 2 * SECOND;
 
 // === impl Router ===
 
 impl Router {
-    /// Routers with the library's defaults but for the cost.
+    /// Creates routers with the library's defaults, except the cost.
     ///
     /// # Errors
-    /// If the index or the library refuses the engines.
+    /// If the index or the library rejects the engines.
     pub fn new(
         way: Way,
         options: &ClusterOptions,
@@ -62,10 +63,10 @@ impl Router {
         })
     }
 
-    /// The engines that get the next request; it counts as load there at once.
+    /// Chooses the engines of the next request, which counts as their load immediately.
     ///
     /// # Errors
-    /// If the library refuses the request.
+    /// If the library rejects the request.
     pub fn place(&mut self, job: &Job, engines: &[Engine<&Job>], now: Nanos) -> Result<Placement> {
         let id = self.owners.len();
         let owner = self.take_turn().context("no router is left")?;
@@ -90,18 +91,18 @@ impl Router {
         Ok(placement)
     }
 
-    /// The first token of a request is out.
+    /// The first token of a request was sent.
     ///
     /// # Errors
-    /// If the library refuses the request's number.
+    /// If the library rejects the request's number.
     pub fn first_token(&mut self, id: usize, now: Nanos) -> Result<()> {
         self.report(id, now, |replica| replica.first_token(id, now))
     }
 
-    /// The prefill engine is done with a request.
+    /// The prefill engine has finished a request.
     ///
     /// # Errors
-    /// If the library refuses the request's number.
+    /// If the library rejects the request's number.
     pub fn prefill_done(&mut self, id: usize, now: Nanos) -> Result<()> {
         self.report(id, now, |replica| replica.prefill_done(id))
     }
@@ -109,32 +110,32 @@ impl Router {
     /// A request has ended.
     ///
     /// # Errors
-    /// If the library refuses the request's number.
+    /// If the library rejects the request's number.
     pub fn finished(&mut self, id: usize, now: Nanos) -> Result<()> {
         self.report(id, now, |replica| replica.finished(id))
     }
 
-    /// The cache of an engine changed.
+    /// Passes on changes of an engine's cache.
     pub fn cache_changed(&mut self, engine: usize, at: Nanos, changes: Vec<CacheChange>) {
         if let Some(feed) = &mut self.index {
             feed.cache_changed(engine, at, changes);
         }
     }
 
-    /// The first replica is gone. What it placed goes on at the engines; nobody reports that to the others.
+    /// Kills the first replica. Its requests continue at the engines, without reports to the other replicas.
     pub fn kill(&mut self) {
         if let Some(replica) = self.replicas.first_mut() {
             replica.is_alive = false;
         }
     }
 
-    /// The index; none if the policy does not ask it.
+    /// The index; none if the policy does not query it.
     #[cfg(test)]
     pub(super) fn index(&mut self) -> Option<&mut Feed> {
         self.index.as_mut()
     }
 
-    /// Lists the workers, if it is time to.
+    /// Lists the workers, if a listing is due.
     fn list(&mut self, now: Nanos) {
         if let (Some(feed), Some(next)) = (&self.index, self.lists.filter(|next| *next <= now)) {
             let blocks = feed.held_blocks();
@@ -143,7 +144,7 @@ impl Router {
         }
     }
 
-    /// Who places the next request: each living replica in turn.
+    /// The replica that places the next request: each living replica in turn.
     fn take_turn(&mut self) -> Option<usize> {
         let count = self.replicas.len();
         let mut turns = (self.next..self.next + count).map(|turn| turn % count);
@@ -152,7 +153,7 @@ impl Router {
         Some(owner)
     }
 
-    /// A gateway tells the router that placed a request what became of it. A dead one does not hear it.
+    /// Reports a request's progress to the replica that placed it, like a gateway. A dead replica does not receive it.
     fn report(
         &mut self,
         id: usize,
@@ -172,7 +173,7 @@ impl Router {
         Ok(())
     }
 
-    /// Sends what one replica has to tell to all others.
+    /// Sends one replica's messages to all others.
     fn tell(&mut self, from: usize, now: Nanos) {
         if self.replicas.len() < 2 {
             return;
@@ -189,7 +190,7 @@ impl Router {
     }
 }
 
-/// The engine with the shortest forecast; of equal ones the one with the fewest requests.
+/// The engine with the shortest forecast; of equal ones, the engine with the fewest requests.
 fn best_of(engines: &[Engine<&Job>], job: &Job, now: Nanos) -> usize {
     let by = |(_, engine): &(usize, &Engine<&Job>)| {
         (forecast::time_to_first_token(engine, job, now), engine.requests())

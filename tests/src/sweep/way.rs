@@ -1,54 +1,54 @@
-//! Ways of placing requests.
+//! Routing policies and their parameters.
 
 use crate::engine::timed::Nanos;
 use router_client::route::Mode;
 use std::fmt;
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
-/// How late the index hears of the caches unless a way says otherwise.
+/// Default delay of the index behind the caches.
 pub const STALENESS: Nanos = 100 * MILLISECOND;
 
-/// What decides.
+/// Routing policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// Overlap and load.
+    /// By overlap and load.
     Kv,
-    /// The same, and engines fetch blocks from other engines where that is faster than computing them.
+    /// By overlap and load; engines also fetch blocks from other engines where that is faster than computing them.
     KvFetch,
-    /// Each engine in turn.
+    /// Round-robin.
     RoundRobin,
-    /// Any.
+    /// Random.
     Random,
-    /// The least loaded, by what the router knows.
+    /// The engine with the least load, from the router's point of view.
     LeastLoaded,
-    /// The less loaded of two that are drawn.
+    /// The less loaded of two random engines.
     PowerOfTwo,
-    /// The shortest time to the first token by the engines' true caches and queues.
+    /// The shortest time to the first token, by the engines' true caches and queues.
     Oracle,
 }
 
-/// How a run places its requests.
+/// Routing of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
-    /// What decides.
+    /// Routing policy.
     pub policy: Policy,
-    /// How late the index hears of the caches, in nanoseconds. Only policies that need it ask it.
+    /// Delay of the index behind the caches, in nanoseconds. Only some policies query the index.
     pub staleness: Nanos,
-    /// Replicas of the router, at least 1. Requests go to them in turn.
+    /// Number of router replicas, at least 1. Requests reach them in turn.
     pub routers: usize,
-    /// Whether the first replica is killed once half of the requests have arrived.
+    /// Whether the first replica is killed after half of the requests have arrived.
     pub has_kill: bool,
-    /// Engines that only compute prompts; 0: each engine does both.
+    /// Number of engines that only compute prompts; 0 if each engine does both.
     pub prefill_engines: usize,
-    /// Whether engines do not state to routers how many blocks they have.
+    /// Whether engines hide their number of blocks from routers.
     pub is_unstated: bool,
 }
 
 // === impl Policy ===
 
 impl Policy {
-    /// The mode of the router; none if it is not asked.
+    /// The router's mode; none if the policy does not use the router.
     #[must_use]
     pub fn mode(self) -> Option<Mode> {
         match self {
@@ -61,7 +61,7 @@ impl Policy {
         }
     }
 
-    /// The policy of this name.
+    /// The policy with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.to_string() == name)
@@ -77,7 +77,7 @@ impl Policy {
         Self::Oracle,
     ];
 
-    /// Whether it asks the index.
+    /// Whether the policy queries the index.
     #[must_use]
     pub const fn needs_index(self) -> bool {
         matches!(self, Self::Kv | Self::KvFetch)
@@ -97,7 +97,7 @@ impl fmt::Display for Policy {
 // === impl Way ===
 
 impl Way {
-    /// One router over engines that do both.
+    /// One router over engines that prefill and decode.
     #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Way {
         }
     }
 
-    /// Whether it is the library's own way.
+    /// Whether the way is the library's default.
     #[must_use]
     pub fn is_kv(self) -> bool {
         self.policy == Policy::Kv

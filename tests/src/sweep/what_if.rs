@@ -1,4 +1,4 @@
-//! What would change if engines or routing were others, at the workload's own rate of arrivals.
+//! Estimates the effect of changes to engines or routing, at the workload's own arrival rate.
 
 use super::args::Args;
 use super::bars::{self, Bar, Bars};
@@ -16,34 +16,34 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// The answers, the first of which is what is there now.
+/// The estimates; the first is the unchanged setup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answers {
-    /// The workload's name.
+    /// Name of the workload.
     pub workload: String,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// What was recorded of the workload; none if nothing was.
+    /// Recorded results of the workload; none without a recording.
     pub recorded: Option<Recorded>,
-    /// What would be, by what was asked.
+    /// Results per row, by its changes.
     pub rows: Vec<(String, Vec<Figures>)>,
 }
 
-/// What a trace says about the fleet that it was recorded at.
+/// Data in a trace about the fleet where it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recorded {
-    /// Workers that it names.
+    /// Number of workers in the trace.
     pub workers: usize,
-    /// Prompt tokens found in caches, of all prompt tokens.
+    /// Prompt tokens found in caches, as a fraction of all prompt tokens.
     pub hit_ratio: Option<f64>,
     /// Mean time to the first token, in seconds.
     pub ttft_mean: Option<f64>,
 }
 
-/// Runs the workload as it is, and with each change.
+/// Runs the workload unchanged, and with each change.
 ///
 /// # Errors
-/// If a change cannot be made, the workload does not suit the engines, or a run fails.
+/// If a change is invalid, the workload does not suit the engines, or a run fails.
 pub fn run(args: &Args, source: &Source) -> Result<Answers> {
     let options = args.cluster(source)?;
     let base = Setup { options, way: Way::of(Policy::Kv), traffic: 1.0 };
@@ -70,7 +70,7 @@ pub fn run(args: &Args, source: &Source) -> Result<Answers> {
     Ok(Answers { workload: source.to_string(), rate, recorded: Recorded::of(source), rows })
 }
 
-/// All that is printed.
+/// The printed text.
 #[must_use]
 pub fn text(answers: &Answers) -> String {
     let seeds = answers.rows.first().map_or(0, |(_, figures)| figures.len());
@@ -146,7 +146,7 @@ fn estimate(figures: &[Figures], of: impl Fn(&Figures) -> f64) -> Estimate {
     Estimate::of(&figures.iter().map(of).collect::<Vec<_>>())
 }
 
-/// Requests a second.
+/// Requests per second.
 fn rate(jobs: &[Job]) -> f64 {
     let last = jobs.last().map_or(1, |job| job.arrival.max(1));
     jobs.len() as f64 / (last as f64 / 1e9)
@@ -155,7 +155,7 @@ fn rate(jobs: &[Job]) -> f64 {
 // === impl Recorded ===
 
 impl Recorded {
-    /// What a trace says of all its requests.
+    /// The recorded data over all requests of a trace.
     fn of(source: &Source) -> Option<Self> {
         let Source::Trace(_, lines) = source else { return None };
         let workers: std::collections::BTreeSet<_> =

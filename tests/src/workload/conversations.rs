@@ -1,25 +1,24 @@
-//! An endless, seeded workload of conversations.
+//! Generates an endless, seeded workload of conversations.
 //!
-//! Its statistics are those of the published Mooncake conversation trace (12,031 requests of one
-//! hour), measured on that trace and recorded here as quantiles:
+//! Its statistics are those of the published Mooncake conversation trace (12,031 requests of one hour), measured on
+//! that trace and recorded here as quantiles:
 //!
 //! | statistic | trace |
 //! | --- | --- |
 //! | prompt length, mean | 12,035 tokens |
 //! | answer length, mean | 343 tokens |
 //! | gap between arrivals, mean | 294 ms |
-//! | blocks of 512 tokens that an infinite cache has seen in the same prefix | 36.6 % |
+//! | blocks of 512 tokens that an infinite cache has already seen in the same prefix | 36.6 % |
 //! | turns that follow another turn of their conversation | 38.7 % |
 //! | of those, turns that return to an earlier point and continue differently | 15.2 % |
-//! | of those, turns that repeat the prompt before | 2.5 % |
+//! | of those, turns that repeat the previous prompt | 2.5 % |
 //!
-//! A conversation starts with the system prompt that all of them share (the first 512 tokens, as in
-//! the trace). The prompt of a further turn is the prompt before, the answer to it and a new
-//! message; or a part of the prompt before and other text; or exactly the prompt before, to which the
-//! model gives the same answer, so that its blocks are computed into second copies. Tests compare the
-//! generator with the table.
+//! A conversation starts with a system prompt that all conversations share (the first 512 tokens, as in the trace). The
+//! prompt of a further turn has one of three forms: the previous prompt, its answer and a new message; a part of the
+//! previous prompt and other text; or exactly the previous prompt. In the last case the model gives the same answer, so
+//! that its blocks are computed into second copies. Tests compare the generator with the table.
 //!
-//! Unlike in the trace, arrivals are a Poisson process (the trace stamps them in ticks of three seconds).
+//! Unlike in the trace, arrivals are a Poisson process. (The trace rounds them to ticks of three seconds.)
 
 use super::{Request, tokens};
 use rand::{Rng, SeedableRng};
@@ -28,21 +27,21 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Tokens that every prompt starts with.
+/// Number of tokens with which every prompt starts.
 pub const SYSTEM_TOKENS: usize = 512;
-/// Longest prompt, after which a conversation ends; about the longest prompt of the trace.
+/// Maximum length of a prompt, after which a conversation ends; about the longest prompt of the trace.
 pub const PROMPT_TOKENS_MAX: usize = 126_195;
 /// Mean gap between the starts of two conversations, in seconds.
 const START_GAP_SECS: f64 = 0.480;
-/// Share of following turns that repeat the prompt before.
+/// Fraction of following turns that repeat the previous prompt.
 const REPEAT_SHARE: f64 = 0.025;
-/// Share of following turns that return to an earlier point.
+/// Fraction of following turns that return to an earlier point.
 const EDIT_SHARE: f64 = 0.152;
-/// Stream of the system prompt; streams of conversations and their edits are numbered from 1.
+/// Token stream of the system prompt. Streams of conversations and their edits are numbered from 1.
 const SYSTEM_STREAM: u64 = 0;
 
-/// Probability that a conversation continues after its n-th turn; the last value applies to all later turns.
-/// It is a little above the trace's, which ends before its last conversations do.
+/// Probability that a conversation continues after its n-th turn; the last value applies to all later turns. It is
+/// slightly above the trace's, because the trace ends before its last conversations end.
 const CONTINUE: [f64; 9] = [0.33, 0.46, 0.55, 0.63, 0.63, 0.75, 0.75, 0.79, 0.83];
 
 /// Tokens of a first prompt.
@@ -98,7 +97,7 @@ const TURN_GAP_SECS: Quantiles = Quantiles(&[
     (1.00, 3_030.0),
 ]);
 
-/// A distribution by some of its quantiles, in ascending order; interpolation is geometric.
+/// A distribution, given by some of its quantiles in ascending order; interpolation is geometric.
 pub(super) struct Quantiles(pub(super) &'static [(f64, f64)]);
 
 impl Quantiles {
@@ -114,36 +113,35 @@ impl Quantiles {
     }
 }
 
-/// How a turn's prompt was made.
+/// Origin of a turn's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnKind {
-    /// The first of its conversation.
+    /// The first turn of a conversation.
     First,
-    /// Prompt before, answer, new message.
+    /// Previous prompt, its answer, new message.
     Next,
-    /// A part of the prompt before, then other text.
+    /// A part of the previous prompt, then other text.
     Edit,
-    /// The prompt before.
+    /// The previous prompt.
     Repeat,
 }
 
 /// A request without its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    /// When it arrives, from the start of the workload.
+    /// Arrival time, from the start of the workload.
     pub arrival: Duration,
-    /// Its conversation, from 1.
+    /// Number of the conversation, from 1.
     pub conversation: u64,
-    /// Its number within the conversation, from 1.
+    /// Number of the turn within the conversation, from 1.
     pub number: usize,
-    /// How its prompt was made.
+    /// Origin of the prompt.
     pub kind: TurnKind,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
     pub answer_tokens: usize,
-    /// Sources of its text: streams of tokens, each with the position from which it is read,
-    /// ascending.
+    /// Parts of the text: token streams, each with the position from which it is read, ascending.
     text: Vec<(u64, usize)>,
 }
 
@@ -240,7 +238,7 @@ impl Conversations {
         (next.prompt_tokens <= PROMPT_TOKENS_MAX).then_some(next)
     }
 
-    /// Replaces the text from some point on; early points are likelier, as in the trace.
+    /// Replaces the text from a random point on; early points are more likely, as in the trace.
     fn edit(&mut self, turn: &mut Turn) {
         let open = turn.prompt_tokens - SYSTEM_TOKENS;
         let point = SYSTEM_TOKENS + (open as f64 * self.rng.random::<f64>().powi(2)) as usize;

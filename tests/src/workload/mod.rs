@@ -2,9 +2,9 @@
 //!
 //! - [`conversations`]: an endless, seeded, multi-turn workload with the statistics of a production
 //!   trace;
-//! - [`synthetic`]: one document that all ask about, and agents: without tokens;
+//! - [`synthetic`]: requests about one shared document, and agents, without tokens;
 //! - [`trace`]: a trace in the Mooncake JSONL form;
-//! - [`profile`]: lengths, gaps and prefix reuse of any workload, so that claims can be checked;
+//! - [`profile`]: lengths, gaps and prefix reuse of any workload, to verify claims;
 //! - [`tokens`]: token ids as a pure function of a seed and a position.
 
 pub mod conversations;

@@ -1,4 +1,4 @@
-//! Statistics of a workload, measured while it runs.
+//! Measures statistics of a workload while it runs.
 
 use super::Request;
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// An empty profile; reuse is counted in blocks of `block_size` tokens, the last one cut.
+    /// Creates an empty profile. Reuse is counted in blocks of `block_size` tokens; the last block may be shorter.
     ///
     /// # Panics
     /// If `block_size` is 0.
@@ -46,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// Requests seen.
+    /// Number of requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests
@@ -70,7 +70,7 @@ impl Profile {
         self.last_arrival.as_secs_f64() / self.requests.saturating_sub(1).max(1) as f64
     }
 
-    /// Share of prompt blocks that one infinite cache has seen in the same prefix.
+    /// Fraction of prompt blocks that an infinite cache has already seen in the same prefix.
     #[must_use]
     pub fn reuse_share(&self) -> f64 {
         self.reused_blocks as f64 / self.blocks.max(1) as f64

@@ -1,12 +1,13 @@
-//! Generated workloads beside conversations, without tokens: what each prompt consists of. Their numbers are assumptions.
+//! Generates workloads other than conversations, without tokens: each prompt is a list of token streams. The constants
+//! are assumptions.
 //!
-//! - [`documents`]: all ask about one document, with a text of their own behind it.
-//! - [`agents`]: agents with long instructions that all of a kind share, which call tools in quick succession, beside
-//!   plain requests that share nothing.
-//! - [`prefixes`]: requests with one of some prefixes, each with a text of its own behind it.
-//! - [`paced`]: sessions over one short system prompt, of which one request is under way at a time.
+//! - [`documents`]: requests about one shared document, each followed by a text of its own.
+//! - [`agents`]: agents that call tools in quick succession, with long instructions that all agents of a kind share;
+//!   and plain requests without shared text.
+//! - [`prefixes`]: requests with one of several shared prefixes, each followed by a text of its own.
+//! - [`paced`]: sessions over one short system prompt, with one active request at a time.
 //!
-//! Arrivals are a Poisson process, of requests or of sessions, but for those of [`paced`].
+//! Arrivals are a Poisson process, of requests or of sessions, except in [`paced`].
 
 use super::conversations::Quantiles;
 use rand::{Rng, SeedableRng};
@@ -15,32 +16,32 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Tokens of the document that all ask about.
+/// Tokens of the shared document.
 pub const DOCUMENT_TOKENS: usize = 12_000;
-/// Tokens of the instructions of each kind of agents.
+/// Tokens of the instructions, by kind of agent.
 pub const INSTRUCTION_TOKENS: [usize; 6] = [11_000, 8_000, 6_500, 5_000, 4_000, 3_000];
-/// Longest prompt of an agent, after which its session ends.
+/// Maximum length of an agent's prompt, after which its session ends.
 pub const AGENT_PROMPT_TOKENS_MAX: usize = 100_000;
-/// Prefixes that requests share, and the tokens of each.
+/// Number of shared prefixes, and tokens per prefix.
 pub const PREFIXES: (usize, usize) = (24, 900);
-/// Sessions that are paced, and the turns of each.
+/// Number of paced sessions, and turns per session.
 pub const PACED_SESSIONS: (usize, usize) = (200, 8);
-/// Tokens that all paced sessions begin with.
+/// Number of tokens with which all paced sessions begin.
 const SYSTEM_TOKENS: usize = 64;
-/// Paced sessions that are open at a time.
+/// Number of paced sessions that are open at a time.
 const OPEN_SESSIONS: usize = 10;
-/// Seconds from one paced request to the next: longer than an answer takes.
+/// Seconds from one paced request to the next; longer than an answer takes.
 const PACE_SECS: u64 = 10;
 /// Mean gap between the arrivals of requests, or of sessions, in seconds.
 const GAP_SECS: f64 = 1.0;
-/// Share of plain requests among the starts of the agents' workload.
+/// Fraction of plain requests among the starts of the agents' workload.
 const PLAIN_SHARE: f64 = 0.3;
 /// Probability that an agent calls another tool.
 const NEXT_STEP_SHARE: f64 = 0.88;
-/// Streams of texts that belong to one request or session are numbered from here.
+/// First number of the token streams that belong to one request or session.
 const OWN_STREAMS: u64 = 1_000;
 
-/// Tokens of what a request has behind the document.
+/// Tokens of a request's own text after the document.
 const QUESTION: Quantiles = Quantiles(&[
     (0.0, 12.0),
     (0.25, 60.0),
@@ -49,18 +50,18 @@ const QUESTION: Quantiles = Quantiles(&[
     (0.95, 8_000.0),
     (1.0, 16_000.0),
 ]);
-/// Tokens of what a request has behind one of the prefixes, and of its answer.
+/// Tokens of a request's own text after a shared prefix, and of its answer.
 const SHORT: Quantiles = Quantiles(&[(0.0, 20.0), (0.5, 80.0), (1.0, 200.0)]);
 /// Tokens of a message of a paced session, and of its answer.
 const MESSAGE: Quantiles = Quantiles(&[(0.0, 30.0), (0.5, 150.0), (1.0, 400.0)]);
 /// Tokens of a plain prompt, and of an agent's task.
 const TASK: Quantiles = Quantiles(&[(0.0, 30.0), (0.5, 400.0), (0.9, 3_000.0), (1.0, 8_000.0)]);
-/// Tokens of what a tool returns.
+/// Tokens of a tool's output.
 const TOOL_OUTPUT: Quantiles =
     Quantiles(&[(0.0, 20.0), (0.5, 600.0), (0.9, 4_000.0), (0.99, 12_000.0), (1.0, 20_000.0)]);
 /// Tokens of an answer about a document, or to a plain prompt.
 const ANSWER: Quantiles = Quantiles(&[(0.0, 20.0), (0.5, 250.0), (0.9, 600.0), (1.0, 1_200.0)]);
-/// Tokens of an agent's step.
+/// Tokens of the answer in an agent's step.
 const STEP: Quantiles = Quantiles(&[(0.0, 15.0), (0.5, 90.0), (0.9, 400.0), (1.0, 1_500.0)]);
 /// Seconds from one step of an agent to the next.
 const STEP_GAP_SECS: Quantiles = Quantiles(&[(0.0, 1.0), (0.5, 6.0), (0.9, 25.0), (1.0, 90.0)]);
@@ -68,13 +69,13 @@ const STEP_GAP_SECS: Quantiles = Quantiles(&[(0.0, 1.0), (0.5, 6.0), (0.9, 25.0)
 /// A request without its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sketch {
-    /// When it arrives, from the start of the workload.
+    /// Arrival time, from the start of the workload.
     pub arrival: Duration,
     /// Tokens of the prompt, at least 1.
     pub prompt_tokens: usize,
     /// Tokens of the answer, at least 1.
     pub answer_tokens: usize,
-    /// What prompt and answer consist of: streams of tokens, each with the position from which it is read, ascending.
+    /// Parts of prompt and answer: token streams, each with the position from which it is read, ascending.
     pub text: Vec<(u64, usize)>,
 }
 
@@ -84,11 +85,11 @@ struct Agents {
     rng: ChaCha8Rng,
     next_start: Duration,
     next_stream: u64,
-    /// Next steps of agents that go on, the earliest on top.
+    /// Next steps of agents that continue, the earliest on top.
     following: BinaryHeap<Reverse<Sketch>>,
 }
 
-/// Requests about one document, the first `count` of this seed.
+/// The first `count` requests about one document, for this seed.
 #[must_use]
 pub fn documents(seed: u64, count: usize) -> Vec<Sketch> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -102,7 +103,7 @@ pub fn documents(seed: u64, count: usize) -> Vec<Sketch> {
     (0..count).map(sketch).collect()
 }
 
-/// Requests with one of [`PREFIXES`], the first `count` of this seed.
+/// The first `count` requests with one of [`PREFIXES`], for this seed.
 #[must_use]
 pub fn prefixes(seed: u64, count: usize) -> Vec<Sketch> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -118,8 +119,8 @@ pub fn prefixes(seed: u64, count: usize) -> Vec<Sketch> {
     (0..count).map(sketch).collect()
 }
 
-/// [`PACED_SESSIONS`] that share a system prompt, the first `count` requests of this seed. The next request comes when the
-/// answer to the last one is complete, from any of the open sessions.
+/// The first `count` requests of [`PACED_SESSIONS`] sessions that share a system prompt, for this seed. The next
+/// request arrives when the answer to the previous one is complete, from any of the open sessions.
 #[must_use]
 pub fn paced(seed: u64, count: usize) -> Vec<Sketch> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -145,7 +146,7 @@ pub fn paced(seed: u64, count: usize) -> Vec<Sketch> {
     sketches
 }
 
-/// Requests of agents and plain ones, the first `count` of this seed.
+/// The first `count` requests of agents, and plain ones, for this seed.
 #[must_use]
 pub fn agents(seed: u64, count: usize) -> Vec<Sketch> {
     let mut agents = Agents {
@@ -178,7 +179,7 @@ impl Agents {
         step
     }
 
-    /// A plain request, or the first step of an agent; kinds with long instructions are as many as others.
+    /// A plain request, or the first step of an agent. Kinds with long instructions are as frequent as others.
     fn start(&mut self) -> Sketch {
         let rng = &mut self.rng;
         let own = self.next_stream;
@@ -197,7 +198,7 @@ impl Agents {
         Sketch { arrival, prompt_tokens: instructions + task, answer_tokens, text }
     }
 
-    /// The step after this one: all before, and what the tool returned.
+    /// The next step of an agent: all previous text, and the tool's output.
     fn follow(&mut self, step: &Sketch) -> Sketch {
         let rng = &mut self.rng;
         let arrival = step.arrival + Duration::from_secs_f64(STEP_GAP_SECS.sample(rng));

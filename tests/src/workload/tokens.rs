@@ -1,9 +1,9 @@
 //! Token ids as a pure function of a seed, a stream and a position.
 //!
-//! Two numbers then replace the text of a conversation: any turn's prompt is a prefix of the same stream,
-//! so prompts share exactly the intended prefixes.
+//! The text of a conversation is thus described by two numbers. Every turn's prompt is a prefix of the same stream, so
+//! prompts share exactly the intended prefixes.
 
-/// Token ids are below this: the vocabulary of a current model.
+/// Upper bound of token ids: the vocabulary of a current model.
 pub const VOCABULARY: u64 = 128_000;
 
 /// Appends `range` of a stream of tokens to `out`.

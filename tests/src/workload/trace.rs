@@ -1,13 +1,13 @@
-//! Traces in the Mooncake JSONL form: one object per line with `timestamp` (milliseconds),
-//! `input_length`, `output_length` and `hash_ids`, the ids of the prompt's blocks of 512 tokens.
+//! Reads traces in the Mooncake JSONL form: one object per line with `timestamp` (milliseconds), `input_length`,
+//! `output_length` and `hash_ids`, the ids of the prompt's blocks of 512 tokens.
 //!
-//! An id always means the same 512 tokens, which are derived from the seed and the id; the last block is
-//! cut to `input_length`. The trace has no answers: their tokens are derived from the line's number, so a
-//! later turn finds its predecessor's prompt in a cache, but not the answer.
+//! An id always means the same 512 tokens, which are derived from the seed and the id; the last block is truncated to
+//! `input_length`. The trace has no answers: their tokens are derived from the line's number. So a later turn finds its
+//! predecessor's prompt in a cache, but not the answer.
 //!
-//! A recorded trace has more: `block_size`, the tokens of one hash id, which then may be any 64-bit number and stands for
-//! its block with all before it; a block that the prompt does not fill has none. `model`, `worker`, `cached_tokens`,
-//! `ttft_ms` and `total_ms` say what became of the request.
+//! A recorded trace has more fields. `block_size` is the number of tokens per hash id. An id may then be any 64-bit
+//! number and represents its block and the complete prefix; a block that the prompt does not fill has no id. `model`,
+//! `worker`, `cached_tokens`, `ttft_ms` and `total_ms` describe how the request was served.
 
 use super::{Request, tokens};
 use serde::Deserialize;
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Tokens of one hash id.
+/// Tokens per hash id.
 pub const HASH_ID_TOKENS: usize = 512;
-/// Tokens that one hash id of a recorded trace may have.
+/// Permitted numbers of tokens per hash id of a recorded trace.
 const BLOCK_TOKENS: std::ops::RangeInclusive<usize> = 1..=1 << 16;
-/// Longest line in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Longest prompt, and longest answer, in tokens.
+/// Maximum length of a prompt, and of an answer, in tokens.
 const LENGTH_TOKENS_MAX: usize = 1 << 20;
-/// Streams of answers start here, far from every hash id.
+/// First token stream of answers, far from every hash id.
 const ANSWER_STREAMS: u64 = 1 << 63;
 
 /// Why a trace cannot be read.
@@ -36,7 +36,7 @@ pub enum TraceError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// A line cannot be read.
@@ -44,7 +44,7 @@ pub enum TraceError {
     Read {
         /// Number of the line, from 1.
         line: u64,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// A line is longer than 1 MiB.
@@ -58,7 +58,7 @@ pub enum TraceError {
     Parse {
         /// Number of the line, from 1.
         line: u64,
-        /// Why.
+        /// Error of the parser.
         error: serde_json::Error,
     },
     /// A length is 0 or too large, or the hash ids do not cover the prompt.
@@ -66,11 +66,11 @@ pub enum TraceError {
     Field {
         /// Number of the line, from 1.
         line: u64,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// What it is.
+        /// Value of the field.
         value: usize,
-        /// What it must be.
+        /// Permitted values.
         expected: String,
     },
 }
@@ -80,22 +80,22 @@ pub enum TraceError {
 pub struct Entry {
     /// Arrival in milliseconds.
     pub timestamp: u64,
-    /// Tokens of the prompt, at least 1.
+    /// Number of prompt tokens, at least 1.
     pub input_length: usize,
-    /// Tokens of the answer.
+    /// Number of answer tokens.
     pub output_length: usize,
     /// Ids of the prompt's blocks, in order.
     pub hash_ids: Vec<u64>,
-    /// Tokens of one id, if the trace was recorded; none: 512, and the ids cover the prompt.
+    /// Tokens per hash id in a recorded trace. None: 512, and the ids cover the prompt.
     #[serde(default)]
     pub block_size: Option<usize>,
-    /// The model that was asked.
+    /// The requested model.
     #[serde(default)]
     pub model: Option<String>,
-    /// The worker that served it.
+    /// The worker that served the request.
     #[serde(default)]
     pub worker: Option<String>,
-    /// Tokens of the prompt that were found in that worker's cache.
+    /// Prompt tokens found in that worker's cache.
     #[serde(default)]
     pub cached_tokens: Option<u64>,
     /// Time to the first token, in milliseconds.
@@ -106,7 +106,7 @@ pub struct Entry {
     pub total_ms: Option<f64>,
 }
 
-/// A trace being read: an iterator of requests, in the order of the file.
+/// Reader of a trace: an iterator of requests, in the order of the file.
 #[derive(Debug)]
 pub struct Trace<R> {
     lines: BufReader<R>,
@@ -117,13 +117,13 @@ pub struct Trace<R> {
 // === impl Entry ===
 
 impl Entry {
-    /// Tokens of one hash id.
+    /// Tokens per hash id.
     #[must_use]
     pub fn id_tokens(&self) -> usize {
         self.block_size.unwrap_or(HASH_ID_TOKENS)
     }
 
-    /// Ids that the prompt needs: of a recorded trace those of whole blocks.
+    /// Number of ids that the prompt needs. In a recorded trace, only complete blocks have ids.
     fn ids_needed(&self) -> usize {
         match self.block_size {
             Some(tokens) => self.input_length / tokens,
@@ -147,15 +147,15 @@ impl Trace<File> {
 }
 
 impl<R: Read> Trace<R> {
-    /// Reads a trace from anything.
+    /// Reads a trace from any reader.
     pub fn new(source: R, seed: u64) -> Self {
         Self { lines: BufReader::new(source), seed, line: 0 }
     }
 
-    /// The next line that is not empty; `None` at the end.
+    /// The next non-empty line; `None` at the end.
     ///
     /// # Errors
-    /// If the line cannot be read, or has lengths out of bounds or too few ids.
+    /// If the line cannot be read, a length is out of bounds, or ids are missing.
     pub fn next_entry(&mut self) -> Option<Result<Entry, TraceError>> {
         let mut text = Vec::new();
         while text.trim_ascii().is_empty() {

@@ -7,8 +7,10 @@ use crate::fleet::{
 use crate::scripted::Scripted;
 use async_nats::jetstream;
 use kvasir_proto::broker::STREAM;
+use kvasir_proto::pb::WorkerState;
 use kvasir_proto::types::Incarnation;
 use kvasir_tests::client;
+use kvasir_tests::server::Server;
 use kvbm_agent::broker::Delivery;
 use std::slice;
 use std::time::Duration;
@@ -28,11 +30,33 @@ async fn quiet(broker: &Broker, local: Option<&str>, batches: u64) -> Holder {
     holder
 }
 
+/// Sends the heartbeat that a quiet agent does not send again.
+async fn beat(server: &Server, broker: &Broker, holder: &Holder, local: Option<&str>) {
+    let mut agent = Scripted::new(broker, &holder.worker, 0).await;
+    if let Some(local) = local {
+        agent.registration.local_indexer = Some(local.to_owned());
+    }
+    beat_until_exact(server, &agent).await;
+}
+
+/// Heartbeats may overtake the batches of the stream, so the first one may be dropped.
+async fn beat_until_exact(server: &Server, source: &Scripted) {
+    until("a heartbeat was received", async || {
+        source.heartbeat(INCARNATION, None).await;
+        let worker = known(server, source.worker()).await;
+        worker.is_some_and(|worker| {
+            worker.sources.iter().any(|source| source.state() == WorkerState::Exact)
+        })
+    })
+    .await;
+}
+
 /// Heartbeats are not in the stream, so they may come at any time.
 async fn hears_late(head: Option<u64>, local: Option<&str>) {
     let broker = Broker::start().await;
     let mut holder = quiet(&broker, local, 100).await;
     let mut server = index(&flags(&broker, "jetstream", &[])).await;
+    beat(&server, &broker, &holder, local).await;
     check(&server, slice::from_ref(&holder)).await;
     let mut late = Scripted::new(&broker, &holder.worker, 0).await;
     if let Some(local) = local {
@@ -64,6 +88,7 @@ async fn made_anew(before: u64, after: u64, local: Option<&str>) {
     let broker = Broker::start().await;
     let mut holder = quiet(&broker, local, before).await;
     let mut server = index(&flags(&broker, "jetstream", &[])).await;
+    beat(&server, &broker, &holder, local).await;
     check(&server, slice::from_ref(&holder)).await;
     let context = jetstream::new(broker.client().await);
     let stream = context.get_stream(STREAM).await.expect("the stream");
@@ -105,6 +130,7 @@ async fn what_is_held_back_at_the_end_does_not_count_as_read() {
     server.stop().await;
     let mut server = index(&flags).await;
     source.publish(INCARNATION, 10..20).await;
+    beat_until_exact(&server, &source).await;
     let mut indexer = connect(&server).await;
     let exact = client::wait_until_exact_at(&mut indexer, (MODEL, source.worker()), 39, PATIENCE);
     exact.await.expect("nothing is missing");

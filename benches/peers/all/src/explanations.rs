@@ -1,14 +1,13 @@
-//! What limits where a bar was missed: a file that people write.
+//! Reads explanations of missed targets from a file that people write.
 //!
-//! Each section `## id, id, …` holds the text for the bars with these ids; `*` in an id stands for any
-//! one word.
+//! Each section `## id, id, …` has the text for the targets with these ids; `*` in an id represents any one word.
 
-/// Texts by ids of bars.
+/// Texts by ids of targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Explanations(Vec<(Vec<String>, String)>);
 
 impl Explanations {
-    /// Reads a file's text.
+    /// Parses a file's text.
     pub(crate) fn parse(text: &str) -> Self {
         let mut all: Vec<(Vec<String>, String)> = Vec::new();
         for line in text.lines() {
@@ -24,7 +23,7 @@ impl Explanations {
         Self(trimmed.collect())
     }
 
-    /// The first text for a bar.
+    /// The first text for a target.
     pub(crate) fn of(&self, bar: &str) -> Option<&str> {
         let found = self.0.iter().find(|(ids, _)| ids.iter().any(|id| stands_for(id, bar)));
         found.map(|(_, text)| text.as_str())

@@ -1,4 +1,4 @@
-//! One process that measures something, and what becomes of it.
+//! Runs one process that measures something, and collects its output.
 
 use anyhow::{Context, Result, bail};
 use bench_figures::{Outcome, Raw};
@@ -15,38 +15,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest complaint of a failed job that is kept, in bytes: its end says why.
+/// Maximum length of a failed job's error output, in bytes. The end is kept, because it has the reason.
 const COMPLAINT_BYTES_MAX: usize = 600;
-/// How often a job is looked at.
+/// Polling interval of a job.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a job may take to end by itself once it was asked to; it ends its own processes then.
+/// Timeout for a job to end after it was asked to stop. The job ends its own processes in this time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Whether the run is to end now.
+/// Whether the run should end now.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
-/// A process to be run, once.
+/// A process to run once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
-    /// Names it among the jobs of its part.
+    /// Name of the job, unique within its part.
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
-    /// How long it takes, roughly, in seconds.
+    /// Expected duration, in seconds.
     pub(crate) secs: f64,
-    /// Longest time that it may take.
+    /// Timeout of the job.
     pub(crate) limit: Duration,
-    /// Where it writes its lines, if not to standard output.
+    /// File to which the job writes its lines; none for standard output.
     pub(crate) out: Option<PathBuf>,
 }
 
 impl Job {
-    /// Programs and arguments: with others it would be another trial.
+    /// Programs and arguments. A job with others counts as a different trial.
     pub(crate) fn identity(&self, programs: &str) -> String {
         format!("{programs} {}", self.arguments.join(" "))
     }
 
-    /// Runs it. None if the run was interrupted: then nothing of it is left.
+    /// Runs the job. None if the run was interrupted: its process has then ended.
     pub(crate) fn run(&self, identity: String, scratch: &Path) -> Result<Option<Raw>> {
         let begin = Instant::now();
         let file = |name: &str| {
@@ -59,7 +59,7 @@ impl Job {
         let mut complaint = file("complaint")?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
-            // A complaint is one line, not a list of functions.
+            // Keep the error output short, without backtraces.
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -99,13 +99,13 @@ fn text(file: &mut File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last part of a complaint.
+/// The end of an error output.
 fn end(text: &str) -> &str {
     let start = text.len().saturating_sub(COMPLAINT_BYTES_MAX);
     text.get(text.ceil_char_boundary(start)..).unwrap_or_default()
 }
 
-/// What a job printed.
+/// The output of a job as a trial's result.
 pub(crate) fn lines(text: &str) -> Outcome {
     let values: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
     match values {
@@ -121,7 +121,7 @@ enum Ended {
     Interrupted,
 }
 
-/// A process with a group of its own, of which nothing is left when this is dropped.
+/// A process in its own group, which is killed completely on drop.
 struct Running {
     group: Pid,
     ended: bool,
@@ -162,10 +162,10 @@ impl Running {
         Ok(Some(ended))
     }
 
-    /// Asks it to end, which ends what it started, and kills what is left.
+    /// Asks the process to end, which ends its children, and kills the rest of its group.
     fn stop(&mut self) -> Result<()> {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        // It may have ended just now.
+        // The process may have ended just now.
         let _ended_already = kill(self.group, Signal::SIGINT);
         while self.poll()?.is_none() && Instant::now() < deadline {
             thread::sleep(LOOK_INTERVAL);
@@ -176,7 +176,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Also what it left behind in its group; fails if nothing is left.
+        // Also kills processes left in the group; fails if there are none.
         let _none_left = killpg(self.group, Signal::SIGKILL);
         if !self.ended {
             let _reaped = waitpid(self.group, None);

@@ -1,10 +1,10 @@
-//! What a figure was measured on.
+//! Describes the machine of a measurement.
 
 use bench_figures::memory;
 use std::fs;
 use std::thread;
 
-/// This machine, and its load now; what cannot be read is said to be unknown.
+/// Description of this machine and its current load; unreadable values are shown as unknown.
 pub(crate) fn description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");

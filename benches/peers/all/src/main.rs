@@ -1,5 +1,5 @@
-//! All benches, one trial after the other, and one report. `benches/report` builds what it needs and
-//! starts it; `benches/README.md` says how to read the outcome.
+//! Runs all benches, one trial after the other, and writes one report. `benches/report` builds what it needs and starts
+//! it; `benches/README.md` explains how to read the results.
 
 mod compare;
 mod explanations;

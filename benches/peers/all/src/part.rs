@@ -1,4 +1,4 @@
-//! The parts of a run: which jobs each consists of, and who makes its figures ready.
+//! The parts of a run: their jobs, and the program that prepares their results.
 
 use crate::job::Job;
 use anyhow::{Context, Result, bail, ensure};
@@ -12,50 +12,50 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Shortest limit of a job.
+/// Minimum timeout of a job.
 const LIMIT_MIN: Duration = Duration::from_secs(600);
-/// A job that takes so many times as long as expected is ended.
+/// A job is ended after this multiple of its expected duration.
 const LIMIT_FACTOR: f64 = 10.0;
 
 /// A part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Name {
-    /// The index beside published ones.
+    /// The index compared with published ones.
     Index,
-    /// The server beside Dynamo's.
+    /// The server compared with Dynamo's.
     Service,
-    /// `FindMatches` beside a bare echo.
+    /// `FindMatches` compared with a bare echo.
     Load,
     /// An agent between an engine and an index.
     Agent,
-    /// What grows with blocks, workers and models.
+    /// Growth with blocks, workers and models.
     Scale,
-    /// Micro-benches as ratios.
+    /// Micro-benchmarks as ratios.
     Ratios,
     /// Locks around the index.
     Locks,
 }
 
-/// What all parts need to know.
+/// Settings for all parts.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// Folder of the product's release builds: indexer-server, kvbm-agent, load, agent, ratios.
     pub(crate) product: PathBuf,
     /// Folder of the peers' release builds: peers-index, peers-service.
     pub(crate) peers: PathBuf,
-    /// The bench of that name.
+    /// Path of the built locks bench.
     pub(crate) locks: Option<PathBuf>,
-    /// The Python that Dynamo's indexer runs with.
+    /// Python interpreter for Dynamo's indexer.
     pub(crate) dynamo_python: Option<PathBuf>,
     pub(crate) trials: usize,
     pub(crate) quick: bool,
-    /// For `peers-index plan`.
+    /// Arguments for `peers-index plan`.
     pub(crate) plan: Vec<String>,
-    /// For output that a job writes to a file, and for logs.
+    /// Folder for logs, and for the output of jobs that write to files.
     pub(crate) scratch: PathBuf,
 }
 
-/// A line of `peers-index plan`.
+/// One line of output of `peers-index plan`.
 #[derive(Debug, Deserialize)]
 struct Planned {
     name: String,
@@ -74,13 +74,13 @@ impl Name {
         Self::Locks,
     ];
 
-    /// As on the command line.
+    /// Name of the part on the command line.
     pub(crate) fn text(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Names the programs that it measures with and that it measures.
+    /// Identifies the measuring and the measured programs by a hash.
     pub(crate) fn programs(self, settings: &Settings) -> Result<String> {
         let product = |name: &str| settings.product.join(name);
         let peers = |name: &str| settings.peers.join(name);
@@ -97,7 +97,7 @@ impl Name {
         hash(&programs)
     }
 
-    /// Its jobs, in order.
+    /// Jobs of the part, in order.
     pub(crate) fn jobs(self, settings: &Settings) -> Result<Vec<Job>> {
         match self {
             Self::Index => index_jobs(settings),
@@ -125,7 +125,7 @@ impl Name {
         }
     }
 
-    /// What its trials say.
+    /// Results of the part's trials.
     pub(crate) fn report(self, settings: &Settings, folder: &Path) -> Result<Part> {
         let folder_text = folder.display().to_string();
         let quick = settings.quick.then_some("--quick");
@@ -145,7 +145,7 @@ impl Name {
     }
 }
 
-/// Names programs by their bytes.
+/// Identifies programs by a hash of their content.
 pub(crate) fn hash(programs: &[PathBuf]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     for program in programs {
@@ -160,7 +160,7 @@ pub(crate) fn job(name: String, program: PathBuf, arguments: Vec<String>, secs: 
     Job { name, program, arguments, secs, limit, out: None }
 }
 
-/// `peers-index` says itself what it consists of.
+/// Jobs of the index part, as `peers-index` plans them.
 fn index_jobs(settings: &Settings) -> Result<Vec<Job>> {
     let program = settings.peers.join("peers-index");
     let mut plan = Command::new(&program);
@@ -201,8 +201,8 @@ fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// A job for each trial of a program that measures all of its part at once: it takes so many seconds, or
-/// quickly so many.
+/// One job per trial, for a program that measures its complete part at once. It takes `secs` seconds, or `quick_secs`
+/// in a quick run.
 fn own_jobs(settings: &Settings, name: &str, (secs, quick_secs): (f64, f64)) -> Vec<Job> {
     let of_trial = |trial: usize| {
         let out = settings.scratch.join(format!("{name}.jsonl"));
@@ -234,7 +234,7 @@ fn printed<'a>(program: &Path, arguments: impl Iterator<Item = &'a str>) -> Resu
     serde_json::from_slice(&output.stdout).context("read what goes into the report")
 }
 
-/// A part that its only job printed whole.
+/// The part that its only job printed completely.
 fn whole(name: Name, all: &[Raw]) -> Result<Part> {
     match all {
         [] => Ok(Part::default()),

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use std::ops::Range;
 
 const SIZE: (u32, u32) = (960, 480);
-/// Right of the plot: there it hides no line.
+/// Width of the legend, right of the plot, where it hides no line.
 const LEGEND_WIDTH: u32 = 200;
 const LEGEND_TOP: i32 = 60;
 const LEGEND_ROW: i32 = 26;
@@ -27,21 +27,21 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x17, 0xa2, 0xa2),
     RGBColor(0xd0, 0x5c, 0x9d),
 ];
-/// Ticks of an axis, at most.
+/// Maximum number of ticks on an axis.
 const TICKS: usize = 8;
-/// Width that the bars of one group share, of the distance between groups.
+/// Width of a group's bars together, relative to the distance between groups.
 const GROUP_WIDTH: f64 = 0.8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A series that is drawn: where its points are along the axes, and its colour.
+/// A drawn series: its positions along the axes, and its colour.
 struct Drawn<'a> {
     name: &'a str,
     points: Vec<(f64, f64)>,
     colour: RGBColor,
 }
 
-/// An axis that is drawn: the places that it has room for, of which ticks have a label.
+/// A drawn axis: its range of positions, and the ticks with labels.
 struct Ruler<'a> {
     axis: &'a Axis,
     groups: &'a [String],
@@ -106,7 +106,7 @@ fn legend(area: &Area<'_>, series: &[Drawn<'_>]) -> Result<()> {
 }
 
 impl<'a> Drawn<'a> {
-    /// Leaves out points that have no place on an axis.
+    /// Leaves out points without a position on an axis.
     fn new(plot: &Plot, series: &'a Series, colour: RGBColor) -> Self {
         let point = |&(x, y): &(f64, f64)| Some((place(&plot.x, x)?, place(&plot.y, y)?));
         Self {
@@ -118,7 +118,7 @@ impl<'a> Drawn<'a> {
 }
 
 impl<'a> Ruler<'a> {
-    /// With ticks at round values.
+    /// Creates an axis with ticks at round values.
     fn new(axis: &'a Axis, range: Range<f64>) -> Self {
         let ticks = match axis.scale {
             Scale::Logarithmic => logarithmic_ticks(&range),
@@ -127,7 +127,7 @@ impl<'a> Ruler<'a> {
         Self { axis, groups: &[], range, ticks }
     }
 
-    /// With a tick for each group of bars, if there are some.
+    /// Adds a tick for each group of bars, if there are groups.
     fn with_groups(self, groups: &'a [String]) -> Self {
         if groups.is_empty() {
             return self;
@@ -165,7 +165,7 @@ impl ValueFormatter<f64> for Ruler<'_> {
     }
 }
 
-/// Where a value is along an axis.
+/// Position of a value along an axis.
 fn place(axis: &Axis, value: f64) -> Option<f64> {
     let place = match axis.scale {
         Scale::Linear => value,
@@ -174,7 +174,7 @@ fn place(axis: &Axis, value: f64) -> Option<f64> {
     place.is_finite().then_some(place)
 }
 
-/// The value at a place, without zeros at its end.
+/// The value at a position, without trailing zeros.
 fn label(axis: &Axis, place: f64) -> String {
     let value = match axis.scale {
         Scale::Linear => place,
@@ -189,7 +189,7 @@ fn label(axis: &Axis, place: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// From the smallest place, or from 0, to the largest one, with some room.
+/// The range from the smallest position, or from 0, to the largest, with a margin.
 fn range(places: impl Iterator<Item = f64>, from_zero: bool) -> Range<f64> {
     let (min, max) = places.fold((f64::MAX, f64::MIN), |(min, max), at| (min.min(at), max.max(at)));
     if min > max {
@@ -204,7 +204,7 @@ fn linear_ticks(range: &Range<f64>) -> Vec<f64> {
     RangedCoordf64::from(range.clone()).key_points(TICKS)
 }
 
-/// Powers of 10, and twice and 5 times as much where that leaves room.
+/// Ticks at powers of 10, and at 2 and 5 times these if there is room.
 fn logarithmic_ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = range.start.floor() as i32..=range.end.ceil() as i32;
     let factors: &[f64] = if range.end - range.start > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };

@@ -1,13 +1,12 @@
-//! What is done, what is left, and how long that takes.
+//! Shows finished and remaining jobs, with the remaining time.
 
 use crate::job::Job;
 use std::time::{Duration, Instant};
 
-/// Before so much was done, what was expected counts more than what it took, in seconds.
+/// Weight of the expected durations, in seconds: before this much is done, they count more than the measured ones.
 const SURE_SECS: f64 = 20.0;
 
-/// Says what runs and how long the rest takes: what was expected of it, scaled by how long what was
-/// done so far took.
+/// Prints the current job and the remaining time: the expected duration, scaled by the measured speed so far.
 pub(crate) struct Progress {
     begin: Instant,
     all: usize,
@@ -18,14 +17,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Before the first of some jobs.
+    /// Progress before the first job.
     pub(crate) fn new<'a>(jobs: impl Iterator<Item = &'a Job>) -> Self {
         let (all, expected_left) = jobs.fold((0, 0.0), |(n, secs), job| (n + 1, secs + job.secs));
         let begin = Instant::now();
         Self { begin, all, done: 0, expected_done: 0.0, expected_left, taken: 0.0 }
     }
 
-    /// A job begins.
+    /// Records the start of a job.
     pub(crate) fn begin(&self, part: &str, job: &Job) {
         eprintln!(
             "[{:3}/{} {} about {} left] {part}: {}",
@@ -37,7 +36,7 @@ impl Progress {
         );
     }
 
-    /// A job that took so long, or was not needed.
+    /// Records the end of a job: its duration, or none if it was not needed.
     pub(crate) fn end(&mut self, job: &Job, taken: Option<Duration>) {
         self.done += 1;
         self.expected_left -= job.secs;
@@ -75,7 +74,7 @@ mod tests {
         let jobs = [job(SURE_SECS), job(20.0), job(30.0)];
         let mut progress = Progress::new(jobs.iter());
         assert_eq!(progress.left(), Duration::from_secs(70));
-        // Twice as long as expected, of which half is believed.
+        // Twice as long as expected; half of that difference counts.
         progress.end(&jobs[0], Some(Duration::from_secs(40)));
         assert_eq!(progress.left(), Duration::from_secs(75));
         progress.end(&jobs[1], None);

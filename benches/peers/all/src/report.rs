@@ -1,4 +1,4 @@
-//! The report: a function of what the parts say.
+//! Writes the report from the results of the parts.
 
 use crate::explanations::Explanations;
 use crate::plot::svg;
@@ -7,7 +7,7 @@ use bench_figures::{Bar, Incident, Part, Plot, Table, Verdict, bar_table};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The report itself, and the folder of its plots.
+/// Name of the report's file, and of the folder of its plots.
 const REPORT: &str = "report.md";
 const PLOTS: &str = "plots";
 
@@ -20,18 +20,18 @@ pub(crate) struct Head {
     pub(crate) quick: bool,
 }
 
-/// All there is to say.
+/// Content of the report.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) head: Head,
     pub(crate) parts: Vec<Part>,
-    /// Parts that could not be run or read, and why.
+    /// Parts that could not be run or read, and the reasons.
     pub(crate) failures: Vec<Incident>,
     pub(crate) explanations: Explanations,
 }
 
 impl Report {
-    /// Whether nothing failed. Missed bars are no failures.
+    /// Whether all parts succeeded. Missed targets are not failures.
     pub(crate) fn is_complete(&self) -> bool {
         self.failures.is_empty() && self.parts.iter().all(|part| part.incidents.is_empty())
     }
@@ -44,7 +44,7 @@ impl Report {
         self.bars().filter(|bar| bar.verdict() == verdict).count()
     }
 
-    /// In one line.
+    /// Summary in one line.
     pub(crate) fn summary(&self) -> String {
         let [met, missed, absent] = [Verdict::Met, Verdict::Missed, Verdict::NotMeasured]
             .map(|verdict| self.count(verdict));
@@ -53,10 +53,10 @@ impl Report {
         format!("{met} bars met, {missed} missed, {absent} not measured; {failed} failures")
     }
 
-    /// Writes it into a folder, with its plots beside it.
+    /// Writes the report into a folder, with a subfolder of plots.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let plots = folder.join(PLOTS);
-        // This run may have no figures for plots of an earlier one.
+        // An earlier run may have left plots that this run lacks.
         if plots.exists() {
             fs::remove_dir_all(&plots).with_context(|| format!("remove {}", plots.display()))?;
         }
@@ -100,7 +100,7 @@ impl Report {
         )
     }
 
-    /// Texts for missed bars, each once, with the bars it is for.
+    /// Explanations of missed targets, each once, with the targets it applies to.
     fn explained(&self) -> String {
         let mut texts: Vec<(Option<&str>, Vec<&str>)> = Vec::new();
         for bar in self.bars().filter(|bar| bar.verdict() == Verdict::Missed) {
@@ -113,7 +113,7 @@ impl Report {
         if texts.is_empty() {
             return String::new();
         }
-        // What nobody explained comes last.
+        // Targets without an explanation come last.
         texts.sort_by_key(|(text, _)| text.is_none());
         let paragraph = |(text, bars): (Option<&str>, Vec<&str>)| {
             format!("{}: {}\n\n", bars.join(", "), text.unwrap_or("**Not explained yet.**"))

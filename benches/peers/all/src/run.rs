@@ -1,4 +1,4 @@
-//! A run: every job of every part that is not done yet, then the report of all there is.
+//! Runs every unfinished job of every part, then writes the report of all results.
 
 use crate::compare;
 use crate::explanations::Explanations;
@@ -17,70 +17,69 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-/// Trials of each kind, unless `--trials` says otherwise.
+/// Default number of trials of each kind.
 const TRIALS: u16 = 5;
 /// Exit code of an interrupted run, as shells report SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// All benches, one after the other, and one report. What an earlier run with the same programs
-/// measured is used again.
+/// Runs all benches, one after the other, and writes one report. Results of an earlier run with the same programs are
+/// reused.
 #[derive(Debug, Parser)]
 #[command(name = "benches/report")]
 pub(crate) struct Options {
-    /// Small, and one trial of each: to see that all works, in a few minutes.
+    /// Quick check that everything works, in a few minutes: small sizes, one trial of each kind.
     #[arg(long)]
     quick: bool,
-    /// These parts only.
+    /// Run only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Name>,
-    /// Trials of each kind, at most: 5 by default, fewer of those that take long. With --against: pairs of trials, 11 by
-    /// default, at least 5.
+    /// Maximum number of trials of each kind: 5 by default, fewer for long trials. With --against: number of pairs of
+    /// trials, 11 by default, at least 5.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
     trials: Option<u16>,
-    /// Compare this build with another one instead: a short set of trials of both in turn, about 10 minutes. FOLDER has the
-    /// programs indexer-server and peers-index of the other build, or is its target folder. The exit code is 1 if a row is
-    /// worse, or was not measured.
+    /// Compare this build with another one instead: a short set of trials of both in turn, about 10 minutes. FOLDER
+    /// contains the other build's programs indexer-server and peers-index, or is its target folder. The exit code is 1
+    /// if a row is worse or was not measured.
     #[arg(long, value_name = "FOLDER",
         conflicts_with_all = ["quick", "only", "groups", "index", "trace", "fresh", "report_only"])]
     against: Option<PathBuf>,
-    /// With --against: a row is worse if the whole interval of its ratio lies beyond this many percent.
+    /// With --against: a row is worse if the complete interval of its ratio lies beyond this many percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, requires = "against")]
     bound: f64,
-    /// Part index: only groups of trials whose name contains one of these, e.g.
-    /// distinct-base,churn.
+    /// Part index: only groups of trials whose name contains one of these, for example distinct-base,churn.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     groups: Vec<String>,
-    /// Part index: only these indexes, of kvasir, kvasir-2, kvasir-4, chain, crtc and positional.
+    /// Part index: only these indexes, from kvasir, kvasir-2, kvasir-4, chain, crtc and positional.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     index: Vec<String>,
-    /// Part index: a recorded trace in the Mooncake form to play as well.
+    /// Part index: also play this recorded trace in the Mooncake form.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Measure all again, whatever is there.
+    /// Repeat all measurements, even if results exist.
     #[arg(long)]
     fresh: bool,
-    /// Measure nothing: the report again, of what is there.
+    /// Measure nothing: write the report again from existing results.
     #[arg(long)]
     report_only: bool,
-    /// Where raw figures and the report go.
+    /// Folder for raw results and the report.
     #[arg(long, value_name = "FOLDER", overrides_with = "out")]
     out: PathBuf,
-    /// What is measured, for the report.
+    /// Name of the measured build, for the report.
     #[arg(long, value_name = "NAME", default_value = "unknown", hide = true)]
     commit: String,
     /// Day of the run, for the report.
     #[arg(long, value_name = "DAY", default_value = "unknown", hide = true)]
     date: String,
-    /// Texts for missed bars.
+    /// File with explanations of missed targets.
     #[arg(long, value_name = "FILE", hide = true)]
     explanations: PathBuf,
     /// Folder of the product's release builds.
     #[arg(long, value_name = "FOLDER", hide = true)]
     product: PathBuf,
-    /// The built bench of that name.
+    /// Path of the built locks bench.
     #[arg(long, value_name = "FILE", hide = true)]
     locks: Option<PathBuf>,
-    /// The Python that Dynamo's indexer runs with.
+    /// Python interpreter for Dynamo's indexer.
     #[arg(long, value_name = "FILE", hide = true)]
     dynamo_python: Option<PathBuf>,
 }
@@ -88,11 +87,11 @@ pub(crate) struct Options {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All was measured.
+    /// All measurements succeeded.
     Good,
-    /// Something could not be measured, or is worse than another build; the report says what.
+    /// A measurement failed, or is worse than another build's; the report shows which.
     Failed,
-    /// It was told to end; what was measured is kept.
+    /// The run was interrupted; its results so far are kept.
     Interrupted,
 }
 
@@ -136,7 +135,7 @@ impl Options {
     }
 }
 
-/// Runs what is not done yet and writes the report.
+/// Runs unfinished jobs and writes the report.
 pub(crate) fn run(options: &Options) -> Result<End> {
     listen_for_signals()?;
     if let Some(against) = &options.against {
@@ -146,7 +145,7 @@ pub(crate) fn run(options: &Options) -> Result<End> {
             None => End::Interrupted,
         });
     }
-    // What a quick run measured is never mixed with what another one did.
+    // Results of a quick run are never mixed with others.
     let raw = options.out.join(if options.quick { "raw-quick" } else { "raw" });
     let scratch = options.out.join("scratch");
     for folder in [&raw, &scratch] {
@@ -183,7 +182,7 @@ pub(crate) fn run(options: &Options) -> Result<End> {
     write(options, head, parts, failures)
 }
 
-/// What a part's trials say, and whether other programs made them than those of now.
+/// Results of a part's trials, and whether other programs than the current ones made them.
 fn reported(name: Name, settings: &Settings, folder: &Path) -> Result<Part> {
     let mut part = name.report(settings, folder)?;
     let programs = name.programs(settings).unwrap_or_default();
@@ -210,7 +209,7 @@ fn write(
     Ok(if report.is_complete() { End::Good } else { End::Failed })
 }
 
-/// A part that is to be run.
+/// A part with its planned jobs.
 struct Planned {
     name: Name,
     programs: String,
@@ -219,7 +218,7 @@ struct Planned {
 }
 
 impl Planned {
-    /// Forgets what other programs measured, or all.
+    /// Drops results of other programs, or all results if `fresh`.
     fn new(name: Name, settings: &Settings, raw: &Path, fresh: bool) -> Result<Self> {
         let programs = name.programs(settings)?;
         let jobs = name.jobs(settings)?;
@@ -235,7 +234,7 @@ impl Planned {
         Ok(Self { name, programs, jobs, folder })
     }
 
-    /// Runs the jobs that are not done.
+    /// Runs the unfinished jobs.
     fn run(&self, settings: &Settings, progress: &mut Progress) -> Result<End> {
         for job in &self.jobs {
             let identity = job.identity(&self.programs);
@@ -257,18 +256,18 @@ impl Planned {
     }
 }
 
-/// Whether a trial was made with the same programs and arguments, and ended well.
+/// Whether a trial with the same programs and arguments has succeeded.
 fn is_done(path: &Path, identity: &str) -> bool {
     Raw::read(path)
         .is_ok_and(|raw| raw.identity == identity && matches!(raw.outcome, Outcome::Done(_)))
 }
 
-/// Ends the run at SIGINT and SIGTERM: a thread waits for them.
+/// Ends the run at SIGINT and SIGTERM, which a thread waits for.
 fn listen_for_signals() -> Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
-    // Threads that start later inherit it; children do not.
+    // Threads started later inherit the mask; child processes do not.
     signals.thread_block().context("block signals")?;
     let wait = move || {
         if signals.wait().is_ok() {

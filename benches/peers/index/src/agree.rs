@@ -1,7 +1,7 @@
-//! A differential check: small random fleets, and every index must answer what a naive map says.
+//! A differential test: on small random fleets, every index must answer like a naive map.
 //!
-//! Chains branch anywhere and are shared by any workers. Blocks go only when nothing of the same
-//! worker follows them, which is where all the indexes promise to be exact.
+//! Chains branch anywhere and are shared by any workers. A block is removed only if no block of the same worker follows
+//! it: all indexes promise to be exact in this case.
 
 use crate::indexes::{Ask, Chain, Crtc, Index, Kvasir, Locked, Positional, Sharded};
 use crate::random::{Random, mix};
@@ -15,23 +15,23 @@ const WORKERS_MAX: usize = 70;
 const CHAINS_MAX: usize = 12;
 const CHAIN_BLOCKS_MAX: usize = 40;
 const STAGES: usize = 12;
-/// Changes of one stage.
+/// Number of changes in one stage.
 const CHANGES: usize = 10;
 const EVENT_BLOCKS_MAX: usize = 20;
 const QUESTIONS: usize = 20;
 
-/// A check.
+/// Options of the test.
 #[derive(Debug, Args)]
 pub(crate) struct Agree {
-    /// Random fleets.
+    /// Number of random fleets.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// The first of them.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Follows every story with every index; the number of answers that agreed.
+/// Applies every script to every index. Returns the number of correct answers.
 pub(crate) fn agree(check: &Agree) -> Result<usize> {
     let mut answers = 0;
     for seed in check.seed..check.seed + check.seeds {
@@ -44,10 +44,10 @@ pub(crate) fn agree(check: &Agree) -> Result<usize> {
     Ok(answers)
 }
 
-/// (worker, leading blocks), by worker.
+/// (worker, leading blocks), sorted by worker.
 type Scores = Vec<(u32, u32)>;
 
-/// Changes, then questions with their answers.
+/// Changes, then queries with their answers.
 struct Stage {
     operations: Range<usize>,
     questions: Vec<(Vec<u64>, Scores)>,
@@ -87,7 +87,7 @@ fn follow<I: Index>(story: &Story) -> Result<usize> {
     Ok(answers)
 }
 
-/// What the workers hold while a story is made up.
+/// Blocks of the workers while a script is generated.
 struct Fleet {
     parents: Vec<Option<u32>>,
     /// Ends of chains.
@@ -126,7 +126,7 @@ impl Story {
 }
 
 impl Fleet {
-    /// A new chain from the root or from any block.
+    /// Adds a chain from the root or from any block.
     fn grow(&mut self, content: &mut Content, random: &mut Random) {
         let from = random.below(content.len() + 1);
         let parent = from.checked_sub(1).map(|block| block as u32);
@@ -148,7 +148,7 @@ impl Fleet {
         path
     }
 
-    /// A worker stores what it lacks of a path, up to some depth, in some events.
+    /// A worker stores the blocks it lacks of a path, up to a random depth, in several events.
     fn store(&mut self, worker: usize, script: &mut Script, random: &mut Random) {
         let path = self.path(random);
         let depth = 1 + random.below(path.len());
@@ -156,7 +156,7 @@ impl Fleet {
         let mut at = path[..depth].iter().take_while(|block| held.contains(block)).count();
         while at < depth {
             let most = 1 + random.below(EVENT_BLOCKS_MAX);
-            // An event's blocks have consecutive numbers: it ends where a path leaves a chain.
+            // The blocks of an event have consecutive numbers: it ends where a path leaves a chain.
             let run = path[at..depth].windows(2).take_while(|pair| pair[1] == pair[0] + 1).count();
             let len = most.min(run + 1);
             let blocks = Span { start: path[at], len: len as u32 };
@@ -166,7 +166,7 @@ impl Fleet {
         }
     }
 
-    /// A worker lets go of some blocks that nothing follows, one after the other, in one event.
+    /// A worker removes some blocks that no block follows, one after the other, in one event.
     fn remove(&mut self, worker: usize, script: &mut Script, random: &mut Random) {
         let held = &mut self.held[worker];
         let mut gone = Vec::new();
@@ -186,7 +186,7 @@ impl Fleet {
         }
     }
 
-    /// A part of a path, perhaps with unknown blocks after it, and who holds how much.
+    /// A part of a path, perhaps followed by unknown blocks, and each worker's number of leading blocks.
     fn question(&self, content: &Content, random: &mut Random) -> (Vec<u64>, Scores) {
         let mut path = self.path(random);
         path.truncate(random.below(path.len() + 1));

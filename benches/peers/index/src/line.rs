@@ -1,11 +1,11 @@
-//! What one trial prints: one line of JSON.
+//! The output of one trial: one line of JSON.
 
 use crate::samples::Sorted;
 use crate::workload::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Quantiles of latencies: as in the names of figures, and the share of the samples.
+/// Quantiles of latencies: their names in figures, and the fraction of samples.
 pub(crate) const QUANTILES: [(&str, f64); 9] = [
     ("p1", 0.01),
     ("p10", 0.1),
@@ -26,7 +26,7 @@ pub(crate) struct Line {
     pub(crate) workers: usize,
     pub(crate) pairs: usize,
     pub(crate) seed: u64,
-    /// By name; names say what, of what, and in which unit.
+    /// Figures by name. A name states the measure, its object and the unit.
     pub(crate) figures: BTreeMap<String, f64>,
 }
 

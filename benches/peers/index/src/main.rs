@@ -1,4 +1,4 @@
-//! The index beside the best published ones. `benches/README.md` says how to run and read it.
+//! Compares the index with the best published ones. `benches/README.md` explains how to run it and read the results.
 
 mod agree;
 mod indexes;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The index beside the best published ones.
+/// Compares the index with the best published ones.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -31,15 +31,15 @@ struct Arguments {
 enum Command {
     /// Runs one trial in this process and prints its figures as a line of JSON.
     Trial(trial::Trial),
-    /// Prints the trials of a run, a line of JSON each; `bench-report` runs them.
+    /// Prints the trials of a run, one line of JSON each; `bench-report` runs them.
     Plan(plan::Plan),
-    /// Checks that all indexes answer what a naive map says, on small random fleets.
+    /// Checks on small random fleets that all indexes answer like a naive map.
     Agree(agree::Agree),
-    /// Makes of trials' raw files what goes into the report, and prints it as a line of JSON.
+    /// Creates the part for the report from trials' raw files, and prints it as a line of JSON.
     Report {
         /// Folder of the raw files.
         folder: PathBuf,
-        /// Whether the run was a quick one.
+        /// Whether the run was a quick run.
         #[arg(long)]
         quick: bool,
     },

@@ -1,15 +1,15 @@
-//! Clocks and memory.
+//! Measures time and memory.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// CPU time that this process has used, all threads together.
+/// CPU time used by this process, over all threads.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Time that something took.
+/// Sum of measured times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) cpu: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// Runs `work` and adds what it took.
+    /// Runs `work` and adds its duration.
     pub(crate) fn add<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let cpu = cpu_time();
         let wall = Instant::now();
@@ -28,7 +28,7 @@ impl Spent {
     }
 }
 
-/// Bytes of memory that this process occupies, after the allocator gave back what it could.
+/// Resident memory of this process in bytes, after the allocator has returned unused memory.
 pub(crate) fn resident_bytes() -> u64 {
     give_back();
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm can be read");

@@ -1,4 +1,4 @@
-//! Which trials a run consists of: interleaved A B C, A B C, .. within each group.
+//! Plans the trials of a run: interleaved A B C, A B C, .. within each group.
 
 use crate::trial::{Measure, Subject, Trial};
 use crate::workload::Kind;
@@ -8,29 +8,29 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 const ALL: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc, Subject::Positional];
-/// Without the one that is far behind in lookups and never frees.
+/// Without the index that is far slower in lookups and never frees memory.
 const FAST: &[Subject] = &[Subject::Kvasir, Subject::Chain, Subject::Crtc];
-/// The largest sizes.
+/// Indexes for the largest sizes.
 const LARGE: &[Subject] = &[Subject::Kvasir, Subject::Chain];
-/// In more than one shard; one shard is the ordinary trial.
+/// More than one shard; the ordinary trial has one.
 const SHARDED: &[Subject] = &[Subject::Kvasir2, Subject::Kvasir4];
-/// Pairs from which on only [`LARGE`] are measured.
+/// Number of pairs from which only [`LARGE`] is measured.
 const LARGE_PAIRS: usize = 20_000_000;
-/// Most trials of what bars do not depend on, or that takes long.
+/// Maximum number of trials for long measurements, and for those without a target.
 const FEW: usize = 3;
-/// Workers of the large fleet.
+/// Number of workers of the large fleet.
 pub(crate) const MANY_WORKERS: usize = 1_000;
-/// What making 1 M pairs' work, storing them and one measure take, roughly, in seconds.
+/// Expected seconds per 1 M pairs to create the work, store it and take one measurement.
 const MILLION_SECS: f64 = 0.5;
 
-/// How large a run is.
+/// Size of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pairs: usize,
     pub(crate) turnovers: usize,
     pub(crate) questions: usize,
     pub(crate) asking_ms: u64,
-    /// Pairs of the larger indexes.
+    /// Numbers of pairs of the larger indexes.
     pub(crate) sweep: &'static [usize],
 }
 
@@ -56,39 +56,38 @@ impl Size {
     }
 }
 
-/// What is to be planned.
+/// Options of a plan.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Trials of each kind and index, at most.
+    /// Maximum number of trials of each kind and index.
     #[arg(long, default_value_t = 5)]
     trials: usize,
-    /// A quarter of the pairs and fewer turnovers, to see that all works.
+    /// Quick check that everything works: a quarter of the pairs, and fewer turnovers.
     #[arg(long)]
     quick: bool,
-    /// Only groups of trials whose name contains one of these, e.g. distinct-base,churn.
+    /// Only groups of trials whose name contains one of these, for example distinct-base,churn.
     #[arg(long, value_delimiter = ',')]
     groups: Vec<String>,
     /// Only these indexes.
     #[arg(long, value_enum, value_delimiter = ',')]
     index: Vec<Subject>,
-    /// A trace in the Mooncake form to play as well.
+    /// Also play this trace in the Mooncake form.
     #[arg(long)]
     trace: Option<PathBuf>,
 }
 
-/// A trial to be run.
+/// A planned trial.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Job {
-    /// Names it among all.
+    /// Name of the trial, unique within the run.
     name: String,
-    /// What this program is to be started with.
+    /// Arguments of this program for the trial.
     arguments: Vec<String>,
-    /// How long it takes, roughly.
+    /// Expected duration, in seconds.
     secs: f64,
 }
 
-/// All trials of a run, in order. The content differs from round to round, not from index to
-/// index.
+/// All trials of a run, in order. The content differs between rounds, but not between indexes.
 pub(crate) fn plan(plan: &Plan) -> Result<Vec<Job>> {
     let wanted = |name: &str| plan.groups.iter().any(|only| name.contains(only.as_str()));
     let mut groups = groups(Size::new(plan.quick), plan.trace.clone());
@@ -107,14 +106,14 @@ pub(crate) fn plan(plan: &Plan) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// The same trial with several indexes, one after the other, as often as there are rounds.
+/// A trial that is repeated with several indexes, one after the other, in each round.
 #[derive(Debug, Clone)]
 struct Group {
     name: String,
     subjects: &'static [Subject],
-    /// With any index and seed.
+    /// The trial, for any index and seed.
     trial: Trial,
-    /// Most rounds.
+    /// Maximum number of rounds.
     trials: usize,
 }
 
@@ -134,7 +133,7 @@ impl Group {
     }
 }
 
-/// How long a trial takes, roughly: what is left of a run is scaled by how long it took so far.
+/// Expected duration of a trial. The remaining time of a run is scaled by the measured speed.
 fn expected_secs(trial: &Trial) -> f64 {
     let slow = if trial.index == Subject::Positional { 2.0 } else { 1.0 };
     let more = |measure: &Measure| match measure {

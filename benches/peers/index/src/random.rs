@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in each run.
+//! Reproducible pseudo-random numbers.
 
 pub(crate) use bench_figures::random::mixed as mix;
 
@@ -16,7 +16,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A random number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
@@ -27,7 +27,7 @@ impl Random {
         }
     }
 
-    /// `count` different numbers below `end`, in no order.
+    /// `count` different random numbers below `end`, unsorted.
     pub(crate) fn distinct(&mut self, count: usize, end: usize) -> Vec<u32> {
         let mut chosen: Vec<u32> = Vec::with_capacity(count);
         while chosen.len() < count {

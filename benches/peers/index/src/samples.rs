@@ -1,4 +1,4 @@
-//! Latencies, in nanoseconds.
+//! Samples of latencies, in nanoseconds.
 
 /// Measured latencies.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// Sorts them, so that quantiles can be read.
+    /// Sorts the samples, to read quantiles.
     pub(crate) fn sorted(mut self) -> Sorted {
         assert!(!self.0.is_empty(), "nothing was measured");
         self.0.sort_unstable();
@@ -25,12 +25,12 @@ impl Samples {
     }
 }
 
-/// Latencies in order.
+/// Sorted latencies.
 #[derive(Debug)]
 pub(crate) struct Sorted(Vec<u64>);
 
 impl Sorted {
-    /// The latency that a share of the samples does not exceed.
+    /// The latency that `share` of the samples does not exceed.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.0.len() as f64).ceil() as usize;
         self.0[rank.clamp(1, self.0.len()) - 1] as f64

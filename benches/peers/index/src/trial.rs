@@ -1,4 +1,4 @@
-//! One trial: one index, one workload, in a process of its own.
+//! Runs one trial: one index, one workload, in a separate process.
 
 use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Sharded, Shared};
 use crate::line::Line;
@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One question in so many is asked with cold caches: each costs some milliseconds.
+/// One query in this many is repeated with cold caches, because each costs some milliseconds.
 const COLD_SHARE: usize = 20;
-/// Bytes of the workload per pair of a distinct fleet.
+/// Memory of the workload per pair of a distinct fleet, in bytes.
 const WORKLOAD_BYTES: usize = 40;
 
 /// An index under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Subject {
-    /// Ours.
+    /// Kvasir's index.
     Kvasir,
-    /// Ours in two shards.
+    /// Kvasir's index in two shards.
     #[value(name = "kvasir-2")]
     Kvasir2,
-    /// Ours in four shards.
+    /// Kvasir's index in four shards.
     #[value(name = "kvasir-4")]
     Kvasir4,
     /// kv-index: ChainIndex.
@@ -39,30 +39,30 @@ pub(crate) enum Subject {
     Positional,
 }
 
-/// What a trial measures. Storing, and memory after it, are measured by each.
+/// Measurements of a trial. Each trial also measures storing, and the memory afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {
-    /// Nothing more.
+    /// No further measurement.
     Store,
     /// Lookups.
     Lookup,
     /// Removal, tails first.
     RemoveTail,
-    /// Removal of last blocks of random chains.
+    /// Removal of the last blocks of random chains.
     RemoveScattered,
-    /// Removal of whole events at random.
+    /// Removal of complete events, at random.
     RemoveEvents,
     /// Removal of single blocks at random.
     RemoveRandom,
     /// Lookups with cold caches.
     Cold,
-    /// Turning over at a steady size.
+    /// Churn at a constant size.
     Churn,
-    /// Removal of a random half, which is then stored again: do holes heal?
+    /// Removal of a random half, which is then stored again: checks whether holes heal.
     Heal,
-    /// Lookups while another thread writes, and nothing else.
+    /// Only lookups while another thread writes.
     Writer,
-    /// A recorded trace, and nothing else.
+    /// Only a recorded trace.
     Trace,
 }
 
@@ -84,34 +84,34 @@ impl Measure {
     }
 }
 
-/// A trial.
+/// Options of a trial.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Trial {
-    /// The index.
+    /// The measured index.
     #[arg(long, value_enum)]
     pub(crate) index: Subject,
-    /// What the fleet holds.
+    /// Content of the fleet.
     #[arg(long, value_enum, default_value = "distinct")]
     pub(crate) workload: Kind,
-    /// (worker, block) pairs.
+    /// Number of (worker, block) pairs.
     #[arg(long, default_value_t = 2_000_000)]
     pub(crate) pairs: usize,
-    /// Workers.
+    /// Number of workers.
     #[arg(long, default_value_t = 64)]
     pub(crate) workers: usize,
-    /// What to measure, in this order; a removal is the last.
+    /// Measurements in this order; a removal must be last.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "store")]
     pub(crate) measure: Vec<Measure>,
-    /// Questions of each kind.
+    /// Number of queries of each kind.
     #[arg(long, default_value_t = 20_000)]
     pub(crate) questions: usize,
-    /// Turnovers of churn.
+    /// Number of turnovers of churn.
     #[arg(long, default_value_t = 20)]
     pub(crate) turnovers: usize,
-    /// Milliseconds of asking with each call under a writer.
+    /// Duration of the queries with each function beside a writer, in milliseconds.
     #[arg(long, default_value_t = 1_500)]
     pub(crate) asking_ms: u64,
-    /// A trace in the Mooncake form, for the measure of that name.
+    /// Trace in the Mooncake form, for the measurement `trace`.
     #[arg(long)]
     pub(crate) trace: Option<PathBuf>,
     /// Seed of contents and orders.
@@ -119,17 +119,17 @@ pub(crate) struct Trial {
     pub(crate) seed: u64,
 }
 
-/// What a trial prints.
+/// Output of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Record {
-    /// Its figures.
+    /// Results of the trial.
     Trial(Line),
-    /// There was no memory for it.
+    /// The trial was skipped for lack of memory.
     Skipped { index: String, pairs: usize },
 }
 
-/// Runs a trial, if there is memory for it.
+/// Runs a trial, if there is enough memory for it.
 ///
 /// # Panics
 /// At the first wrong size or answer.
@@ -148,7 +148,7 @@ pub(crate) fn trial(trial: &Trial) -> Result<Record> {
     line.map(Record::Trial)
 }
 
-/// `I` for one thread, `S` where several share it.
+/// Runs with `I` for one thread, or with `S` for several threads.
 fn of<I: Index, S: Shared>(trial: &Trial) -> Result<Line> {
     match trial.measures(Measure::Writer) {
         true => Ok(under_a_writer::<S>(trial)),
@@ -156,7 +156,7 @@ fn of<I: Index, S: Shared>(trial: &Trial) -> Result<Line> {
     }
 }
 
-/// What one thread does.
+/// Runs the measurements with one thread.
 fn alone<I: Index>(trial: &Trial) -> Result<Line> {
     ensure!(!trial.measures(Measure::Writer), "{} is not measured under a writer", I::NAME);
     if trial.measures(Measure::Trace) {
@@ -170,12 +170,12 @@ fn alone<I: Index>(trial: &Trial) -> Result<Line> {
 }
 
 impl Subject {
-    /// As on the command line.
+    /// Name on the command line.
     pub(crate) fn name(self) -> String {
         name(&self)
     }
 
-    /// Bytes per pair, rounded up, to know whether a trial fits.
+    /// Bytes per pair, rounded up, to estimate whether a trial fits into memory.
     fn pair_bytes(self) -> usize {
         match self {
             Self::Kvasir | Self::Kvasir2 | Self::Kvasir4 => 70,
@@ -186,13 +186,13 @@ impl Subject {
     }
 }
 
-/// As on the command line.
+/// Name on the command line.
 fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 impl Trial {
-    /// Its command line.
+    /// Command line of the trial.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let measures: Vec<String> = self.measure.iter().map(name).collect();
         let pairs = [
@@ -212,7 +212,7 @@ impl Trial {
         ["trial".to_owned()].into_iter().chain(pairs).chain(trace).collect()
     }
 
-    /// Whether it fits into so much free memory, with a fifth to spare.
+    /// Whether the trial fits into `available` bytes, with a fifth to spare.
     fn fits(&self, available: u64) -> bool {
         let needed = self.pairs * (self.index.pair_bytes() + WORKLOAD_BYTES);
         needed as u64 <= available / 5 * 4
@@ -238,7 +238,7 @@ impl Trial {
     }
 }
 
-/// Everything that one thread does.
+/// All measurements with one thread.
 fn run<I: Index>(trial: &Trial) -> Line {
     let mut fleet = trial.fleet();
     let mut line = trial.line::<I>();
@@ -282,7 +282,7 @@ fn run<I: Index>(trial: &Trial) -> Line {
     line
 }
 
-/// Lookups while another thread writes.
+/// Measures lookups while another thread writes.
 fn under_a_writer<I: Shared>(trial: &Trial) -> Line {
     let fleet = trial.fleet();
     let mut line = trial.line::<I>();

@@ -1,4 +1,5 @@
-//! How old an answer is: from the sending of a batch to the first answer that shows it, while blocks come and go beside it.
+//! Measures the staleness of answers: the time from sending a batch to the first answer that includes it, under a
+//! background load of stores and removals.
 
 use crate::{
     measure::{now_ns, quantile_us},
@@ -11,21 +12,21 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Blocks stored and removed a second beside the probes, unless `--rates` says otherwise.
+/// Default rates of the background load, in blocks stored and removed per second.
 pub const RATES: [u64; 4] = [0, 10_000, 100_000, 500_000];
 
-/// How long each rate is measured.
+/// Duration of the measurement of each rate.
 const LENGTH: Duration = Duration::from_secs(4);
-/// So long nothing is measured: the server takes up the rate.
+/// Time without measurement after a change of the rate.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Probes are at least this far apart.
+/// Minimum time between two probes.
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
-/// Longest wait for an answer that shows a probe: a server that takes longer does not hold the rate.
+/// Timeout for an answer that includes a probe. A server that takes longer does not sustain the rate.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The rate counts as held if 99 of 100 batches were sent within this time after they were due.
+/// The rate counts as sustained if 99 of 100 batches were sent at most this late.
 const HELD_LATE_MAX: Duration = Duration::from_millis(5);
 
-/// Times from the sending of a batch to the first answer that shows it.
+/// Times from sending a batch to the first answer that includes it.
 #[derive(Default)]
 struct Seen {
     stored: Vec<Duration>,
@@ -33,7 +34,7 @@ struct Seen {
 }
 
 impl Trial<'_> {
-    /// Measures one rate after the other, up to the first that is not held.
+    /// Measures one rate after the other, up to the first that is not sustained.
     pub(crate) async fn freshness(
         &mut self,
         subject: &mut impl Subject,
@@ -79,12 +80,12 @@ impl Trial<'_> {
     }
 }
 
-/// What became of the probes.
+/// Result of the probes.
 enum Probed {
     All(Seen),
-    /// The server did not show one in time.
+    /// The server did not show a probe in time.
     Unseen,
-    /// It cannot be asked in a stream.
+    /// The server has no query stream.
     NoStream,
 }
 

@@ -1,8 +1,8 @@
-//! `indexer-server` beside `python -m dynamo.indexer`, on the same streams.
+//! Compares `indexer-server` with `python -m dynamo.indexer`, on the same streams.
 //!
-//! A trial starts one server and, in a process of its own, 64 publishers with libzmq sockets;
-//! `bench-report` runs trials of the two servers in turn. Measured from outside: CPU time of the server's processes,
-//! wall time, resident memory. Every answer and every dump is checked.
+//! A trial starts one server and, in a separate process, 64 publishers with libzmq sockets. `bench-report` runs trials
+//! of the two servers in turn. All measurements are external: CPU time of the server's processes, wall time, resident
+//! memory. Every answer and every dump is checked.
 
 mod freshness;
 mod measure;
@@ -28,7 +28,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// indexer-server beside Dynamo's standalone indexer, on the same streams.
+/// Compares indexer-server with Dynamo's standalone indexer, on the same streams.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(subcommand)]
@@ -37,12 +37,12 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures one server once and prints its figures, a line of JSON each.
+    /// Measures one server once and prints its results, one line of JSON each.
     Trial(Trial),
     /// The publishers; started by `trial`.
     #[command(hide = true)]
     Publish(Publish),
-    /// Makes of trials' raw files what goes into the report, and prints it as a line of JSON.
+    /// Creates the part for the report from trials' raw files, and prints it as a line of JSON.
     Report {
         /// Folder of the raw files.
         folder: PathBuf,
@@ -54,19 +54,19 @@ enum Command {
 enum Name {
     /// `python -m dynamo.indexer`.
     Dynamo,
-    /// Ours.
+    /// Kvasir's indexer-server.
     Kvasir,
 }
 
 #[derive(Debug, Args)]
 struct Trial {
-    /// The server.
+    /// The server to measure.
     #[arg(long, value_enum)]
     server: Name,
-    /// Release build of indexer-server.
+    /// Path of indexer-server (release build).
     #[arg(long, value_name = "PATH")]
     indexer_server: PathBuf,
-    /// The Python that `setup` made; needed for Dynamo's indexer only.
+    /// Python interpreter that `setup` has created. Required only for Dynamo's indexer.
     #[arg(long, value_name = "PATH", default_value = "python3")]
     dynamo_python: PathBuf,
     /// Folder for the server's log.
@@ -75,16 +75,16 @@ struct Trial {
     /// Number of the trial.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     trial: usize,
-    /// (worker, block) pairs to store; a multiple of 16.
+    /// Number of (worker, block) pairs to store; a multiple of 16.
     #[arg(long, value_name = "COUNT", default_value_t = 2_000_000)]
     pairs: u64,
-    /// Queries in each series.
+    /// Number of queries in each series.
     #[arg(long, value_name = "COUNT", default_value_t = 3_000)]
     requests: usize,
-    /// Blocks stored and removed a second while the time from a batch to the answer is measured.
+    /// Rates of the background load while staleness is measured, in blocks stored and removed per second.
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_values_t = RATES)]
     rates: Vec<u64>,
-    /// A tenth of the pairs and of the queries.
+    /// Quick run with a tenth of the pairs and of the queries.
     #[arg(long)]
     quick: bool,
 }
@@ -105,7 +105,7 @@ fn main() -> Result<()> {
             runtime.block_on(async {
                 let mut terminated = signal(SignalKind::terminate())?;
                 let mut interrupted = signal(SignalKind::interrupt())?;
-                // Whatever is dropped here ends its process.
+                // Dropping a branch ends its processes.
                 select! {
                     done = run(options) => done,
                     _ = terminated.recv() => bail!("terminated"),

@@ -1,4 +1,4 @@
-//! Measurements: one JSON object each.
+//! Results of measurements: one JSON object each.
 
 use anyhow::Result;
 use bench_figures::Figure;
@@ -6,21 +6,21 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::{io, io::Write, time::Duration};
 
-/// One figure of one trial.
+/// One result of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Which server.
+    /// Name of the server.
     pub subject: String,
-    /// Trial, from 1.
+    /// Number of the trial, from 1.
     pub trial: usize,
-    /// What was measured; unit last.
+    /// Name of the measure, with the unit last.
     pub measure: String,
-    /// The figure.
+    /// Value of the measure.
     pub value: f64,
 }
 
 impl Measurement {
-    /// Prints it, as a line.
+    /// Prints the result as a line.
     pub fn print(&self) -> Result<()> {
         let mut out = io::stdout().lock();
         serde_json::to_writer(&mut out, self)?;
@@ -28,13 +28,13 @@ impl Measurement {
     }
 }
 
-/// A figure of a server; none if it was not measured.
+/// Statistics of a server's measure; none if it was not measured.
 pub fn figure(all: &[Measurement], subject: &str, measure: &str) -> Option<Figure> {
     let taken = all.iter().filter(|at| at.subject == subject && at.measure == measure);
     Figure::of(taken.map(|at| at.value))
 }
 
-/// The clock that all processes of the machine share, in nanoseconds.
+/// Time in nanoseconds on the clock that all processes of the machine share.
 pub fn now_ns() -> Result<u64> {
     Ok(u64::try_from(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos())?)
 }

@@ -1,4 +1,4 @@
-//! Child processes: started in a group of their own, measured from outside, ended by id.
+//! Child processes: started in their own group, measured externally, ended by id.
 
 use crate::stream::WORKERS;
 use anyhow::{Context, Result, bail, ensure};
@@ -19,18 +19,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Longest wait for a process to end by itself; then it is killed.
+/// Timeout for a process to end by itself; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for a line of the publishers.
+/// Timeout for a line of the publishers.
 const LINE_TIMEOUT: Duration = Duration::from_secs(120);
-/// A process is idle if it uses less than this...
+/// CPU time below which a process counts as idle, within [`IDLE_WINDOW`].
 const IDLE_CPU: Duration = Duration::from_millis(2);
-/// ...in this time.
+/// Window of the idle check.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
-/// Looks at a process that is to become idle.
+/// Maximum number of idle checks.
 const IDLE_LOOKS_MAX: usize = 100;
 
-/// A server under test. Killed when dropped.
+/// A server under test, killed on drop.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command`, its output going to the file `log`.
+    /// Starts `command`, with its output in the file `log`.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
         let child = command
@@ -72,12 +72,12 @@ impl Server {
         tree(self.pid)?.into_iter().map(|pid| status_bytes(pid, "VmRSS:")).sum()
     }
 
-    /// Largest resident bytes since [`Self::reset_peak`].
+    /// Maximum resident bytes since [`Self::reset_peak`].
     pub fn peak_bytes(&self) -> Result<u64> {
         tree(self.pid)?.into_iter().map(|pid| status_bytes(pid, "VmHWM:")).sum()
     }
 
-    /// Forgets the largest resident bytes so far.
+    /// Resets the maximum of resident bytes.
     pub fn reset_peak(&self) -> Result<()> {
         for pid in tree(self.pid)? {
             fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
@@ -85,7 +85,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the process uses next to no CPU.
+    /// Waits until the process uses almost no CPU time.
     pub async fn idle(&self) -> Result<()> {
         let mut before = self.cpu()?;
         for _ in 0..IDLE_LOOKS_MAX {
@@ -99,7 +99,7 @@ impl Server {
         bail!("the server does not come to rest");
     }
 
-    /// Asks the process and those it started to end, and kills them if they do not.
+    /// Asks the process and its children to end, and kills them if they do not.
     pub async fn stop(mut self) -> Result<()> {
         killpg(self.pid, Signal::SIGTERM)?;
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
@@ -110,9 +110,9 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the process and those it started.
+    /// Kills the process and its children.
     fn kill(&self) {
-        // Fails if none is left.
+        // Fails if no process is left.
         let _none_left = killpg(self.pid, Signal::SIGKILL);
     }
 }
@@ -126,7 +126,7 @@ impl Drop for Server {
 }
 
 fn process_cpu(pid: Pid) -> Result<Duration> {
-    // What /proc/PID/stat says in ticks of 10 ms, in nanoseconds.
+    // More precise than /proc/PID/stat with its ticks of 10 ms: nanoseconds.
     Ok(clock_gettime(clock_getcpuclockid(pid)?)?.into())
 }
 
@@ -137,7 +137,7 @@ fn tree(root: Pid) -> Result<Vec<Pid>> {
     while let Some(pid) = found.get(at).copied() {
         at += 1;
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-            // A thread may end while we look.
+            // A thread may end meanwhile.
             let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
             for child in children.split_whitespace() {
                 found.push(Pid::from_raw(child.parse()?));
@@ -154,18 +154,18 @@ fn status_bytes(pid: Pid, field: &str) -> Result<u64> {
     Ok(kibibytes.with_context(|| format!("{field} of {pid}"))?.trim().parse::<u64>()? * 1024)
 }
 
-/// The process of all publishers. Killed when dropped.
+/// The process of all publishers, killed on drop.
 #[derive(Debug)]
 pub struct Publishers {
     _child: Child,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Their ports on 127.0.0.1, by worker.
+    /// Ports of the publishers on 127.0.0.1, by worker.
     pub ports: Vec<u16>,
 }
 
 impl Publishers {
-    /// Starts them and waits until they listen.
+    /// Starts the publishers and waits until they listen.
     pub async fn start(events: u64) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["publish", "--events", &events.to_string()])
@@ -185,41 +185,41 @@ impl Publishers {
         Ok(publishers)
     }
 
-    /// Waits until every one has a subscriber.
+    /// Waits until every publisher has a subscriber.
     pub async fn subscribed(&mut self) -> Result<()> {
         self.line("subscribed").await.map(drop)
     }
 
-    /// Lets them send.
+    /// Starts the sending.
     pub async fn go(&mut self) -> Result<()> {
         Ok(self.stdin.write_all(b"go\n").await?)
     }
 
-    /// Waits until all is handed to the sockets.
+    /// Waits until everything is passed to the sockets. Returns how long this took.
     pub async fn sent(&mut self) -> Result<Duration> {
         Ok(Duration::from_secs_f64(self.line("sent ").await?.parse()?))
     }
 
-    /// Stores the blocks that go first once others come.
+    /// Stores the blocks that the background load removes first.
     pub async fn fill(&mut self) -> Result<()> {
         self.stdin.write_all(b"fill 0\n").await?;
         self.line("filled ").await.map(drop)
     }
 
-    /// From now on so many blocks are stored and removed a second. By how much 99 of 100 batches of the rate before were late
-    /// at most.
+    /// Sets the rate of the background load, in blocks stored and removed per second. Returns the maximum lateness of
+    /// 99 of 100 batches at the previous rate.
     pub async fn rate(&mut self, blocks_per_second: u64) -> Result<Duration> {
         self.stdin.write_all(format!("rate {blocks_per_second}\n").as_bytes()).await?;
         Ok(Duration::from_micros(self.line("late ").await?.parse()?))
     }
 
-    /// Lets a probe be stored or removed.
+    /// Sends a probe that stores or removes a block.
     pub async fn probe(&mut self, number: u64, is_stored: bool) -> Result<()> {
         let command = if is_stored { "store" } else { "remove" };
         Ok(self.stdin.write_all(format!("{command} {number}\n").as_bytes()).await?)
     }
 
-    /// When the probe was sent, in nanoseconds.
+    /// Time when the probe was sent, in nanoseconds.
     pub async fn probed_ns(&mut self) -> Result<u64> {
         Ok(self.line("at ").await?.parse()?)
     }

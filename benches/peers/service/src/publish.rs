@@ -1,9 +1,10 @@
-//! The publishers: a process of their own, so that their CPU time is nobody's figure.
+//! The publishers, in a separate process, so that their CPU time is not counted for a server.
 //!
-//! It talks to the bench in lines: `bound PORT,PORT,…`, then `subscribed`; on `go` it sends all, and
-//! says `sent SECONDS`. Then blocks come and go: `fill 0` stores those that go first, and is answered with `filled 0`; `rate R` has
-//! so many stored and removed a second from now on, half of each, and is answered with `late MICROSECONDS`, by which 99 of 100 batches of the rate before were late at most; `store N` and `remove N` send a
-//! probe at once, and are answered with `at NANOSECONDS`, when. It ends when its standard input does.
+//! Protocol with the bench, in lines. The publishers print `bound PORT,PORT,…`, then `subscribed`. On `go` they send
+//! everything, and print `sent SECONDS`. Then the background load begins. `fill 0` stores the blocks that are removed
+//! first; answer `filled 0`. `rate R` sets the blocks stored and removed per second, half of each; answer `late
+//! MICROSECONDS`, the maximum lateness of 99 of 100 batches at the previous rate. `store N` and `remove N` send a probe
+//! immediately; answer `at NANOSECONDS`, the time. The process ends when its standard input ends.
 
 use crate::measure::{now_ns, quantile_us};
 use crate::stream::{EVENT_BLOCKS, Stream, WORKERS};
@@ -15,15 +16,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zmq::SocketType::XPUB;
 
-/// Longest wait for one subscription, in milliseconds.
+/// Timeout for one subscription, in milliseconds.
 const SUBSCRIBE_TIMEOUT_MS: i32 = 60_000;
-/// Stored events that come and go at the same time.
+/// Number of stored events of the background load at any time.
 const PASSING_EVENTS: u64 = 100 * WORKERS as u64;
-/// Late batches that are sent before commands are looked at.
+/// Maximum number of late batches sent before the next check for commands.
 const BATCHES_AT_ONCE: u64 = 16;
-/// Longest wait for the next batch to be due.
+/// Maximum sleep until the next batch is due.
 const PACE_PAUSE: Duration = Duration::from_micros(50);
-/// No limit on what waits in a socket: nothing is ever dropped.
+/// No limit on a socket's queue, so that no message is dropped.
 const UNLIMITED: i32 = 0;
 
 fn say(line: &str) -> Result<()> {
@@ -47,7 +48,7 @@ pub fn publish(stream: &Stream) -> Result<()> {
     let mut sockets = Vec::new();
     let mut ports = Vec::new();
     for _ in 0..WORKERS {
-        // A PUB socket that lets us see the subscriptions.
+        // An XPUB socket is a PUB socket that shows subscriptions.
         let socket = context.socket(XPUB)?;
         socket.set_sndhwm(UNLIMITED)?;
         socket.set_linger(0)?;
@@ -66,7 +67,7 @@ pub fn publish(stream: &Stream) -> Result<()> {
     say("subscribed")?;
 
     let (say_line, lines) = channel();
-    // Ends with the standard input, at the latest with the process.
+    // The thread ends with standard input, at the latest with the process.
     thread::spawn(move || {
         io::stdin().lines().map_while(Result::ok).try_for_each(|line| say_line.send(line))
     });
@@ -95,7 +96,7 @@ pub fn publish(stream: &Stream) -> Result<()> {
     passing(stream, &lines, send)
 }
 
-/// Lets blocks come and go, as it is told.
+/// Runs the background load as commanded.
 fn passing(
     stream: &Stream,
     lines: &Receiver<String>,
@@ -112,7 +113,7 @@ fn passing(
         while pace.is_due() {
             pass(number, &mut send)?;
             number += 1;
-            // Commands do not wait for what is late.
+            // Late batches must not delay commands.
             if pace.sent() {
                 break;
             }
@@ -148,7 +149,7 @@ fn passing(
     }
 }
 
-/// When batches are due.
+/// Schedule of batches.
 struct Pace {
     begin: Instant,
     batches_per_second: f64,
@@ -162,7 +163,7 @@ impl Pace {
         Self { begin: Instant::now(), batches_per_second, sent: 0, late: Vec::new() }
     }
 
-    /// How long ago the next one was due.
+    /// Lateness of the next batch, if it is due.
     fn late(&self) -> Option<Duration> {
         let due = Duration::try_from_secs_f64(self.sent as f64 / self.batches_per_second).ok()?;
         self.begin.elapsed().checked_sub(due)
@@ -172,7 +173,7 @@ impl Pace {
         self.late().is_some()
     }
 
-    /// The next one was sent. Whether it is time to look at commands.
+    /// Records a sent batch. Returns whether to check for commands.
     fn sent(&mut self) -> bool {
         self.late.extend(self.late());
         self.sent += 1;
@@ -181,7 +182,7 @@ impl Pace {
 
     fn pause(&self) -> Duration {
         match (self.batches_per_second > 0.0, self.is_due()) {
-            // For ever: at rest, nothing of it runs.
+            // Without a rate, no batch is ever due.
             (false, _) => Duration::MAX,
             (true, false) => PACE_PAUSE,
             (true, true) => Duration::ZERO,

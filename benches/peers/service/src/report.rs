@@ -1,4 +1,4 @@
-//! What goes into the report: medians beside each other, with what must be reached.
+//! Creates the part for the report: medians of both servers, with targets.
 
 use crate::{
     freshness::RATES,
@@ -13,11 +13,11 @@ const METHOD: &str = "`python -m dynamo.indexer` (ai-dynamo 1.6.1) and `indexer-
     CPU time and memory of the server's processes, from outside. Queries one at a time over one \
     connection, each by its own protocol, if not said otherwise.";
 const MEBIBYTE: f64 = 1_048_576.0;
-/// How much memory a dump of everything may take on top, to be called constant, in MiB.
+/// Maximum additional memory of a complete dump that counts as constant, in MiB.
 const DUMP_GROWTH_MAX_MIB: f64 = 16.0;
 const AGAINST: &str = "Dynamo's";
 
-/// A row: what it is called, the measure, what to divide by, decimals.
+/// A table row: label, measure, divisor, decimals.
 struct Row(&'static str, &'static str, f64, usize);
 
 const ROWS: &[Row] = &[
@@ -43,7 +43,7 @@ const ROWS: &[Row] = &[
     Row("… bytes / pair", "dump_bytes_per_pair", 1.0, 1),
 ];
 
-/// What must be reached beside Dynamo's: id, what it is, the measure, unit, the bar.
+/// Targets compared with Dynamo: id, title, measure, unit, limit.
 type Compared = (&'static str, &'static str, &'static str, (f64, &'static str), Limit);
 
 const COMPARED: &[Compared] = &[
@@ -112,9 +112,9 @@ const COMPARED: &[Compared] = &[
     ),
 ];
 
-/// What the trials say.
+/// The results of the trials.
 pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
-    // Dynamo's has no stream: ours is compared with its single calls.
+    // Dynamo's server has no stream: Kvasir's stream is compared with Dynamo's single calls.
     let theirs = |measure: &str| figure(taken, Dynamo::NAME, &measure.replace("_stream", ""));
     let ours = |measure: &str| figure(taken, Kvasir::NAME, measure);
     let mut bars: Vec<Bar> = COMPARED
@@ -154,14 +154,14 @@ const FRESHNESS: &str = "p50 / p99 / longest of single blocks, stored and then r
     Dynamo's is asked by HTTP requests, ours by gRPC calls, and in a stream, as `router-client` asks. \
     A rate is empty if a block was not shown within 5 s, or the publishers were late.";
 
-/// Servers and how they are asked, as the table has them.
+/// Servers and query modes, as in the table.
 const ASKED: [(&str, &str, &str); 3] = [
     ("dynamo.indexer", Dynamo::NAME, ""),
     ("indexer-server", Kvasir::NAME, ""),
     ("indexer-server, in a stream", Kvasir::NAME, "_stream"),
 ];
 
-/// Rows of a rate and a way to ask each.
+/// Rows for each rate and query mode.
 fn freshness(taken: &[Measurement]) -> Table {
     let mut table = Table::new(["blocks / s", "asked", "stored", "removed"]);
     for rate in RATES {
@@ -184,7 +184,7 @@ fn freshness(taken: &[Measurement]) -> Table {
     table
 }
 
-/// Groups of bars: name of the plot, title, y, the groups and their measures.
+/// Groups of bars: name of the plot, title, y axis, the groups and their measures.
 type Groups = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const GROUPS: &[Groups] = &[
@@ -205,10 +205,10 @@ const GROUPS: &[Groups] = &[
     ),
 ];
 
-/// Blocks of a query.
+/// Numbers of blocks of the queries.
 const BLOCKS: [u32; 3] = [64, 256, 512];
 
-/// The two servers side by side.
+/// Plots of the two servers side by side.
 fn plots(taken: &[Measurement]) -> Vec<Plot> {
     const SERVERS: [(&str, &str); 2] =
         [(Kvasir::NAME, "indexer-server"), (Dynamo::NAME, "dynamo.indexer")];
@@ -245,7 +245,7 @@ fn plots(taken: &[Measurement]) -> Vec<Plot> {
     GROUPS.iter().map(bars).chain([queries, fresh]).collect()
 }
 
-/// Dumping in constant memory.
+/// The target for dumps in constant memory.
 fn dump_growth(ours: Option<Figure>, theirs: Option<Figure>) -> Bar {
     let unit = (MEBIBYTE, "MiB");
     let bar = Bar::new(

@@ -1,85 +1,84 @@
-//! The workload: which worker announces which blocks, and the prompts that ask for them. Pure, and
-//! the same in each run.
+//! The workload: the blocks that each worker announces, and the prompts of the queries. Pure, and equal in each run.
 
 use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use rmp::encode::{ValueWriteError, write_array_len, write_f64, write_nil, write_str, write_uint};
 
-/// Workers, with a publisher each.
+/// Number of workers, with one publisher each.
 pub const WORKERS: usize = 64;
 /// Tokens per block.
 pub const BLOCK_TOKENS: u32 = 16;
 /// Blocks per event.
 pub const EVENT_BLOCKS: u64 = 16;
-/// Token ids lie below this, as those of a Llama 3 do.
+/// Upper bound of token ids, as in Llama 3.
 const VOCABULARY: u64 = 128_256;
-/// Shortest and longest chain, in events of [`EVENT_BLOCKS`].
+/// Minimum and maximum length of a chain, in events of [`EVENT_BLOCKS`].
 const CHAIN_EVENTS: (u64, u64) = (4, 32);
-/// What is random is drawn for one purpose each: numbers begin with it.
+/// Each purpose has its own range of random numbers, which begins here.
 const LENGTHS: u64 = 1 << 60;
 const NAMES: u64 = 2 << 60;
 const TOKENS: u64 = 3 << 60;
 const PROMPTS: u64 = 4 << 60;
-/// Blocks of probes are numbered from here on.
+/// First number of the probes' blocks.
 const PROBES: u64 = 1 << 40;
 
-/// A chain of blocks that one worker holds and nobody else.
+/// A chain of blocks that exactly one worker has.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain {
     /// Index of the worker.
     pub worker: usize,
-    /// Number of its first block, over all chains; the others follow.
+    /// Number of the chain's first block, over all chains; the others follow.
     first_block: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
-/// One event: a stretch of one chain.
+/// One event: consecutive blocks of one chain.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
-    /// Number of its first block.
+    /// Number of the first block.
     first_block: u64,
-    /// Blocks.
+    /// Number of blocks.
     blocks: u64,
-    /// What is said of them.
+    /// Kind of the event.
     kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// They are stored, and the first has no parent.
+    /// Stores blocks; the first has no parent.
     StoredFirst,
-    /// They are stored below the block before them.
+    /// Stores blocks after the preceding block.
     Stored,
     Removed,
 }
 
 impl Event {
-    /// What removes what this stores.
+    /// The event that removes this event's blocks.
     pub const fn removed(self) -> Self {
         Self { kind: Kind::Removed, ..self }
     }
 }
 
-/// A question with its answer.
+/// A query with its answer.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// The only worker that holds the blocks, all of them.
+    /// The only worker with the blocks; it has all of them.
     pub worker: usize,
-    /// The tokens, whole blocks.
+    /// The tokens of complete blocks.
     pub tokens: Vec<u32>,
-    /// Their local hashes.
+    /// Local hashes of the blocks.
     pub local_hashes: Vec<u64>,
 }
 
-/// Everything the engines announce.
+/// All announcements of the engines.
 #[derive(Debug, Clone)]
 pub struct Stream {
     chains: Vec<Chain>,
 }
 
 impl Stream {
-    /// A stream of `events` events over all workers, which differ by one event at most.
+    /// Creates a stream of `events` events over all workers, whose numbers of events differ by at most one.
     pub fn new(events: u64) -> Self {
         let mut chains = Vec::new();
         let mut first_block = 0;
@@ -102,17 +101,17 @@ impl Stream {
         Self { chains }
     }
 
-    /// (worker, block) pairs announced, all distinct.
+    /// Number of announced (worker, block) pairs, all distinct.
     pub fn pairs(&self) -> u64 {
         self.chains.iter().map(|chain| chain.blocks).sum()
     }
 
-    /// Events announced.
+    /// Number of announced events.
     pub fn events(&self) -> u64 {
         self.pairs() / EVENT_BLOCKS
     }
 
-    /// For each worker its events, in order.
+    /// Events of each worker, in order.
     pub fn events_by_worker(&self) -> Vec<Vec<Event>> {
         let mut events = vec![Vec::new(); WORKERS];
         for chain in &self.chains {
@@ -139,13 +138,14 @@ impl Stream {
         })
     }
 
-    /// Background load: an event that stores a chain of its own. The caller sends event `number` to worker `number % WORKERS`.
+    /// Background load: an event that stores a chain of its own. The caller sends event `number` to worker `number %
+    /// WORKERS`.
     pub fn passing(&self, number: u64) -> Event {
         let first_block = self.pairs() + number * EVENT_BLOCKS;
         Event { first_block, blocks: EVENT_BLOCKS, kind: Kind::StoredFirst }
     }
 
-    /// A block that nothing else is about, and the question that finds it at its worker.
+    /// A block that occurs nowhere else, and the query that finds it at its worker.
     pub fn probe(number: u64) -> (Event, Prompt) {
         let first_block = PROBES + number;
         let worker = usize::try_from(number % WORKERS as u64).expect("an index");
@@ -153,7 +153,7 @@ impl Stream {
         (event, Self::prompt(worker, first_block, 1))
     }
 
-    /// The payload of a batch as vLLM 0.11 to 0.23 sends it: msgpack, arrays.
+    /// Encodes a batch like vLLM 0.11 to 0.23: msgpack, arrays.
     pub fn payload(events: &[Event], time: f64) -> Vec<u8> {
         let mut out = Vec::with_capacity(2048);
         let mut write = || -> Result<(), ValueWriteError> {
@@ -167,11 +167,11 @@ impl Stream {
         out
     }
 
-    /// `count` prompts of exactly `blocks` blocks, each the start of a chain, spread over the
-    /// chains that are long enough.
+    /// `count` prompts of exactly `blocks` blocks, each the start of a chain, spread over the chains that are long
+    /// enough.
     ///
     /// # Panics
-    /// If no chain is.
+    /// If no chain is long enough.
     pub fn prompts(&self, blocks: u64, count: usize) -> Vec<Prompt> {
         let long: Vec<Chain> =
             self.chains.iter().copied().filter(|chain| chain.blocks >= blocks).collect();

@@ -1,4 +1,4 @@
-//! One trial: a fresh server, a fresh stream, every measure once.
+//! Runs one trial: a fresh server, a fresh stream, every measure once.
 
 use crate::{
     measure::{Measurement, quantile_us},
@@ -10,33 +10,33 @@ use anyhow::{Context, Result, bail, ensure};
 use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Longest time for all events to be applied.
+/// Timeout for applying all events.
 const INGEST_TIMEOUT: Duration = Duration::from_secs(300);
-/// Longest time for one series of queries.
+/// Timeout for one series of queries.
 const QUERIES_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest time for a dump.
+/// Timeout for a dump.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(180);
-/// Depths of the prompts, in blocks.
+/// Numbers of blocks of the prompts.
 const DEPTHS: [u64; 3] = [64, 256, 512];
-/// Different prompts in a series.
+/// Number of different prompts in a series.
 const PROMPTS: usize = 500;
-/// Queries before a series is measured.
+/// Number of queries before a series is measured.
 const WARM_UP_REQUESTS: usize = 100;
-/// Queries on their way at a time, on a stream.
+/// Number of queries in flight on a stream.
 const IN_FLIGHT: usize = 16;
 
-/// What all trials share.
+/// Settings of all trials.
 #[derive(Debug)]
 pub struct Plan {
-    /// What is announced and asked for.
+    /// The workload.
     pub stream: Stream,
-    /// Queries in a series.
+    /// Number of queries in a series.
     pub requests: usize,
-    /// Blocks stored and removed a second beside the probes.
+    /// Rates of the background load, in blocks stored and removed per second.
     pub rates: Vec<u64>,
-    /// Where the servers are.
+    /// Paths of the servers' programs.
     pub programs: Programs,
-    /// Where the servers' logs go.
+    /// Folder for the servers' logs.
     pub logs: PathBuf,
 }
 

@@ -1,11 +1,11 @@
 """Publish KV-cache events to Kvasir and query its index.
 
-- `KvEventPublisher`: publishes what an engine holds to the index, or to an agent beside the engine
+- `KvEventPublisher`: publishes an engine's blocks to the index, or to an agent beside the engine
 - `Indexer`: queries the index for the workers that hold a prompt
 - `Router`: chooses the worker for a prompt, for asyncio
 - `RoutedClient`: sends prompts to the workers that a router chooses
 - `WorkerLoads`: reports and watches how busy a worker is, through its agent
-- `kvasir.blocks.BlockManager`: saves KV blocks at the agent, and gets them back
+- `kvasir.blocks.BlockManager`: saves KV blocks at the agent, and loads them again
 - `kvasir.zmq_publisher.ZmqKvEventPublisher`: publishes in vLLM's wire format; needs
   `kvasir-client[zmq]`
 """

@@ -22,7 +22,7 @@ class Arena:
     """The slots of an agent on this machine, as numpy arrays. Needs `kvasir-client[blocks]`."""
 
     def __init__(self, opened: SessionOpened) -> None:
-        """`Session.arena` makes it."""
+        """Use `Session.arena` to create one."""
         try:
             import numpy
         except ImportError as error:

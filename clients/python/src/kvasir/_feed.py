@@ -26,7 +26,7 @@ class Feed:
     """One source's events: those that wait for the index, and the last ones that it acknowledged.
 
     Numbers increase across incarnations. If the index lacks events that are no longer retained, a
-    new incarnation starts with an image of everything that is held.
+    new incarnation starts with an image of all held blocks.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Feed:
         return True
 
     def start_incarnation(self) -> None:
-        """Starts a new incarnation, whose first events are an image of everything that is held."""
+        """Starts a new incarnation, whose first events are an image of all held blocks."""
         self.incarnation = self._new_incarnation()
         self.first_sequence = self.next_sequence
         self._confirmed = self.next_sequence - 1

@@ -1,4 +1,4 @@
-"""What an engine rank holds: enough to publish all of it again to an index that lost it."""
+"""An engine rank's blocks, with enough data to republish them to an index that lost them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -87,7 +87,7 @@ class Inventory:
         self._held.clear()
 
     def image(self) -> Iterator[pb.PublishedEvent]:
-        """Events that store everything that is held in an empty index."""
+        """Events that store all held blocks in an empty index."""
         run = _Run()
         for name, held in self._held.items():
             if not run.continues(held):

@@ -14,14 +14,14 @@ Kind = TypeVar("Kind")
 
 
 def _same(kind: type[Kind], message: Message, **others: Any) -> Kind:
-    """A dataclass that has the message's fields, but for `others`."""
+    """Builds a dataclass from the message's fields of the same names; `others` are given."""
     fields: Iterable[dataclasses.Field[Any]] = dataclasses.fields(kind)  # type: ignore[arg-type]
     names = (field.name for field in fields if field.name not in others)
     return kind(**{name: getattr(message, name) for name in names}, **others)
 
 
 def fault(number: int) -> Optional[types.BlockFault]:
-    """Converts a fault. An unknown one is a fault, too."""
+    """Converts a fault. An unknown value also becomes a fault."""
     return known(types.BlockFault, number) if number else None
 
 
@@ -50,7 +50,7 @@ def _held(block: pb.HeldBlock) -> types.HeldBlock:
 
 
 def committed(block: pb.CommittedBlock) -> types.CommittedBlock:
-    """Converts what became of a slot."""
+    """Converts the commit result of a slot."""
     held = _held(block.block) if block.HasField("block") else None
     outcome = known(types.CommitOutcome, block.outcome)
     return types.CommittedBlock(outcome, held, block.error)
@@ -88,7 +88,7 @@ def fetched(answer: pb.FetchResponse) -> types.Fetched:
 
 
 def pinned(block: pb.PinnedBlock) -> types.PinnedBlock:
-    """Converts what became of a block to pin."""
+    """Converts the pin result of a block."""
     pin = None
     if block.HasField("pin"):
         pin = _same(types.BlockPin, block.pin, tier=_tier(block.pin.tier))

@@ -18,7 +18,7 @@ _Report = Union[pb.MarkPrefillCompletedRequest, pb.ReportOutputRequest, pb.FreeR
 
 
 class RouterLink:
-    """A router, asked for one model and tenant."""
+    """Connection to a router, for one model and tenant."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RouterLink:
         self._is_closed = False
 
     def open(self) -> grpc.aio.Channel:
-        """The channel, which belongs to the loop that asks for it first."""
+        """The channel. It belongs to the first event loop that uses it."""
         if self._is_closed:
             raise ClosedError("the router's client was closed")
         if self._channel is None:
@@ -104,11 +104,11 @@ class RouterLink:
     async def _report(
         self, method: str, request: _Report, answer: type[_rpc.Answer]
     ) -> Optional[_rpc.Answer]:
-        """Makes a call whose failure must not fail the request that it is about."""
+        """Makes a report. A failure is logged, because it must not fail the reported request."""
         try:
             return await self.call(method, request, answer)
         except NotFoundError:
-            # It was freed before, its lease ended, its worker is gone or the router was restarted.
+            # The request was freed, its lease ended, its worker is gone or the router restarted.
             return None
         except (ClosedError, RpcError) as error:
             _log.info("%s of request %s: %s", method, request.request_id, error)

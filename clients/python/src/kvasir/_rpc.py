@@ -25,10 +25,10 @@ CHANNEL_OPTIONS = [
     # Detect a dead server, even on an idle connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # Of both timeouts the longer one counts, and this one is a minute by default.
+    # The longer of both timeouts counts. This one is a minute by default.
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # No channel waits for the reconnect backoff of another.
+    # Channels do not share a reconnect backoff.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),

@@ -11,7 +11,7 @@ from kvasir.errors import DeadlineError, RpcError, SessionLostError, from_grpc
 
 
 class SessionStream:
-    """An open `BlockManager.OpenSession` stream, which a thread of its own reads."""
+    """An open `BlockManager.OpenSession` stream, read by its own thread."""
 
     def __init__(self, channel: grpc.Channel, request: pb.OpenSessionRequest) -> None:
         """Opens the stream."""
@@ -51,12 +51,12 @@ class SessionStream:
         raise self._error or unknown
 
     def check(self, wait_seconds: float = 0) -> None:
-        """Raises `SessionLostError` if the stream has ended, or ends within this time."""
+        """Raises `SessionLostError` if the stream has ended, or ends within the timeout."""
         if self._has_ended.wait(wait_seconds):
             raise SessionLostError(str(self._error or "the agent ended it"))
 
     def close(self, wait_seconds: float = 0) -> None:
-        """Waits until the stream ends, but not longer than this, then cancels it."""
+        """Waits until the stream ends, at most for the timeout, then cancels it."""
         self._has_ended.wait(wait_seconds)
         self._call.cancel()
         self._reader.join()

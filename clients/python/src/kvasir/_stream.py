@@ -18,7 +18,7 @@ ACCEPT_TIMEOUT = 30.0
 """Seconds within which the index must accept a hello."""
 
 ANSWER_TIMEOUT = 120.0
-"""Seconds within which it must answer the oldest event, even while it fetches missing ones."""
+"""Seconds within which the index must ack the oldest event, even while fetching missing ones."""
 
 
 class CannotResumeError(KvasirError):

@@ -56,7 +56,7 @@ Answer = TypeVar("Answer", bound=Message)
 Bytes = Union[bytes, bytearray, memoryview]
 
 _LOSS_NOTICE_SECONDS = 1.0
-"""After a call that the agent did not answer: time for the stream to end, if the agent is gone."""
+"""Seconds to wait, after an unanswered call, for the session's stream to end with the agent."""
 _PERHAPS_LOST = {
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.INTERNAL,
@@ -71,21 +71,21 @@ _U64 = (1 << 64) - 1
 class Session:
     """A session, which holds blocks until it releases them or ends. Threads may share one.
 
-    Its end releases everything; so does the loss of the connection, and the agent's end. Calls
+    The end of the session, a lost connection or the end of the agent releases everything. Calls
     then raise `SessionLostError`. They raise `InvalidArgumentError` if an argument is invalid, and
-    an `RpcError` if the agent refuses or times out; `UnavailableError` says that there is no room,
-    or that the agent stops.
+    an `RpcError` if the agent refuses or times out; `UnavailableError` means: no room, or the
+    agent is stopping.
     """
 
     def __init__(
         self, channel: grpc.Channel, request: pb.OpenSessionRequest, timeout: float
     ) -> None:
-        """`BlockManager.open_session` makes it."""
+        """Use `BlockManager.open_session` to create one."""
         self._channel, self._timeout = channel, timeout
         self._is_closed = False
         self._stream = SessionStream(channel, request)
         self.opened = _read_blocks.opened(self._stream.opened(timeout))
-        """What the engine needs to know."""
+        """Properties of the session that the engine needs."""
         self._id = self.opened.session_id
 
     def __enter__(self) -> "Session":
@@ -100,7 +100,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Ends the session: the engine reads and writes no slot any more, all is released."""
+        """Ends the session and releases all blocks. The engine must no longer access any slot."""
         if self._is_closed:
             return
         wait = 0.0
@@ -108,14 +108,14 @@ class Session:
             self._call("EndSession", pb.EndSessionRequest(), pb.EndSessionResponse)
             wait = _LOSS_NOTICE_SECONDS
         except KvasirError:
-            # The end of the stream, below, ends a session as well.
+            # Closing the stream below ends the session as well.
             pass
         finally:
             self._is_closed = True
             self._stream.close(wait)
 
     def lose(self) -> None:
-        """Ends the session without a word, as a lost connection does."""
+        """Ends the session abruptly, like a lost connection."""
         self._stream.close()
 
     def arena(self) -> Arena:
@@ -124,11 +124,11 @@ class Session:
         return Arena(self.opened)
 
     def allocate(self, count: int, *, lease_ms: Optional[int] = None) -> list[int]:
-        """Leases slots for writing: all that were asked for, or none.
+        """Leases slots for writing: all requested slots, or none.
 
         A slot that is not committed within `lease_ms`, by default 30,000 or the agent's longest
-        lease, is lost to the session. Raises `UnavailableError` if there is no room: release blocks
-        that are read no longer, and ask again.
+        lease, is lost to the session. Raises `UnavailableError` if there is no room: release the
+        blocks that you no longer read, then retry.
         """
         longest = self.opened.limits.lease_ms_max
         lease = min(SLOT_LEASE_MS_DEFAULT, longest) if lease_ms is None else lease_ms
@@ -161,8 +161,8 @@ class Session:
     def commit(self, blocks: Sequence[CommitBlock]) -> list[CommittedBlock]:
         """Registers full slots as blocks, in order, at most 1,024. Returns one answer for each.
 
-        The session holds each block until it releases it. One that is refused does not stop the
-        next: look at `outcome`, and use `block.slot`.
+        The session holds each block until it releases it. A refused slot does not stop the next
+        slots: check `outcome`, and use `block.slot`.
         """
         _bound("blocks", blocks, BLOCK_CHECKS_MAX)
         request = pb.CommitRequest()
@@ -181,7 +181,7 @@ class Session:
         return [_read_blocks.committed(block) for block in answer.blocks]
 
     def abort(self, slots: Sequence[int]) -> int:
-        """Gives leased slots back unused. Returns how many of them were leased."""
+        """Releases leased slots unused. Returns the number of slots that were leased."""
         request = pb.AbortRequest(slots=self._slots(slots, BLOCK_SLOTS_MAX))
         return self._call("Abort", request, pb.AbortResponse).aborted
 
@@ -193,11 +193,11 @@ class Session:
         prefill_tokens_per_second: Optional[float] = None,
         prefill_wait_ms: int = 0,
     ) -> PrefixMatch:
-        """Says how many leading blocks of a prompt are in which tier.
+        """Counts the leading blocks of a prompt in each tier.
 
         With `hold`, the session also holds the leading blocks that are in the engines' memory
-        already. With `prefill_tokens_per_second`, the answer says for each tier whether to load its
-        blocks or to compute them; `prefill_wait_ms` is how long a prefill waits before it begins.
+        already. With `prefill_tokens_per_second`, the answer tells for each tier whether to load
+        or compute its blocks; `prefill_wait_ms` is how long a prefill waits before it begins.
         """
         request = pb.MatchPrefixRequest(
             sequence_hashes=_hashes(sequence_hashes, QUERY_BLOCKS_MAX),
@@ -218,7 +218,7 @@ class Session:
     ) -> Onboarded:
         """Brings a prompt's leading blocks into the engines' memory, and holds them.
 
-        It stops at the first block that can't be had: `fault` says why. Requests of a higher
+        It stops at the first unavailable block; `fault` is the reason. Requests of a higher
         `priority`, 0 to 255, are served first. After `timeout_ms` it returns what is there.
         """
         wait = read_int("timeout_ms", timeout_ms, 1, ONBOARD_TIMEOUT_MS_MAX)
@@ -237,11 +237,11 @@ class Session:
         *,
         timeout_ms: int = ONBOARD_TIMEOUT_MS_DEFAULT,
     ) -> Fetched:
-        """Fetches a prompt's blocks that no tier has from other agents; `onboard` gets them then.
+        """Fetches a prompt's missing blocks from other agents. Then load them with `onboard`.
 
-        `peers` are addresses such as `http://10.0.0.7:50053`, which are asked in turn: 1 to 64,
-        each once. Those of another tensor-parallel size are asked together: name an agent for each
-        part of the heads that is needed. Each block is verified before it counts. After
+        `peers` are addresses such as `http://10.0.0.7:50053`, 1 to 64 without duplicates,
+        asked in turn. Peers of another tensor-parallel size are asked together: name an agent for
+        each needed part of the heads. Each block is verified before it counts. After
         `timeout_ms` it returns what is there.
         """
         wait = read_int("timeout_ms", timeout_ms, 1, ONBOARD_TIMEOUT_MS_MAX)
@@ -257,7 +257,7 @@ class Session:
     def read(self, slots: Sequence[int]) -> Iterator[BlockBytes]:
         """Yields the bytes of held blocks, in this order, verified by the agent.
 
-        The manager's `timeout` is for all of them, with what the caller does between two: copy a
+        The manager's `timeout` covers all blocks, including the caller's work between them: copy a
         block and ask for the next one, or read fewer at a time.
         """
         numbers = self._slots(slots, BLOCK_CHECKS_MAX)
@@ -285,19 +285,19 @@ class Session:
         raise RpcError(grpc.StatusCode.DATA_LOSS, f"a part of slot {slot} is missing")
 
     def verify(self, slots: Sequence[int]) -> list[VerifiedBlock]:
-        """Verifies held blocks where they are: do so before you read them in the arena."""
+        """Verifies held blocks in place. Call it before you read the blocks in the arena."""
         request = pb.VerifyRequest(slots=self._slots(slots, BLOCK_CHECKS_MAX))
         answer = self._call("Verify", request, pb.VerifyResponse)
         read_fault = _read_blocks.fault
         return [VerifiedBlock(at.checksum, read_fault(at.fault)) for at in answer.blocks]
 
     def release(self, slots: Sequence[int]) -> int:
-        """Releases held blocks, each as often as it was given. Returns how many were held."""
+        """Releases held blocks, once per occurrence in the list. Returns how many were held."""
         request = pb.ReleaseRequest(slots=self._slots(slots, BLOCK_SLOTS_MAX))
         return self._call("Release", request, pb.ReleaseResponse).released
 
     def offload(self, sequence_hashes: Sequence[int], *, priority: int = 0) -> list[OffloadOutcome]:
-        """Offers blocks to the tier below. By default, the agent does so by itself."""
+        """Offers blocks to the tier below. By default, the agent does this itself."""
         request = pb.OffloadRequest(
             sequence_hashes=_hashes(sequence_hashes, BLOCK_SLOTS_MAX),
             priority=_priority("priority", priority),
@@ -315,7 +315,7 @@ class Session:
         return [_read_blocks.pinned(block) for block in answer.blocks]
 
     def unpin(self, pins: Sequence[BlockPin]) -> int:
-        """Ends pins before their time. Returns how many of them were still there."""
+        """Ends pins early. Returns the number of pins that had not yet expired."""
         _bound("pins", pins, BLOCK_SLOTS_MAX)
         request = pb.UnpinRequest()
         for index, pin in enumerate(pins):
@@ -352,7 +352,7 @@ class Session:
 
     @contextmanager
     def _loss(self) -> Iterator[None]:
-        """Turns errors of calls into the loss of the session, if that is why they failed."""
+        """Raises `SessionLostError` for a failed call if the session was lost."""
         try:
             yield
         except RpcError as error:

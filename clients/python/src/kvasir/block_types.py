@@ -9,10 +9,10 @@ from kvasir.hashing import sequence_hashes
 
 
 class BlockTier(enum.Enum):
-    """Where a block is."""
+    """Memory or storage tier of a block."""
 
     UNSPECIFIED = 0
-    """Nowhere, or in a tier of a newer agent that this package does not know."""
+    """In no tier, or in a tier of a newer agent that this package does not know."""
     DEVICE = 1
     """G1: the accelerator's own memory."""
     HOST = 2
@@ -24,80 +24,80 @@ class BlockTier(enum.Enum):
 
 
 class BlockFault(enum.Enum):
-    """Why a block can't be had. Where there is no fault, answers have None."""
+    """Why a block is unavailable. Answers without a fault have None."""
 
     UNSPECIFIED = 0
     """A fault of a newer agent that this package does not know."""
     MISSING = 1
-    """It is in no tier."""
+    """The block is in no tier."""
     CORRUPT = 2
-    """Its bytes were wrong. It was withdrawn: compute it again."""
+    """The block's bytes were wrong, and it was withdrawn. Compute it again."""
     UNREADABLE = 3
-    """Its storage could not be read. Compute it, or ask again later."""
+    """The block's storage could not be read. Compute the block, or retry later."""
     TIMED_OUT = 4
-    """The time of the request was over."""
+    """The request timed out."""
     BUSY = 5
-    """Too many transfers wait. Ask again later."""
+    """Too many transfers are queued. Retry later."""
     LIMIT = 6
-    """The session holds as many blocks as it may, or its tier has as many pins as it may."""
+    """The session reached its limit of held blocks, or the tier its limit of pins."""
     STOPPING = 7
-    """The agent stops."""
+    """The agent is stopping."""
     PEER = 8
-    """The peer can't be reached, refuses, or was lost or restarted."""
+    """The peer is unreachable, refuses, or was lost or restarted."""
 
 
 class CommitOutcome(enum.Enum):
-    """What became of a slot that was committed."""
+    """Result of committing a slot."""
 
     UNSPECIFIED = 0
     """An outcome of a newer agent that this package does not know."""
     NEW = 1
-    """It is the first block of its content."""
+    """Registered: the first block with this content."""
     DUPLICATE = 2
-    """There is another block of its content; both are kept."""
+    """Registered: another block has the same content, and both are kept."""
     EXISTING = 3
-    """There is another block of its content: the slot was given back, `block` is the other one."""
+    """Another block has the same content: `block` is that one, and the slot was released."""
     CHECKSUM_MISMATCH = 4
-    """The bytes do not add up to the stated checksum. The slot stays leased: write them again."""
+    """The bytes do not match the given checksum. The slot stays leased: write them again."""
     LEASE_OVER = 5
-    """The session has no lease of the slot, or none any more: allocate again."""
+    """The session has no lease of the slot, or the lease has expired. Allocate again."""
     REFUSED = 6
     """The identity contradicts another block, or the slot can't be read. It stays leased."""
     LIMIT = 7
-    """The session holds as many blocks as it may. The slot stays leased."""
+    """The session reached its limit of held blocks. The slot stays leased."""
 
 
 class OffloadOutcome(enum.Enum):
-    """What became of an offer to the tier below."""
+    """Result of an offer to the tier below."""
 
     UNSPECIFIED = 0
     """An outcome of a newer agent that this package does not know."""
     QUEUED = 1
-    """It waits for its copy."""
+    """The block is queued for its copy."""
     PRESENT = 2
-    """The tier below has it."""
+    """The tier below has the block."""
     PENDING = 3
-    """It waits, or is on its way, already."""
+    """The block is already queued or being copied."""
     INFREQUENT = 4
-    """It was not asked for often enough yet."""
+    """The block has not been requested often enough yet."""
     QUEUE_FULL = 5
-    """The queue is full of blocks that are as important."""
+    """The queue is full of blocks of the same or higher importance."""
     NOWHERE = 6
     """The block is in no tier, or there is no tier below."""
 
 
 @dataclass(frozen=True)
 class BlockIdentity:
-    """What a block is. The agent never sees its tokens."""
+    """Identity of a block by hashes. The agent never receives tokens."""
 
     sequence_hash: int
     """Hash of the block and all blocks before it, see `kvasir.sequence_hashes`: its key."""
     parent: Optional[int]
-    """Sequence hash of the block before it; None for the first block of a prompt."""
+    """Sequence hash of the previous block; None for the first block of a prompt."""
     local_hash: int
     """Hash of the block's own tokens, see `kvasir.local_hashes`."""
     position: int
-    """Blocks before it, 0 to 65,535."""
+    """Number of blocks before this one, 0 to 65,535."""
 
 
 def block_identities(local_hashes: Sequence[int]) -> list[BlockIdentity]:
@@ -110,26 +110,26 @@ def block_identities(local_hashes: Sequence[int]) -> list[BlockIdentity]:
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """A block that a session holds: its slot stays as it is until it is released."""
+    """A block held by a session. The slot does not change until the block is released."""
 
     slot: int
-    """Its slot in the engines' memory."""
+    """Slot of the block in the engines' memory."""
     identity: BlockIdentity
-    """What it is."""
+    """Identity of the block."""
     checksum: int
-    """CRC-64/NVME of its bytes, their number and its sequence hash."""
+    """CRC-64/NVME of the block's bytes, their number and the block's sequence hash."""
     found_in: BlockTier
-    """Tier in which it was found."""
+    """Tier in which the block was found."""
 
 
 @dataclass(frozen=True)
 class BlockLayoutInfo:
-    """What blocks consist of."""
+    """Layout of the blocks."""
 
     layers: int
     """Layers of the model."""
     outer_dim: int
-    """2 if keys and values are apart in each layer, else 1."""
+    """2 if keys and values are separate in each layer, else 1."""
     page_size: int
     """Tokens per block."""
     inner_dim: int
@@ -145,19 +145,19 @@ class BlockArena:
     path: str
     """File to map."""
     start_bytes: int
-    """Where the first slot begins."""
+    """Offset of the first slot in the file, in bytes."""
     stride_bytes: int
-    """Distance between two slots."""
+    """Distance between two slots, in bytes."""
 
 
 @dataclass(frozen=True)
 class BlockSessionLimits:
-    """What a session may do."""
+    """Limits of a session."""
 
     leased_slots_max: int
-    """Slots that it may have leased at a time."""
+    """Maximum number of slots leased at a time."""
     held_blocks_max: int
-    """Different blocks that it may hold at a time."""
+    """Maximum number of distinct blocks held at a time."""
     lease_ms_max: int
     """Longest lease in milliseconds."""
     lease_grace_ms: int
@@ -168,10 +168,10 @@ class BlockSessionLimits:
 
 @dataclass(frozen=True)
 class SessionOpened:
-    """What an engine needs to know of its session."""
+    """Properties of a session that its engine needs."""
 
     session_id: bytes = field(repr=False)
-    """Its id. Whoever has it can use the session."""
+    """Id of the session. Keep it secret: it gives access to the session."""
     block_bytes: int
     """Bytes of a block."""
     slots: int
@@ -181,81 +181,81 @@ class SessionOpened:
     arena: Optional[BlockArena]
     """Memory to map; None if engines use `read` and `write` only."""
     limits: BlockSessionLimits
-    """What may be asked for."""
+    """Limits of the session."""
     layout: Optional[BlockLayoutInfo]
-    """What blocks consist of; None if only their bytes were configured."""
+    """Layout of the blocks; None if only the size in bytes was configured."""
     dtype: str
-    """The dtype that the agent was given."""
+    """The dtype configured at the agent."""
 
 
 @dataclass(frozen=True)
 class CommitBlock:
-    """A slot that is full."""
+    """A full slot to commit."""
 
     slot: int
     """The slot, leased by the session."""
     identity: BlockIdentity
-    """What it holds."""
+    """Identity of the block in the slot."""
     checksum: Optional[int] = None
-    """What the engine says that the bytes add up to: a wrong copy is noticed then."""
+    """Checksum by the engine. With it, the agent detects a wrong copy."""
     priority: int = 0
-    """How much it is worth keeping, 0 to 255; higher is kept longer."""
+    """Retention priority, 0 to 255; higher is kept longer."""
 
 
 @dataclass(frozen=True)
 class CommittedBlock:
-    """What became of one slot."""
+    """Commit result of one slot."""
 
     outcome: CommitOutcome
-    """What."""
+    """Result of the commit."""
     block: Optional[HeldBlock]
-    """The block that counts, held by the session; None if there is none."""
+    """The resulting block, held by the session; None if there is none."""
     error: str
-    """Why there is none, for people; else ""."""
+    """Why there is no block, as text for people; else ""."""
 
 
 @dataclass(frozen=True)
 class LoadVerdict:
-    """Whether to load the blocks of a tier, and what that rests on."""
+    """Whether to load or compute the blocks of a tier, with the inputs of this decision."""
 
     from_tier: BlockTier
-    """The tier, nearest one of these blocks."""
+    """The nearest tier of these blocks."""
     blocks: int
-    """How many leading blocks of the prompt are there."""
+    """Number of leading blocks of the prompt in this tier."""
     is_load: bool
-    """Load them if True, else compute them. What was not measured yet is to be loaded."""
+    """True: load the blocks, also without a measurement. False: compute them."""
     load_us: Optional[int]
     """Expected time to load in microseconds; None if the bandwidth is unknown."""
     compute_us: int
     """Expected time to compute in microseconds."""
     bytes_per_second: Optional[int]
-    """Measured bandwidth to the tier above; None if it was not measured of late."""
+    """Measured bandwidth to the tier above; None without a recent measurement."""
     load_bytes: int
     """Bytes to load."""
     queued_bytes: int
-    """Bytes that are loaded, or wait, on that way already."""
+    """Bytes already queued or in transfer between these tiers."""
     tokens: int
-    """Tokens to compute instead."""
+    """Tokens to compute if the blocks are not loaded."""
 
 
 @dataclass(frozen=True)
 class TierPrefix:
-    """How many leading blocks a tier has."""
+    """Number of a prompt's leading blocks in a tier."""
 
     tier: BlockTier
     """The tier."""
     leading_blocks: int
-    """Leading blocks of the prompt that it has, all of them."""
+    """Number of leading blocks of the prompt that this tier has without gaps."""
 
 
 @dataclass(frozen=True)
 class PrefixMatch:
-    """What is known of a prompt's blocks."""
+    """Locations of a prompt's blocks."""
 
     nearest: tuple[BlockTier, ...]
     """The nearest tier of each leading block that is in any tier."""
     tiers: tuple[TierPrefix, ...]
-    """For each configured tier, how many leading blocks it has alone."""
+    """For each configured tier, how many leading blocks it has without the other tiers."""
     held: tuple[HeldBlock, ...]
     """The leading blocks that the session holds from now on; with `hold` only."""
     verdicts: tuple[LoadVerdict, ...]
@@ -264,138 +264,138 @@ class PrefixMatch:
 
 @dataclass(frozen=True)
 class Onboarded:
-    """What is in the engines' memory now."""
+    """Result of an onboard request: blocks now in the engines' memory."""
 
     blocks: tuple[HeldBlock, ...]
-    """The leading blocks, verified on their way, held by the session until it releases them."""
+    """The leading blocks, verified during the copy and held until the session releases them."""
     fault: Optional[BlockFault]
-    """Why the block after these can't be had; None if all are there."""
+    """Why the block after these is unavailable; None if all blocks are there."""
     fault_tier: BlockTier
     """Tier whose copy was corrupt or unreadable."""
 
 
 @dataclass(frozen=True)
 class FetchedFromPeer:
-    """What one peer gave."""
+    """Result of a fetch from one peer."""
 
     peer: str
-    """Its address."""
+    """Address of the peer."""
     blocks: int
-    """Blocks that came from it, or parts of blocks."""
+    """Number of blocks, or parts of blocks, received from the peer."""
     fault: Optional[BlockFault]
-    """Why the next one did not; None if all came, or none is needed from it."""
+    """Why the next block is missing; None if all arrived, or none is needed from the peer."""
     error: str
-    """The reason for people."""
+    """The reason, as text for people."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What is in some tier of the agent now. The session does not hold it: `onboard` does."""
+    """Result of a fetch: blocks now in a tier of the agent, not held. `onboard` holds them."""
 
     leading_blocks: int
-    """Leading blocks that are there."""
+    """Number of the prompt's leading blocks in some tier."""
     fetched_blocks: int
-    """Of these, blocks that came from peers."""
+    """Number of these leading blocks that came from peers."""
     bytes: int
-    """Their bytes."""
+    """Bytes fetched from peers."""
     micros: int
-    """Time that it took, in microseconds."""
+    """Duration of the fetch, in microseconds."""
     fault: Optional[BlockFault]
-    """Why the block after these can't be had; None if all are there."""
+    """Why the block after these is unavailable; None if all blocks are there."""
     peers: tuple[FetchedFromPeer, ...]
-    """One for each peer that was asked."""
+    """One result for each peer that was asked."""
 
 
 @dataclass(frozen=True)
 class BlockBytes:
-    """The bytes of a block, or why it has none."""
+    """The bytes of a block, or a fault."""
 
     slot: int
     """The slot."""
     data: Optional[bytes] = field(repr=False)
-    """Its bytes, verified by the agent; None with a fault."""
+    """The block's bytes, verified by the agent; None with a fault."""
     checksum: int
-    """What they add up to; 0 with a fault."""
+    """Checksum of the bytes; 0 with a fault."""
     fault: Optional[BlockFault]
     """Why there are no bytes."""
 
 
 @dataclass(frozen=True)
 class VerifiedBlock:
-    """What a block's bytes add up to."""
+    """Checksum of a block's bytes."""
 
     checksum: int
-    """Its checksum; 0 with a fault."""
+    """Checksum of the block; 0 with a fault."""
     fault: Optional[BlockFault]
-    """Why its bytes must not be used; None if they are right."""
+    """Why the block's bytes must not be used; None if they are correct."""
 
 
 @dataclass(frozen=True)
 class BlockPin:
-    """A pin. Give it back as it came."""
+    """A pin, which keeps a block in its tier. Pass it back unchanged to end it."""
 
     tier: BlockTier
     """The tier in which the block stays."""
     pin_id: int
-    """The pin's number within the tier,"""
+    """The pin's number within the tier."""
     deadline_ns: int
-    """and when it ends, on a clock of the agent's."""
+    """End of the pin, on the agent's own clock."""
 
 
 @dataclass(frozen=True)
 class PinnedBlock:
-    """What became of a block to pin."""
+    """Result of pinning a block."""
 
     pin: Optional[BlockPin]
-    """Its pin; None with a fault."""
+    """Pin of the block; None with a fault."""
     fault: Optional[BlockFault]
-    """Why it is not pinned."""
+    """Why the block is not pinned."""
 
 
 @dataclass(frozen=True)
 class BlockPoolStats:
-    """A tier's blocks."""
+    """Slots and blocks of a tier."""
 
     tier: BlockTier
     """The tier."""
     blocks_max: int
-    """Blocks that fit."""
+    """Number of blocks that fit into the tier."""
     free: int
     """Slots without a block."""
     writing: int
-    """Slots that are written, or wait until nothing touches them any more."""
+    """Slots being written, or unused until late writes have ended."""
     active: int
-    """Blocks that somebody holds."""
+    """Blocks in use, which cannot be evicted."""
     inactive: int
-    """Blocks that nobody holds: they stay until their slot is needed."""
+    """Blocks not in use, which stay until their slot is needed."""
     pins: int
     """Pins."""
     registered: int
-    """Blocks ever registered."""
+    """Blocks registered since the agent's start."""
     evicted: int
-    """Of these, blocks that gave way to others."""
+    """Registered blocks that were evicted to make room."""
     withdrawn: int
-    """Of these, blocks whose bytes were wrong or unreadable."""
+    """Registered blocks that were dropped: their bytes were wrong or unreadable."""
     corrupt: int
     """Times that wrong bytes were found."""
 
 
 @dataclass(frozen=True)
 class BlockLaneStats:
-    """Transfers from one tier into another."""
+    """Statistics of transfers from one tier to another."""
 
     from_tier: BlockTier
-    """From."""
+    """Source tier."""
     to_tier: BlockTier
-    """Into."""
+    """Destination tier."""
     queued: int
-    """Blocks that wait."""
+    """Blocks queued for a transfer."""
     in_flight: int
     """Transfers that have not ended."""
     committed: int
-    """Copies ever registered."""
+    """Copies registered since the agent's start."""
     committed_bytes: int
-    """Bytes of these."""
+    """Bytes of the registered copies."""
     failed: int
     """Transfers that failed, ended short, came late, or were refused."""
     corrupt: int
@@ -413,7 +413,7 @@ class BlockStats:
     pools: tuple[BlockPoolStats, ...]
     """One for each configured tier, nearest first."""
     lanes: tuple[BlockLaneStats, ...]
-    """One for each way between two tiers."""
+    """One for each route between two tiers."""
     sessions: int
     """Sessions that are open."""
     sessions_lost: int
@@ -421,6 +421,6 @@ class BlockStats:
     blocks: int
     """Different blocks that are registered in any tier."""
     events_queued: int
-    """Events that the agent's feed has not taken yet."""
+    """Events queued for the agent's feed."""
     event_overflows: int
-    """Times that the feed was too slow, and got an image of everything instead."""
+    """How often this queue overflowed and the feed received an image of all blocks instead."""

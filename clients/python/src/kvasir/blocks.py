@@ -1,4 +1,4 @@
-"""Client of an agent's block manager: an engine saves KV blocks there, and gets them back."""
+"""Client of an agent's block manager, where an engine saves and loads KV blocks."""
 
 import weakref
 from types import TracebackType
@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 BLOCKS_TIMEOUT_DEFAULT = 30.0
-"""Default timeout of a call, in seconds: some read or sum up much."""
+"""Default timeout of a call, in seconds. Some calls read or checksum many bytes."""
 _U64 = (1 << 64) - 1
 
 
@@ -131,9 +131,9 @@ class BlockManager:
     ) -> Session:
         """Opens a session, which lasts until it is closed or the connection is lost.
 
-        `model`, `tenant` and `worker_id` are those of the agent's worker; "" is any worker.
-        `name` is what the session is called in the agent's logs. The agent refuses the session if
-        `block_bytes` or `dtype` is given and another one there.
+        `model`, `tenant` and `worker_id` must match the agent's worker; "" matches any worker.
+        `name` identifies the session in the agent's logs. The agent refuses the session if a given
+        `block_bytes` or `dtype` differs from its own.
         """
         request = pb.OpenSessionRequest(
             model=read_name("model", model, required=True),

@@ -60,9 +60,9 @@ def local_hashes(
     cache_salt: str = "",
     multimodal: Sequence[MultimodalItem] = (),
 ) -> list[int]:
-    """Hashes of a prompt's whole blocks, independent of the blocks before them.
+    """Hashes of a prompt's complete blocks, independent of the blocks before them.
 
-    Tokens after the last whole block are ignored. Raises `InvalidArgumentError`.
+    Tokens after the last complete block are ignored. Raises `InvalidArgumentError`.
     """
     size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
     packed, width = read_wide_tokens("token_ids", token_ids)

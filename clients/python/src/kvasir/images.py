@@ -1,4 +1,4 @@
-"""Images in prompts: what an engine has in the place of their tokens."""
+"""Converts images in prompts to the token ids that an engine uses for them."""
 
 import enum
 import hashlib
@@ -14,7 +14,7 @@ _SGLANG_TAG = b"sglang-mm-wide-pad-v1"
 
 
 class ImageTokens(enum.Enum):
-    """What an engine has in the place of an image's tokens, as its worker states it."""
+    """Token ids that an engine uses for an image, as declared by its worker."""
 
     IDENTIFIER = "identifier"
     """Placeholder tokens; identifiers beside the tokens tell images apart: vLLM."""

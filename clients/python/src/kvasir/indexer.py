@@ -194,7 +194,7 @@ class Indexer:
         dp_rank: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Iterator[DumpPart]:
-        """Streams everything that the index holds for a worker.
+        """Streams all blocks that the index has for a worker.
 
         Records come first, parents before children, then one `DumpEnd` per source. A dump that
         breaks off raises an `RpcError`. `timeout` is for the whole dump.
@@ -282,7 +282,7 @@ class Indexer:
     def remove_worker(
         self, model: str, worker_id: str, *, tenant: str = "", timeout: Optional[float] = None
     ) -> int:
-        """Removes a worker and frees all it holds. Returns the number of removed blocks."""
+        """Removes a worker and all its blocks. Returns the number of removed blocks."""
         request = pb.RemoveWorkerRequest(
             model=read_name("model", model, required=True),
             tenant=read_name("tenant", tenant),

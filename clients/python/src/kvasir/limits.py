@@ -23,7 +23,7 @@ LOADS_INTERVAL_MS_MIN = 10
 """Shortest interval between two answers of `WorkerLoads.watch`."""
 
 LOADS_INTERVAL_MS_MAX = 60_000
-"""Longest interval between two answers."""
+"""Longest interval between two answers of `WorkerLoads.watch`."""
 
 PLACEMENT_TTL_MS_MAX = 3_600_000
 """Longest time to live of a recorded placement."""
@@ -38,25 +38,25 @@ REPORT_ITEMS = 32
 """`RoutedClient` reports the output whenever it has grown by so many items."""
 
 QUERY_BLOCKS_MAX = 65_536
-"""Most blocks of one `Session.match_prefix`."""
+"""Maximum blocks of one `Session.match_prefix`."""
 
 BLOCK_SLOTS_MAX = 4_096
-"""Most slots, hashes or pins of one call to the block manager."""
+"""Maximum slots, hashes or pins of one call to the block manager."""
 
 BLOCK_CHECKS_MAX = 1_024
-"""Most blocks of one `Session.commit`, `read` or `verify`: the agent sums up their bytes."""
+"""Maximum blocks of one `Session.commit`, `read` or `verify`: the agent checksums them."""
 
 BLOCK_WRITE_BYTES_MAX = 4 << 20
-"""Most bytes of one call of Write; `Session.write` makes several."""
+"""Maximum bytes of one Write call; `Session.write` makes several calls."""
 
 ONBOARD_TIMEOUT_MS_MAX = 25_000
 """Longest `timeout_ms` of `Session.onboard` and `fetch`."""
 
 ONBOARD_TIMEOUT_MS_DEFAULT = 10_000
-"""Its default."""
+"""Default `timeout_ms` of `Session.onboard` and `fetch`."""
 
 FETCH_PEERS_MAX = 64
-"""Most peers of one `Session.fetch`."""
+"""Maximum peers of one `Session.fetch`."""
 
 SLOT_LEASE_MS_DEFAULT = 30_000
 """Default of `lease_ms` of `Session.allocate`, if the agent allows it."""
@@ -77,7 +77,7 @@ KEPT_EVENTS_DEFAULT = 16_384
 """Default of `kept_events`: events that are retained, including those that wait."""
 
 KEPT_BYTES_MAX = 128 << 20
-"""Bytes of retained events. Waiting events are retained even above it."""
+"""Maximum bytes of retained events. Waiting events are retained even above this limit."""
 
 HELD_BLOCKS_DEFAULT = 4 << 20
 """Default of `held_blocks`: blocks that an engine may hold."""
@@ -92,7 +92,7 @@ REPLAY_BATCHES_DEFAULT = 10_000
 """Default of `replay_batches`: batches that a ZeroMQ publisher retains for replay."""
 
 REPLAY_BYTES_MAX = 256 << 20
-"""Maximum bytes of these batches."""
+"""Maximum bytes of the batches that a ZeroMQ publisher retains."""
 
 HIGH_WATER_MARK_DEFAULT = 100_000
 """Default of `high_water_mark`: batches that a ZeroMQ publisher queues for one slow subscriber. The

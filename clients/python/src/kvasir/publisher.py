@@ -84,19 +84,19 @@ class PublisherStatus:
     streams: int
     """Number of streams that the index accepted."""
     images: int
-    """How often everything that is held was sent again, under a new incarnation."""
+    """How often all held blocks were sent again, under a new incarnation."""
     rejected_blocks: int
-    """Block operations that the index rejected. Its answers credit too little."""
+    """Block operations that the index rejected. Answers of the index then credit too little."""
     error: Optional[KvasirError]
     """Why the last stream ended or could not be opened; None while one is open."""
 
 
 class KvEventPublisher:
-    """Publishes what one rank of an engine holds. Threads may share one.
+    """Publishes the blocks that one rank of an engine holds. Threads may share one.
 
     A background thread sends the events. The last ones are retained: if the index lost some, the
     publisher resumes at the index's cursor. If the index lacks events that are no longer retained,
-    the publisher sends everything that is held under a new incarnation.
+    the publisher sends all held blocks under a new incarnation.
 
     If the queue is full, a call waits for room, then raises `QueueFullError`; its event was not
     accepted. No accepted event is dropped silently. If the index refuses permanently, for
@@ -446,7 +446,7 @@ class KvEventPublisher:
                 # The stream made progress.
                 pause = _PAUSE_MIN
             with self._changed:
-                # Jitter: a fleet must not reconnect in step.
+                # Jitter, so that a fleet does not reconnect simultaneously.
                 self._changed.wait_for(lambda: self._ending, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
 

@@ -25,7 +25,7 @@ class Reservation:
     """
 
     def __init__(self, link: RouterLink, decision: Decision, *, is_counted: bool) -> None:
-        """`Router.select` makes it. `is_counted` is False after a dry run."""
+        """Use `Router.select` to create one. `is_counted` is False after a dry run."""
         self.response = decision
         """The decision."""
         self._link = link
@@ -41,7 +41,7 @@ class Reservation:
 
     @property
     def dp_rank(self) -> int:
-        """Its rank."""
+        """Rank of the worker to send the request to."""
         return self.response.dp_rank
 
     @property
@@ -104,16 +104,16 @@ class Reservation:
     ) -> Optional[int]:
         """Ends the request. The first call counts; further calls return the same.
 
-        `failed` says whether the worker failed the request: the router avoids a worker that fails
+        `failed` is whether the worker failed the request: the router avoids a worker that fails
         too often. None is for failures that are not the worker's, as when the client hangs up.
-        `prefill_failed` says the same of the prefill worker. To go on without one, select again
-        without `disaggregate`.
+        `prefill_failed` is whether the prefill worker failed it. To continue without one, select
+        again without `disaggregate`.
 
         `cached_tokens` is the number of prompt tokens that the engine found in its cache. Returns
         the number that the router had expected, or None if that is not known.
 
-        `fetched` is what `Session.fetch` returned at the worker, if it fetched blocks: it tells the
-        router the bandwidth between agents.
+        `fetched` is what `Session.fetch` returned at the worker, if it fetched blocks: the router
+        measures the bandwidth between agents by it.
 
         The request is freed even if the caller is cancelled meanwhile.
         """

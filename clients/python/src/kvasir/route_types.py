@@ -16,15 +16,15 @@ class RouterMode(enum.Enum):
     KV = 1
     """The lowest cost by overlap and load."""
     ROUND_ROBIN = 2
-    """Each in turn."""
+    """Round robin: each worker in turn."""
     RANDOM = 3
-    """Any."""
+    """A random worker."""
     DIRECT = 4
-    """The one that the request names. Nothing is chosen or filtered."""
+    """The worker that the request names, without choice or filters."""
     POWER_OF_TWO = 5
-    """The less loaded of two that are drawn."""
+    """The less loaded of two random workers."""
     LEAST_LOADED = 6
-    """The least loaded."""
+    """The least loaded worker."""
 
 
 class DecisionReason(enum.Enum):
@@ -36,19 +36,19 @@ class DecisionReason(enum.Enum):
     """No other worker was left."""
     LOWEST_SCORE = 2
     LEAST_LOADED_OF_EQUAL = 3
-    """Others have the same score, and more to do."""
+    """Other workers have the same score but a higher load."""
     TURN_OF_EQUAL = 4
-    """It is as good as others, and it was its turn."""
+    """Other workers are equally good; chosen in turn."""
     SAMPLED = 5
-    """It was drawn by the temperature."""
+    """Sampled with the temperature."""
     TURN = 6
-    """It was its turn."""
+    """Chosen in turn (round robin)."""
     RANDOM = 7
-    """It was drawn."""
+    """Chosen at random."""
     LESS_LOADED_OF_TWO = 8
-    """It has less to do than another one that was drawn."""
+    """The less loaded of two random workers."""
     DIRECT = 9
-    """The request names it."""
+    """The request names the worker."""
 
 
 class IndexOutcome(enum.Enum):
@@ -60,13 +60,13 @@ class IndexOutcome(enum.Enum):
     """The mode or the weight needs no overlap, or the router has no index."""
     ANSWERED = 2
     PARTIAL = 3
-    """It answered without the workers of `missing_shards`."""
+    """The index answered without the workers of `missing_shards`."""
     TIMEOUT = 4
-    """It did not answer in time. Load alone decided."""
+    """The index did not answer in time. Load alone decided."""
     UNAVAILABLE = 5
-    """It was unreachable, starting or stopping. Load alone decided."""
+    """The index was unreachable, starting or stopping. Load alone decided."""
     REFUSED = 6
-    """It refused the query, as `index_error` says. Load alone decided."""
+    """The index refused the query; see `index_error`. Load alone decided."""
 
 
 class IndexTrust(enum.Enum):
@@ -77,7 +77,7 @@ class IndexTrust(enum.Enum):
     FULL = 1
     """Fully. The rank may hold more than is known."""
     STALE = 2
-    """It was verified too long ago. Its blocks are credited in part."""
+    """The rank was verified too long ago. Its blocks are credited in part."""
     BEHIND = 3
     """Events are missing or not applied yet. Its blocks are credited in part."""
     UNKNOWN = 4
@@ -91,7 +91,7 @@ class PrefillOutcome(enum.Enum):
     """The request did not ask for one; or an outcome of a newer router that this package does not
     know."""
     CHOSEN = 1
-    """`prefill` names it."""
+    """`prefill` names the prefill worker."""
     NO_WORKER = 2
     """There is no prefill worker, or none may have the request."""
     MOSTLY_CACHED = 3
@@ -188,7 +188,7 @@ class SelectHints(TypedDict, total=False):
     """Longest wait in the router's queue, in seconds. The router's own is the default and the
     maximum."""
     explain: bool
-    """List in the decision what was known of each rank."""
+    """List the state of each rank in the decision."""
     dry_run: bool
     """Choose a worker, but do not count the request as load."""
     disaggregate: bool
@@ -220,7 +220,7 @@ class RemovedRanks:
 
     reason: str
     ranks: int
-    """How many."""
+    """Number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -238,12 +238,12 @@ class RankLoad:
 
 @dataclass(frozen=True)
 class RankExplanation:
-    """What was known of one rank when a worker was chosen."""
+    """State of one rank when a worker was chosen."""
 
     worker_id: str
     dp_rank: int
     removed: str
-    """Why it could not be chosen; "" if it could."""
+    """Why the rank could not be chosen; "" if it could."""
     overlap: BlocksByTier
     """Credited blocks of the prompt, each in its best tier only."""
     trust: IndexTrust
@@ -252,13 +252,13 @@ class RankExplanation:
     load: RankLoad
     cost: RouteCost
     preference: float
-    """Factor for what is preferred: below 1 for better, 1 for neither."""
+    """Factor for preferences: below 1 if the rank is preferred, 1 without a preference."""
     slow_start: float
     """Factor for a worker that has just joined, 1 or more."""
     score: float
     """The lowest score wins."""
     fetch_blocks: int
-    """Blocks that it would fetch from peers."""
+    """Blocks that the rank would fetch from peers."""
     pool_blocks: int
     """Credited blocks that only a pool of the worker holds; not in ``overlap``."""
 
@@ -280,9 +280,9 @@ class FetchPeer:
     worker_id: str
     dp_rank: int
     address: str
-    """Where its agent serves them: one of the `peers` of `Session.fetch`."""
+    """Address of the peer's agent: one of the `peers` of `Session.fetch`."""
     blocks: int
-    """Blocks that are expected from there."""
+    """Number of blocks expected from this peer."""
 
 
 @dataclass(frozen=True)
@@ -294,9 +294,9 @@ class FetchPlan:
     blocks: int
     """Number of blocks to fetch, 1 to 4,096."""
     recompute_blocks: int
-    """Whole blocks after these, to be computed."""
+    """Number of complete blocks after the fetched ones, to be computed."""
     peers: Sequence[FetchPeer]
-    """1 to 8, in the order in which to ask."""
+    """Peers to ask, in this order: 1 to 8."""
     expected_us: int
     """Expected time of the fetch, in microseconds."""
     compute_us: int
@@ -305,11 +305,11 @@ class FetchPlan:
     bytes_per_second: float
     """The bandwidth that the plan assumes."""
     bandwidth_is_measured: bool
-    """True if reported fetches show it; False if it is the router's setting."""
+    """True if the bandwidth comes from reported fetches; False if from the router's setting."""
     prefill_tokens_per_second: float
     """Tokens per second that the worker computes, as the plan assumes."""
     prefill_rate_is_measured: bool
-    """True if the worker's first tokens show it; False if it is the router's setting."""
+    """True if the rate comes from the worker's first tokens; False if from a router setting."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ class PrefillChoice:
     cost: RouteCost
     index: IndexOutcome
     fetch: Optional[FetchPlan]
-    """Blocks that it had better fetch from peers; None if there are none."""
+    """Blocks that the prefill worker should fetch from peers; None if there are none."""
     fetch_outcome: FetchOutcome
 
 
@@ -338,7 +338,7 @@ class Decision:
     reason: DecisionReason
     cost: RouteCost
     query_blocks: int
-    """Whole blocks of the prompt."""
+    """Number of complete blocks of the prompt."""
     index: IndexOutcome
     index_error: str
     """Why the index contributed nothing; "" if it did contribute."""
@@ -362,9 +362,9 @@ class Decision:
     prefill_outcome: PrefillOutcome
     """Why there is a prefill worker, or none."""
     fetch: Optional[FetchPlan]
-    """Blocks that `worker_id` had better fetch from peers; None if there are none."""
+    """Blocks that `worker_id` should fetch from peers; None if there are none."""
     fetch_outcome: FetchOutcome
-    """Why there is such a plan, or none."""
+    """Why there is a fetch plan, or none."""
 
 
 @dataclass(frozen=True)
@@ -401,4 +401,4 @@ class BusyThresholds:
     active_prefill_tokens: Optional[int] = None
     """Tokens that the rank must still compute, above 0."""
     active_prefill_tokens_fraction: Optional[float] = None
-    """The same as a multiple of the tokens that the rank computes in one step, above 0."""
+    """Tokens to compute, as a multiple of the tokens that the rank computes per step, above 0."""

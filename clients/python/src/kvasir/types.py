@@ -31,7 +31,7 @@ class WorkerState(enum.Enum):
     DEGRADED = 4
     """Events were lost permanently. Blocks from before the loss may no longer exist."""
     PARTIAL = 5
-    """Blocks were refused or shed. Answers credit too little."""
+    """Blocks were refused or evicted from the index. Answers credit too little."""
     COLD = 6
     """No event has arrived yet, or none since the source timed out."""
 
@@ -46,7 +46,7 @@ class Engine(enum.Enum):
     TRTLLM = 3
     """TensorRT-LLM."""
     CUSTOM = 4
-    """Any other."""
+    """Any other engine."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class MultimodalItem:
     identifier: str
     """The engine's identifier of the content, 1 to 256 bytes."""
     token_offset: int
-    """Its first token, counted from 0."""
+    """Position of the item's first token, counted from 0."""
     token_count: int
-    """Number of tokens that it spans, at least 1."""
+    """Number of tokens of the item, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class FindMatchesResult:
     """The ranks that hold leading blocks of a prompt, best first."""
 
     query_blocks: int
-    """Whole blocks of the prompt."""
+    """Number of complete blocks of the prompt."""
     best_overlap_blocks: int
     block_size: int
     matches: Sequence[WorkerMatch]
@@ -125,12 +125,12 @@ class FindMatchesResult:
 
 @dataclass(frozen=True)
 class Placement:
-    """What was recorded of a prompt that was sent to a worker."""
+    """Result of recording a prompt that was sent to a worker."""
 
     prompt_blocks: int
-    """Whole blocks of the prompt. All of them are now speculative at the rank."""
+    """Number of complete blocks of the prompt. All are now speculative at the rank."""
     new_blocks: int
-    """Those that were not speculative there before."""
+    """Number of blocks that were not speculative at the rank before."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def frames(
 
 
 class ZmqKvEventPublisher:
-    """Publishes what one rank of an engine holds. Threads may share one.
+    """Publishes the blocks that one rank of an engine holds. Threads may share one.
 
     Each event is a batch. A publisher numbers its batches from 0. Slow and late subscribers miss
     batches, as with any engine. The last ones are retained and replayed on request.

@@ -1,4 +1,4 @@
-//! Incarnations that ended, and how many are remembered.
+//! Tests past incarnations, and how many are remembered.
 
 use super::super::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX, PAST_INCARNATIONS_RESUMED_MAX};
 use super::*;
@@ -14,7 +14,7 @@ impl Source {
         self.recovery.admission(Incarnation(life), false, self.now)
     }
 
-    /// As many lives began as can be remembered, and one more, which is the present one: the last of them.
+    /// A source whose memory of past lives is full, in a further life, its current one.
     fn crowded(config: RecoveryConfig) -> Self {
         let mut source = Self::new(config);
         for life in 0..=MAX {
@@ -116,7 +116,7 @@ fn the_latest_lives_of_a_checkpoint_are_remembered_with_room_for_others() {
     assert_eq!(source.admission(MAX + room + 1), Admission::TooMany);
 }
 
-/// Lives are stated at random, old and new, for hours: none begins again before its time.
+/// States old and new lives at random for hours. None may begin again too early.
 fn states_lives_at_random(seed: u64) -> u64 {
     let mut dice = Dice::new(seed);
     let mut source = Source::new(rewinding());

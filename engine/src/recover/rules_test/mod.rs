@@ -1,4 +1,4 @@
-//! The rules one by one: inputs, the steps they lead to, the state after them.
+//! Tests of the rules: inputs, the resulting steps, and the state after them.
 
 mod lives;
 mod numbers;
@@ -53,7 +53,7 @@ impl Source {
         Self { recovery: Recovery::new(config, None, Duration::ZERO), now: Duration::ZERO }
     }
 
-    /// At batch 5 of life A.
+    /// A source at batch 5 of life A.
     fn at_five(config: RecoveryConfig) -> Self {
         let resume = SourceStatus { applied: Some(cursor(A, 5)), ..SourceStatus::default() };
         let recovery = Recovery::new(config, Some(&resume), Duration::ZERO);
@@ -79,13 +79,13 @@ impl Source {
         self.input(Input::RangeBatch { round, batch: numbered(sequence) })
     }
 
-    /// Time passes up to the next deadline.
+    /// Advances the time to the next deadline.
     fn wait(&mut self) -> Steps {
         self.now = self.recovery.deadline().expect("something is due");
         self.input(Input::Tick)
     }
 
-    /// The next round starts.
+    /// Waits for the next round to start.
     fn asked(&mut self) -> (u64, Ask) {
         for _ in 0..4 {
             if let [Step::Ask { round, ask }] = self.wait().as_slice() {
@@ -188,7 +188,7 @@ fn a_dump_that_broke_off_says_nothing_and_an_empty_one_says_that_nothing_is_held
     let end = Input::DumpEnd { round, incarnation: A, watermark: None };
     assert_eq!(source.input(end), [Step::BeginDump, Step::FinishDump { cursor: None }]);
     assert_eq!(source.state(), SourceState::Exact);
-    // Whether this is the first batch of the life only the source knows.
+    // Only the source can determine whether this is the life's first batch.
     assert_eq!(source.live(A, 3), []);
     let (round, ask) = source.asked();
     assert_eq!(ask, RANGE(0));
@@ -248,7 +248,7 @@ fn who_lacks_blocks_is_dumped_without_a_loss() {
     let finished = Step::FinishDump { cursor: Some(cursor(A, 6)) };
     assert_eq!(source.input(end), [Step::BeginDump, finished]);
     assert_eq!(source.recovery.deadline(), None, "nobody is asked any more");
-    // A new life is dumped once, for its own sake.
+    // A new life is dumped once, because it is new.
     source.input(Input::LacksBlocks);
     source.input(Input::Connected { incarnation: B, first: Some(0), head: None, in_order: false });
     let (round, ask) = source.asked();
@@ -270,7 +270,7 @@ fn half_a_dump_is_replaced_by_another() {
     assert_eq!(source.asked().1, DUMP);
 }
 
-/// However often an answer is cut off, what it brought counts.
+/// An answer that is cut off counts as progress every time if it had new batches.
 #[test]
 fn a_range_that_comes_in_pieces_is_not_given_up() {
     let mut source = Source::at_five(asking());
@@ -367,7 +367,7 @@ fn where_there_is_no_agent_the_publisher_learns_what_to_send() {
     assert_eq!(source.live(A, 72), [apply(A, 72)]);
     assert_eq!(source.live(A, 73), [apply(A, 73)]);
     assert_eq!(source.state(), SourceState::Exact);
-    // An absurd number says nothing about what the publisher has.
+    // An implausible number is no evidence of the publisher's batches.
     assert_eq!(source.live(A, u64::MAX), [refuse(u64::MAX, 74)]);
     assert_eq!(source.recovery.status().head, Some(73));
     assert_eq!(source.live(A, 74), [apply(A, 74)]);

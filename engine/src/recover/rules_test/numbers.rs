@@ -1,4 +1,4 @@
-//! Numbers that cannot be those of the source's batches.
+//! Tests of implausible sequence numbers.
 
 use super::super::NUMBERS_AHEAD_MAX;
 use super::*;
@@ -25,7 +25,7 @@ fn a_number_far_ahead_moves_nothing_and_who_can_be_asked_is_asked() {
     assert_eq!(source.state(), SourceState::Gap);
 }
 
-/// The index was away for longer than anybody counts.
+/// The index was away for more batches than are plausible.
 #[test]
 fn who_is_far_ahead_indeed_says_so_by_a_dump() {
     let mut source = Source::at_five(asking());
@@ -68,7 +68,7 @@ fn an_absurd_first_number_is_not_the_first() {
     source.connect(A);
     assert_eq!(source.live(A, u64::MAX), [refuse(u64::MAX, 0)]);
     assert_eq!(source.asked().1, DUMP);
-    // One that states where it begins may begin anywhere.
+    // A source that states its first number may begin anywhere.
     let mut source = Source::new(rewinding());
     let first = Some(1 << 62);
     source.input(Input::Connected { incarnation: A, first, head: None, in_order: false });
@@ -91,7 +91,7 @@ fn a_batch_below_the_first_that_came_is_no_copy_of_one() {
     assert_eq!(source.recovery.counts().duplicate, 1);
 }
 
-/// As long as nothing of it was applied.
+/// As long as no batch of the incarnation is applied.
 #[test]
 fn the_lowest_stated_first_number_counts() {
     let hello = |first| Input::Connected {

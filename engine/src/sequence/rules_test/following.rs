@@ -1,4 +1,4 @@
-//! Following a stream: joining it, filling its gaps.
+//! Tests of following a stream: joining it, and filling its gaps.
 
 use super::{
     Batch, Input, Sequencer, SequencerConfig, Step, check, config, counts, run, without_replay,
@@ -25,11 +25,11 @@ fn a_late_subscriber_replays_from_the_start() {
         ("connect", "ask 0 | catching_up"),
         ("live a2", "| catching_up"),
         ("reply a0", "new-life a0 | catching_up"),
-        // What is held back is applied as soon as its turn comes.
+        // A buffered batch is applied as soon as its predecessors are.
         ("reply a1", "a1 a2 | exact"),
         ("reply a2", "| exact"),
         ("reply a3", "a3 | exact"),
-        // A replay was ahead of the live stream.
+        // The replay was ahead of the live stream.
         ("live a3", "| exact"),
         ("end", "| exact"),
         ("live a4", "a4 | exact"),
@@ -44,7 +44,7 @@ fn a_silent_engine_is_replayed_twice_before_it_counts_as_exact() {
         ("reply a0", "new-life a0 | catching_up"),
         ("end", "ask 0 | catching_up"),
         ("reply a0", "| catching_up"),
-        // The first answer had been cut short.
+        // The first answer was cut short.
         ("reply a1", "a1 | catching_up"),
         ("end", "| exact"),
     ]);
@@ -112,7 +112,7 @@ fn a_hole_in_a_replay_is_asked_for_again_and_in_the_end_lost() {
             ("connect", "ask 0 | catching_up"),
             ("reply a0", "new-life a0 | catching_up"),
             ("reply a2", "cancel ask 0 | catching_up"),
-            // Late, from a round that was given up.
+            // Late, from an abandoned round.
             ("reply@1 a3", "| catching_up"),
             ("end@1", "| catching_up"),
             ("reply a0", "| catching_up"),
@@ -150,7 +150,7 @@ fn a_number_that_no_replay_brings_is_lost_after_a_bounded_number_of_rounds() {
             ("end", "| gap"),
             ("wait", "ask 0 | gap"),
             ("reply a0", "| gap"),
-            // Given up as far as the first batch at hand; the next gap is asked for afresh.
+            // Lost up to the first buffered batch. The next gap is requested anew.
             ("end", "mark a2 ask 2 | degraded"),
         ],
     );
@@ -187,7 +187,7 @@ fn a_replay_socket_that_does_not_answer_is_tried_again_with_back_off() {
 }
 
 impl Sequencer<Batch> {
-    /// Drains what is left, then hands in an input.
+    /// Drains the remaining steps, then passes an input.
     fn handle_after(&mut self, input: Input<Batch>, now: Duration) {
         assert_eq!(self.next_step(), None);
         self.handle(input, now);
@@ -209,7 +209,7 @@ fn failed_replays_of_a_gap_end_in_a_loss() {
             ("live a2", "| gap"),
             ("fail", "| gap"),
             ("wait", "ask 0 | gap"),
-            // A failure of a round that is over does not count.
+            // A late failure of a finished round does not count.
             ("fail@1", "| gap"),
             ("fail", "mark a2 | degraded"),
             ("live a3", "a3 | degraded"),

@@ -1,4 +1,4 @@
-//! Lives: restarts, reconnections, restored cursors.
+//! Tests of incarnations ("lives"): restarts, reconnections, restored cursors.
 
 use super::{
     LossPolicy, SequencerConfig, at, check, check_resumed, config, counts, run, without_replay,
@@ -18,7 +18,7 @@ fn a_number_that_goes_back_is_a_restart() {
         ("reply b0", "| exact"),
         ("end", "| exact"),
         ("live b1", "b1 | exact"),
-        // Twice, and this time the first batches are missed.
+        // A second time, and now the first batches are missed.
         ("live c1", "restarted ask 0 | catching_up"),
         ("reply c0", "new-life c0 c1 | exact"),
     ]);
@@ -27,14 +27,14 @@ fn a_number_that_goes_back_is_a_restart() {
 
 #[test]
 fn the_same_number_with_another_content_is_a_restart() {
-    // Of a batch that is held back.
+    // The same for a buffered batch.
     let sums = check(&[
         ("connect", "ask 0 | catching_up"),
         ("live a2", "| catching_up"),
         ("live b2", "cancel restarted | catching_up"),
     ]);
     assert_eq!(sums, counts(0, 0, 1, 0));
-    // Of a batch that only replay has brought.
+    // The same for a batch that arrived only by replay.
     check(&[
         ("connect", "ask 0 | catching_up"),
         ("reply a0", "new-life a0 | catching_up"),
@@ -139,7 +139,7 @@ fn a_restart_while_disconnected_is_found_by_its_newest_batch() {
         ("connect", "ask 1 | catching_up"),
         ("end", "restarted | catching_up"),
         ("wait", "ask 0 | catching_up"),
-        // Nothing was announced in the new life.
+        // The new life has published no batch yet.
         ("end", "| exact"),
         ("live b0", "new-life b0 | exact"),
     ]);
@@ -169,7 +169,7 @@ fn a_cursor_that_is_no_longer_kept_is_unproved_and_what_it_covers_doubtful() {
 
 #[test]
 fn a_cursor_whose_batch_does_not_come_is_asked_for_again() {
-    // Of a gap.
+    // While a gap is filled.
     let sums = check(&[
         ("connect", "ask 0 | catching_up"),
         ("live a0", "new-life a0 | exact"),
@@ -180,7 +180,7 @@ fn a_cursor_whose_batch_does_not_come_is_asked_for_again() {
         ("reply a0", "| gap"),
         ("reply a1", "a1 a2 | exact"),
         ("end", "| exact"),
-        // Of a probe.
+        // During a probe.
         ("wait", "ask 2 | exact"),
         ("reply a3", "cancel | exact"),
         ("wait", "ask 2 | exact"),
@@ -188,7 +188,7 @@ fn a_cursor_whose_batch_does_not_come_is_asked_for_again() {
         ("reply a3", "a3 | exact"),
     ]);
     assert_eq!(sums, counts(4, 4, 0, 0));
-    // Of a checkpoint, and the engine has restarted.
+    // After a checkpoint and a restart of the engine.
     check_resumed(
         "a4",
         &[

@@ -1,8 +1,8 @@
-//! Every rule as a script: an input, the steps it leads to, the state after it.
+//! Every rule as a script: an input, the resulting steps, and the state after it.
 //!
-//! Batches are written as life and number, `a5`; `a5*` clears the cache, `a5!` cannot be read. A
-//! capital, `A5`, is the same batch from a publisher that states its life.
-//! `reply` and `end` answer the latest round; `reply@1` answers round 1.
+//! Batches are written as life and number, `a5`. `a5*` clears the cache, and `a5!` is unreadable. A capital,
+//! `A5`, is the same batch from a publisher that states its life. `reply` and `end` answer the latest round;
+//! `reply@1` answers round 1.
 
 mod following;
 mod incarnations;
@@ -59,7 +59,7 @@ impl Script {
                 self.now += Duration::from_secs(argument.parse().unwrap());
                 Input::Tick
             }
-            // On to the next thing the sequencer has planned.
+            // Advances to the sequencer's next deadline.
             "wait" => {
                 self.now = self.now.max(self.sequencer.deadline().expect("something is planned"));
                 Input::Tick
@@ -98,7 +98,7 @@ impl Script {
     }
 }
 
-/// Runs a script of `(input, "steps | state")`; an input's repetition is written `3 x fail`.
+/// Runs a script of `(input, "steps | state")`. A repeated input is written `3 x fail`.
 fn run(
     config: SequencerConfig,
     resume: Option<&SourceStatus>,

@@ -1,4 +1,4 @@
-//! Numbers that cannot be those of an engine's batches.
+//! Tests of implausible sequence numbers.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_reply_far_ahead_ends_its_round() {
     assert_eq!(counted, counts(3, 1, 1, 0));
 }
 
-/// The server was away for longer than anybody counts.
+/// The server was away for more batches than are plausible.
 #[test]
 fn after_a_restart_of_the_server_any_number_may_be_next() {
     let script =
@@ -59,7 +59,7 @@ fn a_position_far_ahead_of_what_comes_live_was_wrong() {
         ("live A6", "A6 | degraded"),
     ];
     run(without_replay(), None, &stated);
-    // Whatever a checkpoint has.
+    // For any number in a checkpoint.
     let script = [
         ("connect", "ask 18446744073709551614 | catching_up"),
         ("live A5", "cancel new-life | catching_up"),
@@ -67,7 +67,7 @@ fn a_position_far_ahead_of_what_comes_live_was_wrong() {
         ("reply A4", "mark A4 A5 | degraded"),
     ];
     check_resumed("A18446744073709551614", &script);
-    // The position is from a reply: nothing came live before.
+    // The position comes from a reply, before any live batch.
     let script = [
         ("connect", "ask 0 | catching_up"),
         ("reply a281474976710655", "new-life mark a281474976710655 | degraded"),

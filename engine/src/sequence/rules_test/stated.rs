@@ -1,10 +1,10 @@
-//! Publishers that state their life: capitals.
+//! Tests of publishers that state their life: capitals.
 
 use super::*;
 
 #[test]
 fn the_same_statement_proves_the_incarnation_after_a_reconnect_and_after_a_checkpoint() {
-    // No replay has answered yet: the live batch alone proves the cursor.
+    // No replay has answered yet. The live batch alone proves the cursor.
     check(&[
         ("connect", "ask 0 | catching_up"),
         ("reply A0", "new-life A0 | catching_up"),
@@ -15,7 +15,7 @@ fn the_same_statement_proves_the_incarnation_after_a_reconnect_and_after_a_check
         ("live A2", "A2 | exact"),
     ]);
     check_resumed("A7", &[("connect", "ask 7 | catching_up"), ("live A8", "A8 | exact")]);
-    // Where nothing is stated, the publisher's own copy of the batch has to prove it.
+    // Without a statement, the publisher's own copy of the batch must prove it.
     check_resumed("a7", &[("connect", "ask 7 | catching_up"), ("live a8", "| catching_up")]);
 }
 
@@ -40,7 +40,7 @@ fn another_statement_is_a_restart_whatever_the_numbers_say() {
         "A7",
         &[
             ("connect", "ask 7 | catching_up"),
-            // It continues the numbers, and is another process.
+            // The number follows, but it is another process.
             ("live B8", "cancel new-life | catching_up"),
             ("wait", "ask 0 | catching_up"),
             ("reply B7", "mark B7 B8 | degraded"),
@@ -126,7 +126,7 @@ fn replies_may_leave_out_what_live_batches_state() {
     check(&[
         ("connect", "ask 0 | catching_up"),
         ("reply a0", "new-life a0 | catching_up"),
-        // Once: the life has its stated name now.
+        // Only once: the life now has its stated id.
         ("live A1", "cancel new-life | catching_up"),
         ("wait", "ask 0 | catching_up"),
         ("reply a0", "a0 A1 | exact"),

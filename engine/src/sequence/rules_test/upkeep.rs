@@ -1,4 +1,4 @@
-//! Upkeep: probes, loss, silence, ids and odd input.
+//! Tests of probes, losses, silence, ids and unusual input.
 
 use super::{
     Batch, Input, LossPolicy, Sequencer, SequencerConfig, batch, check, config, counts,
@@ -30,7 +30,7 @@ fn a_probe_that_fails_changes_nothing() {
         ("live a0", "new-life a0 | exact"),
         ("fail", "| exact"),
         ("wait", "ask 0 | exact"),
-        // A publisher that keeps nothing cannot be probed, and has not restarted.
+        // A publisher without retained batches cannot be probed, but has not restarted.
         ("end", "| exact"),
         ("wait", "ask 0 | exact"),
         ("fail", "| exact"),
@@ -55,7 +55,7 @@ fn verification_has_a_time() {
     let received = batch("a0");
     assert_eq!(verified_after(Input::ReplayReply { round: 3, received }, 7), Some(3));
     assert_eq!(verified_after(Input::ReplayEnd { round: 3 }, 8), Some(8));
-    // A probe that is answered with nothing proves nothing.
+    // An empty answer to a probe is no proof.
     assert_eq!(verified_after(Input::Tick, 40_000), Some(8));
     assert_eq!(verified_after(Input::ReplayEnd { round: 4 }, 40_001), Some(8));
 }
@@ -71,7 +71,7 @@ fn suspects_are_dropped_once_and_the_source_stays_degraded() {
             ("connect", "| cold"),
             ("live a1", "new-life mark a1 | degraded"),
             ("after 300", "| degraded"),
-            // A later loss does not prolong the doubt.
+            // A later loss does not extend the deadline.
             ("live a3", "mark a3 | degraded"),
             ("after 299", "| degraded"),
             ("after 1", "drop | degraded"),
@@ -100,7 +100,7 @@ fn what_cannot_be_read_is_lost_content() {
             ("connect", "ask 0 | catching_up"),
             ("live a2", "| catching_up"),
             ("reply a0", "new-life a0 | catching_up"),
-            // In order, even where several batches become applicable at once.
+            // In order, even if several batches become applicable at the same time.
             ("reply a1!", "a1! clear-lost a2 | degraded"),
         ],
     );

@@ -1,4 +1,4 @@
-//! Answers for ranks whose connector loads complete chunks only.
+//! Counts matches for ranks whose connector loads only complete chunks.
 
 use super::pools::Pools;
 use super::{Match, Scratch, Stretch};
@@ -8,7 +8,7 @@ use crate::source::HolderId;
 use kvasir_proto::types::{Tier, TierSet};
 
 impl Match {
-    /// What counts of these runs with chunks of these sizes.
+    /// The match of a rank with these runs, counting only complete chunks of these sizes.
     pub(super) fn of_chunks(
         holder: HolderId,
         runs: &[Run],
@@ -25,8 +25,8 @@ impl Match {
 }
 
 impl Index {
-    /// Counts the listed ranks with chunks again: only complete chunks count in a tier that has chunks. Without such
-    /// workers, nothing happens.
+    /// Recounts the listed ranks with chunks: in a tier with chunks, only complete chunks count. Without such
+    /// workers, does nothing.
     pub(super) fn count_chunks(
         &self,
         (tiers, pools): (TierSet, Option<&Pools<'_>>),
@@ -50,7 +50,7 @@ impl Index {
         }
     }
 
-    /// How a rank holds its leading blocks.
+    /// Writes the runs in which a rank caches its leading blocks.
     fn write_runs(
         &self,
         at: &Match,

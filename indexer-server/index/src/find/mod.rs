@@ -1,7 +1,8 @@
-//! Queries: how many leading blocks of a prompt each rank holds.
+//! Queries: counts the leading blocks of a prompt at each rank.
 //!
-//! A walk compares local hashes segment by segment and checks holders only where a segment ends: most of it is reading
-//! consecutive hashes. It allocates nothing once its scratch space has grown to the size of the answers.
+//! A walk compares local hashes segment by segment, and checks holders only at the end of a segment. Most of
+//! the work is reading consecutive hashes. No memory is allocated once the scratch space has grown to the
+//! size of the answers.
 
 mod chunks;
 mod pools;
@@ -23,13 +24,13 @@ use std::cmp::Reverse;
 pub struct Query<'a> {
     /// The prompt.
     pub key: QueryKey<'a>,
-    /// Tiers that count as held.
+    /// Tiers whose blocks count.
     pub tiers: TierSet,
-    /// Only these workers; none for all.
+    /// Only these workers; `None` for all.
     pub workers: Option<&'a [WorkerId]>,
-    /// Fewest blocks to be listed; 0 lists every rank.
+    /// Minimum number of matched blocks to list a rank; 0 lists every rank.
     pub minimum_overlap: u32,
-    /// What pools hold of the prompt, if that counts as held by the ranks that read them.
+    /// The prompt's blocks in pools, if they count for the ranks that read the pools.
     pub shared: Option<&'a SharedBlocks>,
 }
 
@@ -38,13 +39,14 @@ pub struct Query<'a> {
 pub struct Match {
     /// The rank.
     pub holder: HolderId,
-    /// Leading blocks held.
+    /// Number of leading blocks that match.
     pub blocks: u32,
-    /// How many of them lie in each tier; 0 for tiers that the query leaves out.
+    /// Matched blocks in each tier; 0 for tiers outside the query.
     pub by_tier: [u32; Tier::COUNT],
-    /// How many of them have each tier as their best one, of those of the query: with `pool_blocks`, the sum is `blocks`.
+    /// Matched blocks with each tier as their best one, among the query's tiers. The sum with `pool_blocks`
+    /// is `blocks`.
     pub by_best_tier: [u32; Tier::COUNT],
-    /// How many of them only pools hold.
+    /// Matched blocks that are only in pools.
     pub pool_blocks: u32,
 }
 
@@ -54,7 +56,7 @@ impl Match {
         Self { holder, blocks: 0, by_tier: nothing, by_best_tier: nothing, pool_blocks: 0 }
     }
 
-    /// Counts blocks that are held in these tiers.
+    /// Counts `blocks` blocks; `held` has one flag per tier.
     fn count(&mut self, held: impl Iterator<Item = bool>, blocks: u32) {
         let mut is_best = true;
         for ((held, count), best) in held.zip(&mut self.by_tier).zip(&mut self.by_best_tier) {
@@ -64,48 +66,48 @@ impl Match {
                 is_best = false;
             }
         }
-        // What is held in no tier is in a pool.
+        // Blocks in no tier are in a pool.
         self.pool_blocks += if is_best { blocks } else { 0 };
     }
 }
 
-/// A stretch of the prompt with one set of holders per tier.
+/// Consecutive blocks of the prompt with one set of holders per tier.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     sets: TierSets,
-    /// Blocks of the prompt up to its end.
+    /// Number of blocks of the prompt up to the end of this stretch.
     end: u32,
 }
 
-/// Ranks that hold just so many leading blocks.
+/// Ranks that match exactly `blocks` leading blocks.
 #[derive(Debug, Clone, Copy)]
 struct Stopped {
     blocks: u32,
-    /// Which 64 ranks.
+    /// Index of the group of 64 ranks.
     word: u32,
     ranks: u64,
 }
 
-/// Space for answers, reused between queries.
+/// Buffers for answers, reused between queries.
 #[derive(Debug, Default)]
 pub struct Scratch {
     matches: Vec<Match>,
     stretches: Vec<Stretch>,
-    /// Ranks that stopped holding everything, in order of blocks.
+    /// Ranks that have stopped matching, in order of their blocks.
     stopped: Vec<Stopped>,
-    /// Ranks that hold everything so far.
+    /// Ranks that match all blocks so far.
     alive: Vec<u64>,
     /// Ranks that hold the current stretch.
     here: Vec<u64>,
-    /// Those by their places in the order of workers and ranks.
+    /// The ranks in `here`, by their places in the order of workers and ranks.
     places: Vec<u64>,
     /// Ranks with records, which are checked one by one.
     recorded: Vec<HolderIndex>,
-    /// Fewest blocks to be listed.
+    /// Minimum number of matched blocks to list a rank.
     minimum_overlap: u32,
     /// How the prompt is divided into positions.
     positions: Positions,
-    /// How one rank holds the prompt, where its chunks matter.
+    /// The runs in which one rank caches the prompt, for ranks with chunks.
     runs: Vec<Run>,
 }
 
@@ -133,13 +135,13 @@ impl Scratch {
                 for &(_, holder) in ranks.flat_map(|worker| &worker.ranks) {
                     set_bit(&mut self.alive, holder);
                 }
-                // Pools are no candidates, whoever asks for them.
+                // Pools are not candidates, even if the query requests them.
                 self.alive.iter_mut().zip(&index.present).for_each(|(alive, all)| *alive &= all);
             }
         }
     }
 
-    /// Continues with `sets` for blocks up to `end`: ranks that are not in them stop at `from`. False
+    /// Continues with `sets` for blocks up to `end`: ranks outside the sets stop at `from`. Returns `false`
     /// once no rank is left.
     fn enter(
         &mut self,
@@ -158,7 +160,7 @@ impl Scratch {
         self.stop_others(from)
     }
 
-    /// The ranks that hold the current stretch in a tier of the query.
+    /// Sets `here` to the ranks that hold the current stretch in a tier of the query.
     fn set_here(&mut self, index: &Index, tiers: TierSet, sets: TierSets) {
         self.here.fill(0);
         for (tier, set) in Tier::ALL.into_iter().zip(sets) {
@@ -168,7 +170,7 @@ impl Scratch {
         }
     }
 
-    /// Ranks that are not here stop at `from`. False once no rank is left.
+    /// Stops the ranks outside `here` at `from`. Returns `false` once no rank is left.
     fn stop_others(&mut self, from: u32) -> bool {
         let mut any = 0;
         for (word, (alive, here)) in self.alive.iter_mut().zip(&self.here).enumerate() {
@@ -182,7 +184,7 @@ impl Scratch {
         any != 0
     }
 
-    /// The tiers of the query in which a rank holds anything.
+    /// The query's tiers in which any rank holds a block of the prompt.
     fn used(&self, tiers: TierSet) -> [bool; Tier::COUNT] {
         Tier::ALL.map(|tier| {
             let is_held = |at: &Stretch| at.sets.get(tier.index()) != Some(&SetId::EMPTY);
@@ -190,8 +192,8 @@ impl Scratch {
         })
     }
 
-    /// Lists all ranks, most blocks first, equals in order of worker and rank; those still alive hold
-    /// `blocks`. Where all is in one tier, this counts it.
+    /// Lists all ranks, most blocks first, ties in order of worker and rank. Ranks still alive match `blocks`
+    /// blocks. With one tier in use (`only`), this also counts by tier.
     fn finish(&mut self, index: &Index, blocks: u32, only: Option<Tier>) {
         if blocks >= self.minimum_overlap {
             self.here.clone_from(&self.alive);
@@ -238,16 +240,16 @@ impl Scratch {
     }
 }
 
-/// Where one rank in so many is listed, looking at all of them in order is faster than finding the
-/// place of each.
+/// If at least one rank in this many is listed, scanning all ranks in order is faster than looking up each
+/// place.
 const SCAN_FRACTION: usize = 2;
 
-/// Numbers of the bits that are set.
+/// Indexes of the set bits.
 fn bits(bitmap: &[u64]) -> impl Iterator<Item = u32> {
     bitmap.iter().zip(0..).flat_map(|(&word, at)| ones(at, word))
 }
 
-/// The same of one word.
+/// Indexes of the set bits in word `at`.
 fn ones(at: u32, word: u64) -> impl Iterator<Item = u32> {
     let rest = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
     let set = rest.take_while(|&word| word != 0);
@@ -276,8 +278,8 @@ impl Index {
         self.find_while(query, scratch, || true);
     }
 
-    /// The same as long as somebody wants the answer, which is asked where a query takes long: before each rank with names
-    /// of its own. Whether `scratch` has the answer.
+    /// Answers a query into `scratch`, unless `is_wanted` returns `false`. It is checked where a query is
+    /// slow: before each rank with its own names. Returns whether `scratch` has the answer.
     pub fn find_while(
         &self,
         query: Query<'_>,
@@ -288,7 +290,8 @@ impl Index {
         self.find_positions(query, scratch, is_wanted)
     }
 
-    /// The same for a key that has two positions for each look-ahead block: its stem, then its leaf. All counts are of positions.
+    /// Answers a query as [`find_while`](Self::find_while) does, for a key with two positions per look-ahead
+    /// block: stem, then leaf. All counts are of positions.
     pub fn find_ahead_while(
         &self,
         query: Query<'_>,
@@ -306,7 +309,7 @@ impl Index {
         is_wanted: impl Fn() -> bool,
     ) -> bool {
         scratch.begin(self, query);
-        // Where pools hold nothing of the prompt, it is a query like any other.
+        // If the pools have no block of the prompt, the ordinary query suffices.
         if let Some(shared) = query.shared.filter(|shared| !shared.is_empty()) {
             return self.find_shared(query, shared, scratch, is_wanted);
         }
@@ -327,7 +330,7 @@ impl Index {
         }
     }
 
-    /// Lists the ranks, and counts for each the blocks in each tier of the query.
+    /// Lists the ranks, and counts each one's blocks by tier.
     fn finish(&self, reached: u32, tiers: TierSet, scratch: &mut Scratch) {
         let used = scratch.used(tiers);
         let mut used_tiers = Tier::ALL.into_iter().zip(used).filter(|&(_, used)| used);
@@ -340,7 +343,7 @@ impl Index {
         self.count_chunks((tiers, None), scratch);
     }
 
-    /// Puts ranks in order: most blocks first, equals in order of worker and rank.
+    /// Sorts ranks: most blocks first, ties in order of worker and rank.
     fn sort(&self, matches: &mut [Match]) {
         matches.sort_unstable_by_key(|at| (Reverse(at.blocks), self.listing.place(at.holder.0)));
     }
@@ -350,7 +353,7 @@ impl Index {
         let blocks = at.blocks;
         let holder = at.holder.0;
         for stretch in stretches {
-            // With pools, a rank may stop within a stretch.
+            // With pools, a rank may stop inside a stretch.
             let end = stretch.end.min(blocks);
             if end <= from {
                 break;
@@ -368,7 +371,8 @@ impl Index {
 // === by name ===
 
 impl Scratch {
-    /// Sets apart the ranks that have records and may use names of their own. For others a name means the slot that has it.
+    /// Moves the ranks with records to `recorded`, because they may use their own names. For the other ranks,
+    /// a name means the slot that has it.
     fn set_apart_recorded(&mut self, index: &Index) {
         self.recorded.clear();
         let holders = index.holders.iter().flatten().filter(|holder| !holder.records().is_empty());
@@ -382,7 +386,8 @@ impl Scratch {
 }
 
 impl Index {
-    /// Walks for the ranks without records. Names that follow one another in a segment are compared there; others are looked up.
+    /// Walks for the ranks without records. Consecutive names in a segment are compared there; others are
+    /// looked up.
     fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) -> u32 {
         let mut from = 0;
         let mut rest = names;
@@ -392,7 +397,7 @@ impl Index {
             let is_next = |(slot, name): &(Slot, &BlockName)| {
                 self.trie.slots.name(*slot) == **name && self.trie.slots.is_named(*slot)
             };
-            // The name table has found the first one.
+            // The name table has already found the first name.
             let equal = 1 + here.zip(rest).skip(1).take_while(is_next).count();
             let end = from + index_u32(equal);
             if !scratch.enter(self, tiers, segment.sets, from, end) {
@@ -404,7 +409,7 @@ impl Index {
         from
     }
 
-    /// Adds the ranks that were set apart, one by one. Whether it was done with all.
+    /// Adds the ranks in `recorded`, one by one. Returns `false` if the query was cancelled.
     fn find_recorded(
         &self,
         names: &[BlockName],
@@ -423,7 +428,7 @@ impl Index {
             for (number, &name) in (0..).zip(names) {
                 let held = self.tiers_of(holder, name);
                 let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
-                // Pools may hold a block of which the tiers hold no complete chunk.
+                // A pool may have the block even if the tiers have no complete chunk with it.
                 let in_pool = (sizes.is_some() || counted == [false; Tier::COUNT])
                     && pools.is_some_and(|pools| pools.hold(number, holder));
                 if counted == [false; Tier::COUNT] && !in_pool {

@@ -1,4 +1,4 @@
-//! Queries that count what pools hold.
+//! Queries that also count blocks in pools.
 
 use super::{Query, Scratch, Stretch, ones};
 use crate::index::Index;
@@ -9,20 +9,21 @@ use crate::table::index_u32;
 use crate::walk::{NOBODY, QueryKey};
 use kvasir_proto::types::{Tier, TierSet};
 
-/// What pools hold of a prompt, for the ranks of one index.
+/// The prompt's blocks in pools, for the ranks of one index.
 pub(super) struct Pools<'a> {
     shared: &'a SharedBlocks,
-    /// The ranks that read each pool, by the number of the pool.
+    /// The ranks that read each pool, by pool number.
     readers: Vec<Option<&'a Readers>>,
 }
 
 impl Pools<'_> {
-    /// The ranks that read one of these pools, one bit a pool.
+    /// The readers of these pools; `pools` has one bit per pool.
     fn readers(&self, pools: u64) -> impl Iterator<Item = &Readers> {
         ones(0, pools).filter_map(|pool| *self.readers.get(pool as usize)?)
     }
 
-    /// Blocks that follow one another and are held by the same pools: whether a rank reads one of these, and the end.
+    /// Runs of consecutive blocks in the same pools: whether the rank reads one of the pools, and the end of
+    /// the run.
     pub(super) fn runs(
         &self,
         from: u32,
@@ -37,7 +38,7 @@ impl Pools<'_> {
         })
     }
 
-    /// Whether a pool that a rank reads holds a block.
+    /// Whether a pool that a rank reads has a block.
     pub(super) fn hold(&self, block: u32, holder: HolderIndex) -> bool {
         let pools = self.shared.held(block, block + 1).first().copied().unwrap_or(0);
         self.readers(pools).any(|readers| readers.contains(holder))
@@ -45,7 +46,7 @@ impl Pools<'_> {
 }
 
 impl Scratch {
-    /// Continues as [`enter`](Self::enter) does; a rank also holds what the pools hold that it reads.
+    /// Continues as [`enter`](Self::enter) does. A rank also holds the blocks in its pools.
     fn enter_shared(
         &mut self,
         (index, pools): (&Index, &Pools<'_>),
@@ -75,7 +76,7 @@ impl Scratch {
 }
 
 impl Index {
-    /// Answers a query for which pools hold some blocks.
+    /// Answers a query whose prompt has blocks in pools.
     pub(super) fn find_shared(
         &self,
         query: Query<'_>,
@@ -93,7 +94,7 @@ impl Index {
                 let reached = self.walk_locals(locals, |sets, from, end| {
                     scratch.enter_shared(with, tiers, sets, from, end)
                 });
-                // Pools of other indexes may hold more than is known here.
+                // Pools of other indexes may have more of the prompt than this trie.
                 scratch.enter_shared(with, tiers, NOBODY, reached, all);
             }
             QueryKey::Names(names) => {

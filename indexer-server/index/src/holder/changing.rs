@@ -1,4 +1,4 @@
-//! How a rank comes to hold and to release slots.
+//! Transitions of a rank's slots: adding, releasing, and changing between plain and recorded.
 
 use super::Holder;
 use crate::record::Copies;
@@ -7,20 +7,20 @@ use crate::trie::Trie;
 use kvasir_proto::types::{BlockName, Tier};
 
 impl Holder {
-    /// Counts consecutive slots that it now holds.
+    /// Counts consecutive slots that the rank now holds.
     pub(crate) fn add_held(&mut self, slot: Slot, len: u32) {
         self.held.add(slot, len);
     }
 
-    /// Counts consecutive slots that it now holds plainly, announced in a tier.
+    /// Counts consecutive slots that the rank now holds plainly, announced in `tier`.
     pub(crate) fn add_plain(&mut self, slot: Slot, len: u32, tier: Tier) {
         self.held.add(slot, len);
         self.changes.note_slots(slot, len);
         self.confirm(slot, len, tier);
     }
 
-    /// The trie dropped one tier of consecutive plain slots of one segment: the last tier, if the
-    /// rank released them.
+    /// Records that the trie dropped one tier of consecutive plain slots of one segment. `released`: it was
+    /// the last tier.
     pub(crate) fn drop_plain(&mut self, trie: &Trie, slot: Slot, len: u32, released: bool) {
         self.changes.note_slots(slot, len);
         if released {
@@ -29,15 +29,15 @@ impl Holder {
         }
     }
 
-    /// Notes for the next image that the rank released a slot. If it is still in use, that may be
-    /// for a block below it that the rank holds.
+    /// Notes for the next image that the rank released a slot. If the slot is still in use, the rank may hold
+    /// a block below it.
     fn note_released(&mut self, trie: &Trie, slot: Slot) {
         if trie.slots.is_used(slot) {
             self.changes.note_released(slot);
         }
     }
 
-    /// Spells a plain slot out as a record, so that it can become something else.
+    /// Converts a plain slot to a record, so that it can change further.
     pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
         debug_assert!(self.is_plain(trie, slot), "slot {slot} is plain");
         let record = self.plain_record(trie, slot, epoch);
@@ -47,8 +47,8 @@ impl Holder {
         self.changes.note_name(name);
     }
 
-    /// Brings the trie in line with the records of a slot that is not plain, and makes the slot
-    /// plain again where they allow it. `epoch` is the primary source's loss epoch.
+    /// Updates the trie from the records of a slot that is not plain. Makes the slot plain again if the
+    /// records permit it. `epoch` is the primary source's loss epoch.
     pub(crate) fn settle(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
         let names = self.records.settle_slot(slot);
         let held = |tier| {
@@ -62,7 +62,7 @@ impl Holder {
             (true, false) => self.held.remove(slot, 1),
             _ => {}
         }
-        // Holding comes first, so that the slot is never without a holder in between.
+        // Add tiers first, so that the slot always has a holder.
         for (tier, _) in tiers.iter().filter(|(_, held)| *held) {
             trie.hold(slot, 1, self.index, *tier);
         }
@@ -97,14 +97,14 @@ impl Holder {
         }
     }
 
-    /// Notes for the dumps under way that plain names changed.
+    /// Notes changed plain names for the running dumps.
     pub(crate) fn touch_plain(&mut self, names: impl Iterator<Item = BlockName>) {
         if !self.dumps.is_empty() {
             names.for_each(|name| self.dumps.touch(name));
         }
     }
 
-    /// Notes for the dumps under way and the next image that a name with a record changed.
+    /// Notes a changed name with a record, for the running dumps and the next image.
     pub(crate) fn touch(&mut self, name: BlockName) {
         self.dumps.touch(name);
         self.changes.note_name(name);

@@ -1,4 +1,4 @@
-//! One rank: what it holds beyond the bits in the trie's sets.
+//! State of one rank beyond its bits in the trie's sets: records, sources, changes and digests.
 
 mod changing;
 
@@ -21,19 +21,24 @@ use smallvec::SmallVec;
 
 /// State of one rank.
 ///
-/// A slot it holds is either *plain*: held under the slot's own name, announced with the parent's
-/// own name, by the `primary` source only, one copy in each tier of the trie's sets; or each of its
-/// names has a record.
+/// A slot of the rank is *plain* if four conditions are met:
+/// - It is held under its own name.
+/// - It was announced with the parent's own name.
+/// - Only the `primary` source stores it.
+/// - It has one copy in each tier of the trie's sets.
+///
+/// Otherwise each of the slot's names has a record.
 #[derive(Debug)]
 pub(crate) struct Holder {
     worker: WorkerId,
     rank: DpRank,
     index: HolderIndex,
-    /// Sources that feed it, in order of arrival.
+    /// Sources that feed the rank, in order of arrival.
     fed_by: SmallVec<[SourceId; 2]>,
     /// The source that plain slots belong to.
     primary: Option<SourceId>,
-    /// The slot of the block that was stored last, which is usually the parent of the next one. The slot may have been reused since.
+    /// The slot of the last stored block, which is usually the parent of the next one. The slot may have been
+    /// reused since.
     last: Slot,
     held: HeldPages,
     confirmed: Confirmed,
@@ -42,29 +47,29 @@ pub(crate) struct Holder {
     changes: ChangeLog,
     shortfall: Shortfall,
     contradicted: Contradicted,
-    /// Digests of what sources hold here, of those that have digests.
+    /// Digests of the blocks of the sources that have digests.
     digests: Vec<(SourceId, RankDigest)>,
-    /// What the index's totals have of it.
+    /// The rank's contribution to the index's totals.
     counted: Totals,
 }
 
-/// Something that a rank holds.
+/// A unit of a rank's blocks.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// A slot, and its names, each in a record.
+    /// A slot and its names, each with a record.
     Recorded(Slot, Names),
-    /// The first of some consecutive plain slots of one segment, and how many.
+    /// Consecutive plain slots of one segment: the first one, and their number.
     Plain(Slot, u32),
 }
 
 /// Where a rank has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nowhere.
+    /// The rank does not have the name.
     Unknown,
-    /// At this slot, plain.
+    /// The name is plain at this slot.
     Plain(Slot),
-    /// In a record.
+    /// The name has a record.
     Recorded,
 }
 
@@ -110,7 +115,7 @@ impl Holder {
         &mut self.records
     }
 
-    /// Notes for the next image.
+    /// Changes noted for the next image.
     pub(crate) const fn changes(&self) -> &ChangeLog {
         &self.changes
     }
@@ -119,7 +124,7 @@ impl Holder {
         &mut self.changes
     }
 
-    /// Dumps under way.
+    /// The running dumps.
     pub(crate) const fn dumps(&self) -> &Dumps {
         &self.dumps
     }
@@ -130,7 +135,7 @@ impl Holder {
 
     // === sources ===
 
-    /// Sources that feed it, in order of arrival.
+    /// Sources that feed the rank, in order of arrival.
     pub(crate) fn fed_by(&self) -> &[SourceId] {
         &self.fed_by
     }
@@ -140,7 +145,7 @@ impl Holder {
         self.fed_by.insert(at, source);
     }
 
-    /// The source that plain slots belong to; none before the first store.
+    /// The source that plain slots belong to; `None` before the first store.
     pub(crate) const fn primary(&self) -> Option<SourceId> {
         self.primary
     }
@@ -149,12 +154,12 @@ impl Holder {
         self.primary == Some(source)
     }
 
-    /// Makes a source the primary one if there is none yet.
+    /// Makes a source the primary one, unless there is one.
     pub(crate) fn adopt(&mut self, source: SourceId) {
         self.primary.get_or_insert(source);
     }
 
-    /// A source that holds nothing here was removed.
+    /// Removes a source that has no blocks here.
     pub(crate) fn forget_source(&mut self, source: SourceId) {
         self.fed_by.retain(|at| *at != source);
         if self.is_primary(source) {
@@ -164,29 +169,30 @@ impl Holder {
         self.stop_digest(source);
     }
 
-    /// Events of the primary source were lost: its plain slots are suspect until announced again.
+    /// Marks the plain slots as suspect until they are announced again, because events of the primary source
+    /// were lost.
     pub(crate) fn suspect_plain(&mut self) {
         self.confirmed.reset();
     }
 
-    /// No plain slot is suspect any more.
+    /// Clears the suspect mark of all plain slots.
     pub(crate) fn settle_suspects(&mut self) {
         self.confirmed.settle();
     }
 
-    /// Whether a plain slot has not been announced in a tier since events were lost.
+    /// Whether a plain slot was not announced in a tier since events were lost.
     pub(crate) fn is_suspect(&self, slot: Slot, tier: Tier) -> bool {
         self.confirmed.is_suspect(slot, tier)
     }
 
-    /// The primary source has announced consecutive plain slots in a tier.
+    /// Records that the primary source has announced consecutive plain slots in a tier.
     pub(crate) fn confirm(&mut self, slot: Slot, len: u32, tier: Tier) {
         self.confirmed.add(slot, len, tier);
     }
 
     // === shortfall ===
 
-    /// Whether blocks were shed, or refused because of that.
+    /// Whether blocks were evicted, or rejected as a consequence.
     pub(crate) const fn is_short(&self) -> bool {
         self.shortfall.blocks() > 0
     }
@@ -195,18 +201,18 @@ impl Holder {
         self.shortfall.blocks()
     }
 
-    /// Sources that may lack shed blocks.
+    /// Sources that may lack evicted blocks.
     pub(crate) fn short_sources(&self) -> &[SourceId] {
         self.shortfall.sources()
     }
 
-    /// Blocks were shed that these sources lack, of which only the new ones are given.
+    /// Counts evicted blocks. `new` has the affected sources that were not affected before.
     pub(crate) fn add_shortfall(&mut self, blocks: u64, new: &[SourceId]) {
         self.shortfall.add(blocks, new);
         self.changes.note_heading();
     }
 
-    /// A source lacks nothing here any more: all that it stored is gone.
+    /// Ends the shortfall of a source, because all its blocks here were removed.
     pub(crate) fn clear_shortfall(&mut self, source: SourceId) {
         self.shortfall.clear(source);
         self.changes.note_heading();
@@ -214,23 +220,23 @@ impl Holder {
 
     // === contradictions ===
 
-    /// A name was announced as another block than it means.
+    /// Records that a name was announced with another meaning.
     pub(crate) fn note_contradiction(&mut self, contradiction: Contradiction) {
         self.contradicted.note(contradiction);
     }
 
-    /// The first contradiction since the last clear, and how many there were.
+    /// The first contradiction since the last clear, and their number.
     pub(crate) fn first_contradiction(&self) -> Option<(Contradiction, u64)> {
         self.contradicted.first()
     }
 
-    /// Whether a name that it holds was announced as another block, too.
+    /// Whether a name of the rank was also announced with another meaning.
     pub(crate) fn is_contradicted(&self, trie: &Trie) -> bool {
         let holds_nothing = self.placed() == 0 && self.parked() == 0;
         !holds_nothing && self.contradicted.is_any(|name| self.place(trie, name) != Place::Unknown)
     }
 
-    /// A name that was not held is stored: earlier contradictions of it are over.
+    /// Ends earlier contradictions of a name that is stored anew.
     pub(crate) fn forget_contradiction(&mut self, name: BlockName) {
         if self.contradicted.first().is_some() {
             self.clear_contradictions_if_empty();
@@ -238,7 +244,7 @@ impl Holder {
         }
     }
 
-    /// Forgets the contradictions of a rank that holds no block.
+    /// Forgets the contradictions of a rank without blocks.
     pub(crate) fn clear_contradictions_if_empty(&mut self) {
         if self.placed() == 0 && self.parked() == 0 {
             self.contradicted = Contradicted::default();
@@ -263,7 +269,7 @@ impl Holder {
         self.digests.iter_mut().find(|(id, _)| *id == source).map(|(_, digest)| digest)
     }
 
-    /// Keeps a digest of what a source holds up to date, from this one on.
+    /// Maintains a digest of a source's blocks, starting from `digest`.
     pub(crate) fn start_digest(&mut self, source: SourceId, digest: RankDigest) {
         debug_assert!(self.digest_of(source).is_none(), "one digest of source {source}");
         self.digests.push((source, digest));
@@ -275,7 +281,7 @@ impl Holder {
 
     // === totals ===
 
-    /// Number of slots held.
+    /// Number of slots that the rank holds.
     pub(crate) const fn placed(&self) -> u64 {
         self.held.blocks()
     }
@@ -285,19 +291,19 @@ impl Holder {
         self.records.parked()
     }
 
-    /// What the index's totals have of it.
+    /// The rank's contribution to the index's totals.
     pub(crate) const fn counted(&self) -> Totals {
         self.counted
     }
 
-    /// Counts it for the index's totals; returns what they have and what they should have.
+    /// Recounts the contribution to the index's totals. Returns the old and the new one.
     pub(crate) fn recount(&mut self) -> (Totals, Totals) {
         let now = Totals { bytes: self.bytes(), parked: self.parked() };
         (std::mem::replace(&mut self.counted, now), now)
     }
 
-    /// Bytes allocated, itself included; without what a name of several sources, and a slot or a
-    /// parent of several names, keep outside of their tables.
+    /// Bytes allocated, `self` included. Excludes the allocations outside the tables for a name of several
+    /// sources, and for a slot or a parent of several names.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.held.bytes()
@@ -309,7 +315,7 @@ impl Holder {
             + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
     }
 
-    /// Whether the running totals of its tables are right.
+    /// Whether the running totals of the rank's tables are correct.
     pub(crate) fn is_counted(&self) -> bool {
         self.held.is_counted()
             && self.confirmed.is_counted()
@@ -321,18 +327,18 @@ impl Holder {
 // === finding ===
 
 impl Holder {
-    /// Whether it holds a slot that is in use, and plainly.
+    /// Whether the rank holds a used slot plainly.
     pub(crate) fn is_plain(&self, trie: &Trie, slot: Slot) -> bool {
         !self.is_recorded(slot) && trie.holds_any(slot, self.index)
     }
 
-    /// Whether the names of a slot are spelled out in records.
+    /// Whether the names of a slot have records.
     pub(crate) fn is_recorded(&self, slot: Slot) -> bool {
         self.records.names_at(slot).is_some()
     }
 
-    /// Whether the child of `parent` with this content has as many names as a block may have. A
-    /// change of one of them reads all.
+    /// Whether the child of `parent` with this content has the maximum number of names. The number is limited
+    /// because a change of one name reads all.
     pub(crate) fn has_all_names(
         &self,
         trie: &Trie,
@@ -357,12 +363,12 @@ impl Holder {
         }
     }
 
-    /// Notes where the rank stored last: chains grow at their ends.
+    /// Records the rank's last stored slot: chains grow at their ends.
     pub(crate) const fn stored_at(&mut self, slot: Slot) {
         self.last = slot;
     }
 
-    /// Position of a name; none if it is not known or parked.
+    /// Position of a name; `None` if it is unknown or parked.
     pub(crate) fn position(&self, trie: &Trie, name: BlockName) -> Option<Slot> {
         match self.place(trie, name) {
             Place::Unknown => None,
@@ -371,7 +377,7 @@ impl Holder {
         }
     }
 
-    /// The record that a plain slot stands for. `epoch` is the primary source's loss epoch.
+    /// Builds the record equivalent to a plain slot. `epoch` is the primary source's loss epoch.
     pub(crate) fn plain_record(&self, trie: &Trie, slot: Slot, epoch: u32) -> Record {
         let mut copies = SmallVec::new();
         if let Some(source) = self.primary {
@@ -391,7 +397,7 @@ impl Holder {
         }
     }
 
-    /// What it holds next, from `slot` up to `end`; plain slots in runs of at most `run_max`.
+    /// The next unit of blocks, from `slot` up to `end`; plain slots in runs of at most `run_max`.
     pub(crate) fn next_held(
         &self,
         trie: &Trie,
@@ -419,12 +425,12 @@ impl Holder {
         None
     }
 
-    /// One part of the pages in which it holds slots; none past the last part.
+    /// One part of the pages with held slots; `None` after the last part.
     pub(crate) fn pages(&self, part: usize) -> Option<impl Iterator<Item = Page>> {
         self.held.part(part)
     }
 
-    /// Number of slots held in each page that has any.
+    /// Number of held slots in each page that has any.
     pub(crate) fn page_counts(&self) -> impl Iterator<Item = (Page, u8)> {
         self.held.iter()
     }

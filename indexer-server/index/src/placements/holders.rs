@@ -1,4 +1,4 @@
-//! Holders: ranks of workers, as long as they have placements.
+//! Holders of placements: ranks of workers, while they have placements.
 
 use super::pages::{NONE, Pages};
 use crate::table::{SplitTable, mix};
@@ -6,13 +6,13 @@ use kvasir_proto::types::{DpRank, WorkerId, WorkerKey};
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
-/// A rank.
+/// A rank with placements.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
-    /// Its worker; [`NONE`] once that was removed.
+    /// The rank's worker; [`NONE`] once the worker was removed.
     worker: u32,
     rank: DpRank,
-    /// First of the list of its placements.
+    /// Head of the list of the holder's placements.
     pub(super) first: u32,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Holders {
     pub(super) pages: Pages<Holder>,
     workers: Pages<Worker>,
     names: SplitTable<u32>,
-    /// Holders of removed workers. Nothing is recorded for them any more, and no answer has them;
-    /// their numbers are used again once all that they held is gone.
+    /// Holders of removed workers. They get no new placements and appear in no answer. Their numbers are
+    /// reused once all their placements are dropped.
     pub(super) retired: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Holders {
         self.names.find(hash(id), is_it).copied()
     }
 
-    /// The holder of a rank, made if it is not there.
+    /// The holder of a rank, created if necessary.
     pub(super) fn get_or_add(&mut self, key: &WorkerKey) -> u32 {
         let worker = self.worker(&key.worker).unwrap_or_else(|| {
             let worker = Worker { id: Some(key.worker.clone()), ranks: Vec::new() };
@@ -74,7 +74,7 @@ impl Holders {
         }
     }
 
-    /// Which rank a holder is; none once its worker was removed.
+    /// The rank of a holder; `None` once its worker was removed.
     pub(super) fn key(&self, holder: u32) -> Option<WorkerKey> {
         let Holder { worker, rank, .. } = self.pages[holder];
         if worker == NONE {
@@ -84,7 +84,7 @@ impl Holders {
         Some(WorkerKey { worker, rank })
     }
 
-    /// Forgets a worker: a later worker of the same name is another one.
+    /// Removes a worker. A later worker with the same id is a new one.
     pub(super) fn retire(&mut self, id: &WorkerId) {
         let Some(worker) = self.worker(id) else { return };
         for (_, holder) in self.remove_worker(worker).ranks {
@@ -93,8 +93,8 @@ impl Holders {
         }
     }
 
-    /// Frees a holder that has no placements, and its worker with the last one. Those of removed
-    /// workers stay until they are swept.
+    /// Frees a holder without placements, and its worker with the last holder. Holders of removed workers
+    /// stay until they are swept.
     pub(super) fn free(&mut self, holder: u32) {
         let Holder { worker, rank, .. } = self.pages[holder];
         if worker == NONE {
@@ -124,7 +124,7 @@ impl Holders {
             + self.retired.capacity() * size_of::<u32>()
     }
 
-    /// Holders and workers know one another.
+    /// Checks that holders and workers refer to each other.
     pub(super) fn validate(&self) -> Result<(), String> {
         self.pages.validate()?;
         self.workers.validate()?;

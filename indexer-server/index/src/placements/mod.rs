@@ -1,25 +1,24 @@
-//! Placements: prompts that a router has just sent to ranks, kept for a while beside the index.
+//! Placements: prompts that a router has just sent to ranks, stored for a while beside the index.
 //!
-//! A router that places a prompt knows which blocks that worker is about to hold before any event
-//! does. Of an engine that publishes no events, nothing else is ever known. So a router may record a
-//! prompt for a rank: its blocks count as *speculative* there until a time to live is over. They are
-//! a guess. Storage and answers keep them apart from what the index holds.
+//! When a router places a prompt, it can predict the worker's blocks before any event arrives. For an engine
+//! without events, the prediction is the only information. A router may therefore record a prompt for a rank.
+//! Its blocks count as *speculative* until a time to live is over. Storage and answers keep these predictions
+//! separate from the index.
 //!
-//! # How it is laid out
-//! Nodes of a trie are the blocks of recorded prompts. A *placement* is one recorded prompt of one
-//! holder, with the time at which it ends. At each node of its path the holder has an entry that
-//! names the placement that ends last among those leading through. Since every placement begins at
-//! the root, an ancestor never ends before its descendants, which gives everything else:
-//! - a placement's entries are the last so many of its path, so ending it means walking up from its
-//!   leaf, and a heap of placements (not of blocks) says which is next;
-//! - a holder with a live entry at a node has one at every node before it, so a query walks to the
-//!   deepest node there is and reads who is where from there upwards;
-//! - dropping what ends first never leaves a hole.
+//! # Data structures
+//! The blocks of recorded prompts are nodes of a trie. A *placement* is one recorded prompt of one holder,
+//! with an end time. At each node of its path, the holder has an entry with the latest-ending placement
+//! through this node. Every placement begins at the root, so an ancestor never ends before its descendants.
+//! Three properties follow:
+//! - A placement's entries are at the end of its path. To end it, walk up from its leaf. A heap of placements
+//!   (not of blocks) gives the next one.
+//! - A holder with a live entry at a node has one at every ancestor. A query walks to the deepest node, and
+//!   reads the holders from there upwards.
+//! - Dropping the blocks that end first never leaves a hole.
 //!
-//! # What it promises
-//! Nothing here blocks for long: recording takes prompts in pieces, everything else a budget. One
-//! (rank, block) pair costs 8 bytes, a block some 50, a placement 44. When all is over, nothing is
-//! allocated.
+//! # Bounds
+//! Calls are short: recording takes prompts in pieces, and all other work takes a budget. One (rank, block)
+//! pair costs 8 bytes, a block about 50, a placement 44. Without placements, no memory is allocated.
 
 mod holders;
 mod nodes;
@@ -34,8 +33,8 @@ use pages::{NONE, Pages};
 use queue::{Key, Placement, Queue};
 use std::time::Duration;
 
-/// Speculative blocks of one partition, by content: prompts that a router has just sent to ranks. The
-/// head of this file explains the layout.
+/// Speculative blocks of one partition, by content: prompts that a router has just sent to ranks. The head of
+/// this file explains the data structures.
 #[derive(Debug, Default)]
 pub struct Placements {
     nodes: Nodes,
@@ -43,63 +42,63 @@ pub struct Placements {
     queue: Queue,
     holders: Holders,
     blocks: usize,
-    /// Recordings begun so far.
+    /// Number of recordings begun.
     begun: u64,
-    /// Raised whenever something goes that a recording under way may rest on.
+    /// Raised whenever a node or placement is dropped on which a running recording may depend.
     epoch: u64,
 }
 
-/// A prompt that is being recorded, piece by piece.
+/// A prompt that is recorded piece by piece.
 #[derive(Debug)]
 pub struct Recording {
     worker: WorkerKey,
     key: Key,
     holder: u32,
-    /// Made with the first block that it is the latest for.
+    /// Created with the first block for which it is the latest placement.
     placement: u32,
-    /// Where the next block goes.
+    /// Parent of the next block.
     node: u32,
     epoch: u64,
 }
 
-/// What recording a piece did.
+/// Result of recording a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recorded {
     /// Blocks that are new to the rank.
     pub added: usize,
-    /// Blocks that the rank had; they end when this placement does, or later.
+    /// Blocks that the rank already had; they now end with this placement, or later.
     pub refreshed: usize,
 }
 
-/// Blocks that the recording rested on were dropped between two pieces: it ends where it is.
+/// Blocks on which the recording depends were dropped between two pieces, so it ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("blocks were dropped while a prompt was being recorded")]
 pub struct RecordingCut;
 
-/// A step of something that may take several.
+/// Progress of work that may take several calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// (rank, block) pairs that were dropped.
+    /// Number of dropped (rank, block) pairs.
     pub blocks: usize,
-    /// Whether nothing is left to do.
+    /// Whether the work is complete.
     pub done: bool,
 }
 
-/// What one rank is expected to hold.
+/// Predicted blocks of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedMatch {
     /// The rank.
     pub worker: WorkerKey,
-    /// Leading blocks of the query.
+    /// Number of leading blocks of the query.
     pub blocks: u32,
 }
 
-/// Space for answers, reused between queries.
+/// Buffers for answers, reused between queries.
 #[derive(Debug, Default)]
 pub struct PlacedScratch {
     /// Nodes of the query, first block first.
     path: Vec<u32>,
-    /// Holders that need no further look.
+    /// Bitmap of the holders that are already listed or skipped.
     seen: Vec<u64>,
     matches: Vec<PlacedMatch>,
 }
@@ -117,8 +116,8 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Placements {
-    /// Speculative blocks: (rank, block) pairs, those included whose time is over or whose worker
-    /// was removed and that were not dropped yet.
+    /// Number of speculative (rank, block) pairs. Includes expired ones and those of removed workers until
+    /// they are dropped.
     #[must_use]
     pub const fn blocks(&self) -> usize {
         self.blocks
@@ -130,14 +129,14 @@ impl Placements {
         self.nodes.bytes() + self.placements.bytes() + self.queue.bytes() + self.holders.bytes()
     }
 
-    /// When the first placement ends, as time since the origin; none if there is none.
+    /// When the first placement ends, as time since the origin; `None` without placements.
     #[must_use]
     pub fn first_end(&self) -> Option<Duration> {
         let first = self.queue.first()?;
         Some(Duration::from_nanos(self.placements[first].key.0))
     }
 
-    /// Begins to record a prompt for a rank, at `now` since the origin and for `ttl`.
+    /// Begins to record a prompt for a rank, at `now` since the origin. The blocks stay for `ttl`.
     pub fn begin(&mut self, worker: WorkerKey, now: Duration, ttl: Duration) -> Recording {
         self.begun += 1;
         let key = (nanos(now.saturating_add(ttl)), self.begun);
@@ -145,10 +144,10 @@ impl Placements {
         Recording { worker, key, holder: NONE, placement: NONE, node: NONE, epoch }
     }
 
-    /// Records the next blocks of a prompt, at once: callers cut long prompts into pieces.
+    /// Records the next blocks of a prompt in one call. Callers split long prompts into pieces.
     ///
     /// # Errors
-    /// If blocks were dropped meanwhile.
+    /// If blocks on which the recording depends were dropped meanwhile.
     pub fn record(
         &mut self,
         recording: &mut Recording,
@@ -188,7 +187,7 @@ impl Placements {
         Ok(recorded)
     }
 
-    /// Makes a recording's placement the latest at its node.
+    /// Makes the recording's placement the latest at its node.
     fn own(&mut self, recording: &mut Recording) {
         let Recording { holder, key, node, .. } = *recording;
         if recording.placement == NONE {
@@ -207,7 +206,7 @@ impl Placements {
         placement.owned += 1;
     }
 
-    /// A placement lost its first block to a later one.
+    /// Removes a placement's first block, which a later placement has taken.
     fn disown(&mut self, number: u32) {
         let placement = &mut self.placements[number];
         placement.owned -= 1;
@@ -216,7 +215,7 @@ impl Placements {
         }
     }
 
-    /// Forgets a placement that owns nothing, and its holder with the last one.
+    /// Removes a placement without blocks, and its holder after the last placement.
     fn forget(&mut self, number: u32) {
         self.epoch += 1;
         self.queue.remove(&mut self.placements, number);
@@ -234,7 +233,7 @@ impl Placements {
         }
     }
 
-    /// Drops blocks of a placement from its leaf upwards, `budget` at most.
+    /// Drops blocks of a placement from its leaf upwards, at most `budget`.
     fn trim(&mut self, number: u32, budget: &mut usize) -> usize {
         let holder = self.placements[number].holder;
         let before = self.blocks;
@@ -258,8 +257,8 @@ impl Placements {
                 self.forget(number);
                 break;
             }
-            // A removed worker's placements go in any order, so the one before may have gone
-            // first. Its nodes are freed by this one, one at a time like all others.
+            // A removed worker's placements are dropped in any order, so the previous one may already be
+            // gone. This placement then takes over its node, and frees it like all others.
             placement.owned = 1;
             self.nodes.set_entry(above, holder, number);
             self.blocks += 1;
@@ -267,7 +266,7 @@ impl Placements {
         before - self.blocks
     }
 
-    /// Drops what ended by `now`, in at most `budget` blocks.
+    /// Drops blocks that ended by `now`, at most `budget`.
     pub fn expire(&mut self, now: Duration, mut budget: usize) -> Dropped {
         let now = nanos(now);
         let mut dropped = Dropped::default();
@@ -284,8 +283,8 @@ impl Placements {
         dropped
     }
 
-    /// Drops what ends first until `target` blocks are left, at most `budget` of them. With one
-    /// time to live for all, that is the oldest; of one prompt the last blocks go first.
+    /// Drops the blocks that end first until `target` blocks are left, at most `budget`. If all have the same
+    /// time to live, these are the oldest. Within one prompt the last blocks are dropped first.
     pub fn prune(&mut self, target: usize, budget: usize) -> Dropped {
         let mut budget = budget.min(self.blocks.saturating_sub(target));
         let mut dropped = Dropped::default();
@@ -298,14 +297,14 @@ impl Placements {
         dropped
     }
 
-    /// Removes a worker: from now on no answer has it, and what is recorded for the same name is
-    /// another worker's. [`sweep`](Self::sweep) drops what it held.
+    /// Removes a worker. Answers no longer contain it, and new recordings under its id belong to another
+    /// worker. [`sweep`](Self::sweep) drops its blocks.
     pub fn remove_worker(&mut self, worker: &WorkerId) {
         self.epoch += 1;
         self.holders.retire(worker);
     }
 
-    /// Drops what removed workers held, in at most `budget` blocks.
+    /// Drops blocks of removed workers, at most `budget`.
     pub fn sweep(&mut self, mut budget: usize) -> Dropped {
         let mut dropped = Dropped::default();
         while let Some(&holder) = self.holders.retired.last() {
@@ -325,8 +324,8 @@ impl Placements {
         dropped
     }
 
-    /// Which ranks are expected, at `now` since the origin, to hold how many leading blocks of a
-    /// prompt. Stops at the first block that no rank was sent.
+    /// Finds the ranks that are expected, at `now` since the origin, to have leading blocks of a prompt, and
+    /// how many. Stops at the first block that was not sent to any rank.
     pub fn find(&self, locals: &[LocalHash], now: Duration, scratch: &mut PlacedScratch) {
         let PlacedScratch { path, seen, matches } = scratch;
         path.clear();
@@ -343,8 +342,8 @@ impl Placements {
         let now = nanos(now);
         seen.clear();
         seen.resize(self.holders.pages.numbers().div_ceil(64), 0);
-        // Whoever is at a node is at those before it too, so equal numbers are equal sets; but not
-        // while removed workers are being swept.
+        // A holder at a node is also at the node's ancestors, so equal numbers mean equal sets. This does not
+        // apply while removed workers are swept.
         let mut known = 0;
         let nested = self.holders.retired.is_empty();
         for (at, &node) in path.iter().enumerate().rev() {

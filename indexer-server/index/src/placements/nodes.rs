@@ -5,23 +5,23 @@ use crate::table::{SplitTable, mix};
 use kvasir_proto::types::LocalHash;
 use smallvec::SmallVec;
 
-/// A holder at a node, and the latest of its placements that lead through the node.
+/// A holder at a node, with its latest-ending placement through the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) holder: u32,
     pub(super) placement: u32,
 }
 
-/// A block after the blocks of its ancestors.
+/// A block with its predecessors as ancestors.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) local: LocalHash,
     pub(super) parent: u32,
-    /// A child that is not in the branch table: most nodes have one child, and it lies behind them.
+    /// A child outside the branch table. Most nodes have one child, with the next number.
     first: u32,
-    /// Children in the branch table.
+    /// Number of children in the branch table.
     branches: u32,
-    /// By holder.
+    /// Entries in order of holders.
     entries: SmallVec<[Entry; 1]>,
 }
 
@@ -38,13 +38,13 @@ impl Node {
         &self.entries
     }
 
-    /// The latest placement of a holder that leads through here.
+    /// The holder's latest placement through this node.
     pub(super) fn placement_of(&self, holder: u32) -> Option<u32> {
         let at = self.place_of(holder).ok()?;
         self.entries.get(at).map(|entry| entry.placement)
     }
 
-    /// Whether no holder is here and no child below.
+    /// Whether the node has neither holders nor children.
     pub(super) fn is_bare(&self) -> bool {
         self.entries.is_empty() && !self.has_children()
     }
@@ -66,9 +66,9 @@ impl Node {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) pages: Pages<Node>,
-    /// Children other than their parent's first, and all first blocks.
+    /// All first blocks, and all children except their parent's first.
     branches: SplitTable<u32>,
-    /// Bytes of lists of two and more entries.
+    /// Bytes of entry lists with two or more entries.
     spilled_bytes: usize,
 }
 
@@ -84,8 +84,8 @@ fn hash_of(pages: &Pages<Node>, node: u32) -> u64 {
 impl Nodes {
     pub(super) fn child(&self, parent: u32, local: LocalHash) -> Option<u32> {
         if parent != NONE {
-            // Most likely it lies behind its parent. Looked at first, because where that is does
-            // not depend on the parent's content: the processor reads ahead.
+            // The child is most likely the next node. Check it first: its address does not depend on the
+            // parent's content, so the processor can prefetch it.
             let behind = self.pages.behind(parent);
             if behind.is_some_and(|node| node.parent == parent && node.local == local) {
                 return Some(parent + 1);
@@ -105,7 +105,7 @@ impl Nodes {
         self.branches.find(hash(parent, local), is_it).copied()
     }
 
-    /// Adds a child that is not there.
+    /// Adds a child, which must not exist yet.
     pub(super) fn add_child(&mut self, parent: u32, local: LocalHash) -> u32 {
         let child = self.pages.add(Node { local, parent, ..Node::default() });
         if parent != NONE {
@@ -143,7 +143,7 @@ impl Nodes {
         parent
     }
 
-    /// Sets the placement of a holder that leads through a node; returns the previous one.
+    /// Sets the holder's placement at a node; returns the previous one.
     pub(super) fn set_entry(&mut self, node: u32, holder: u32, placement: u32) -> Option<u32> {
         let node = &mut self.pages[node];
         match node.place_of(holder) {
@@ -175,7 +175,7 @@ impl Nodes {
         self.pages.bytes() + self.branches.bytes() + self.spilled_bytes
     }
 
-    /// Every node is its parent's child, and the counts are right.
+    /// Checks that every node is its parent's child, and that the counts are correct.
     pub(super) fn validate(&self) -> Result<(), String> {
         self.pages.validate()?;
         let mut roots = 0;

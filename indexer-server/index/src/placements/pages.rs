@@ -1,30 +1,30 @@
-//! Numbered things in pages of 64: growing never moves them, and an empty page is given back.
+//! Slab allocator: numbered items in pages of 64. Growing does not move items, and empty pages are freed.
 #![expect(clippy::indexing_slicing, reason = "numbers are handed out by this file only")]
 
 use crate::table::index_u32;
 use std::ops::{Index, IndexMut};
 
-/// "No number".
+/// Stands for "no number".
 pub(super) const NONE: u32 = u32::MAX;
 const PAGE_ITEMS: usize = 64;
 
 #[derive(Debug)]
 struct Page<T> {
-    /// One bit an item: in use.
+    /// Bitmap of the items in use.
     used: u64,
     previous: u32,
     next: u32,
-    /// [`PAGE_ITEMS`], or none while the page's number is free.
+    /// [`PAGE_ITEMS`] items; empty while the page's number is free.
     items: Box<[T]>,
 }
 
-/// The things, by number. Those added one after the other lie side by side where pages are fresh.
+/// Items by number. Items added consecutively are adjacent on fresh pages.
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Page<T>>,
-    /// Numbers of pages that were given back.
+    /// Numbers of freed pages.
     free: Vec<u32>,
-    /// First of the list of pages that have room.
+    /// First page of the list of pages with free items.
     open: u32,
     used: usize,
 }
@@ -113,7 +113,7 @@ impl<T: Default> Pages<T> {
         self.link(at);
     }
 
-    /// Puts a page at the front of the list of those that have room.
+    /// Inserts a page at the front of the list of pages with free items.
     fn link(&mut self, at: u32) {
         let next = std::mem::replace(&mut self.open, at);
         let page = &mut self.pages[at as usize];
@@ -123,7 +123,7 @@ impl<T: Default> Pages<T> {
         }
     }
 
-    /// Takes a page out of that list.
+    /// Removes a page from the list of pages with free items.
     fn close(&mut self, at: u32) {
         let Page { previous, next, .. } = self.pages[at as usize];
         if previous == NONE {
@@ -142,13 +142,13 @@ impl<T> Pages<T> {
         self.used
     }
 
-    /// The thing with the next number, if that is on the same page; a default if it is not in use.
+    /// The item with the next number, if it is on the same page; a default if it is unused.
     pub(super) fn behind(&self, number: u32) -> Option<&T> {
         let (page, item) = place(number);
         self.pages[page].items.get(item + 1)
     }
 
-    /// All numbers in use are below this.
+    /// Upper bound of all numbers in use, exclusive.
     pub(super) const fn numbers(&self) -> usize {
         self.pages.len() * PAGE_ITEMS
     }
@@ -161,7 +161,7 @@ impl<T> Pages<T> {
         })
     }
 
-    /// Bytes allocated, without what the things own themselves.
+    /// Bytes allocated, without memory that the items own.
     pub(super) fn bytes(&self) -> usize {
         let pages = self.pages.len() - self.free.len();
         pages * PAGE_ITEMS * size_of::<T>()
@@ -169,7 +169,8 @@ impl<T> Pages<T> {
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Every page with room is in the list once, no other is, and the counts are right.
+    /// Checks that the list contains exactly the pages with free items, once each, and that the counts are
+    /// correct.
     pub(super) fn validate(&self) -> Result<(), String> {
         let mut listed = vec![false; self.pages.len()];
         let mut at = self.open;

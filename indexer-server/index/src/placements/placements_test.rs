@@ -1,4 +1,4 @@
-//! Placements against a reference: one map of paths for each rank, and every block by itself.
+//! Tests placements against a reference: one map of paths per rank, with every block stored separately.
 
 use super::*;
 use crate::table::mix;
@@ -48,7 +48,7 @@ fn a_block_counts_until_its_last_placement_ends() {
     record(&mut placements, worker(2, 7), &[1], (5, 1));
     assert_eq!(find(&placements, &[1, 2, 3], 5), expected(&[("w1#0", 3), ("w2#7", 1)]));
     assert_eq!(find(&placements, &[1, 2, 3], 9), expected(&[("w1#0", 3)]));
-    // Over at 10 to the nanosecond, dropped or not.
+    // Expired at exactly 10 s, whether dropped or not.
     assert_eq!(find(&placements, &[1, 2, 3], 10), expected(&[("w1#0", 2)]));
     assert_eq!(placements.expire(seconds(10), 100), Dropped { blocks: 2, done: true });
     assert_eq!(find(&placements, &[1, 2, 4], 14), expected(&[("w1#0", 3)]));
@@ -119,7 +119,7 @@ fn a_block_costs_some_tens_of_bytes() {
     assert!(bytes <= 16, "{bytes} bytes a further holder");
 }
 
-/// One block of one rank: when it ends, and in which recording that was said.
+/// Blocks of one rank: for each, its end and the recording that set it.
 type Blocks = BTreeMap<Vec<u64>, (u64, u64)>;
 
 #[derive(Default)]
@@ -138,7 +138,7 @@ impl Reference {
         self.extend(worker, prompt, 0, (end, self.begun))
     }
 
-    /// Records the blocks of a prompt that come after the first so many.
+    /// Records the blocks of a prompt after the first `present` ones.
     fn extend(
         &mut self,
         worker: WorkerKey,
@@ -205,7 +205,7 @@ impl Reference {
     }
 }
 
-/// Numbers of one seed.
+/// Pseudo-random numbers of one seed.
 struct Dice(u64);
 
 impl Dice {
@@ -230,7 +230,7 @@ impl Dice {
     }
 }
 
-/// A recording that goes on while other things happen.
+/// A recording that continues while other actions happen.
 struct Open {
     recording: Recording,
     worker: WorkerKey,
@@ -242,12 +242,12 @@ struct Run {
     dice: Dice,
     kinds: u64,
     now: u64,
-    /// The same blocks were dropped here and there, not only the same answers given.
+    /// Whether model and reference have dropped the same blocks, not only given the same answers.
     level: bool,
     placements: Placements,
     reference: Reference,
     open: Option<Open>,
-    /// Recordings that went on, and that were cut.
+    /// Number of recordings that continued, and that were cut.
     outcomes: [u64; 2],
 }
 
@@ -276,7 +276,7 @@ impl Run {
             }
             7..=9 => *now += dice.below(4),
             10 | 11 => {
-                // In steps of any size, with the rest left for later or not.
+                // In slices of any size, with or without a remainder for later.
                 let budget = dice.size(8) + 1;
                 let mut step = placements.expire(seconds(*now), budget);
                 assert!(step.blocks <= budget);
@@ -289,7 +289,7 @@ impl Run {
                 }
             }
             12 => {
-                // Which of them go is the same only if the same are there.
+                // The same blocks are dropped only if the same blocks exist.
                 while !placements.expire(seconds(*now), 3).done {}
                 reference.expire(*now);
                 self.level = true;
@@ -318,7 +318,7 @@ impl Run {
         );
     }
 
-    /// Opens a recording, or adds to the one that is open.
+    /// Opens a recording, or continues the open one.
     fn go_on(&mut self) {
         let Self { dice, now, placements, reference, .. } = self;
         let mut open = self.open.take().unwrap_or_else(|| {
@@ -350,7 +350,7 @@ impl Run {
         self.reference.expire(self.now);
         assert_eq!(self.placements.blocks(), self.reference.blocks());
         self.placements.validate().expect("sound");
-        // As long as blocks are there, the shortest time to live says when the first ends.
+        // While blocks exist, the shortest time to live determines when the first ends.
         let first = self.reference.ranks.values().flat_map(BTreeMap::values).map(|(end, _)| *end);
         assert_eq!(self.placements.first_end(), first.min().map(seconds));
         while !self.placements.expire(seconds(self.now + 20), 7).done {}

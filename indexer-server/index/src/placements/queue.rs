@@ -1,21 +1,21 @@
-//! Placements in the order in which they end: a heap that knows where each of them is.
+//! Priority queue of placements by end time: a heap in which every placement stores its own place.
 #![expect(clippy::indexing_slicing, reason = "places are places of the heap")]
 
 use super::pages::{NONE, Pages};
 use crate::table::index_u32;
 
-/// When a placement ends, in nanoseconds since the origin, then when it was recorded: unique.
+/// End time of a placement in nanoseconds since the origin, then the number of its recording. Unique.
 pub(super) type Key = (u64, u64);
 
-/// One recorded prompt at one holder, or what is left of it: the last `owned` blocks of the path
-/// to `leaf`. Blocks before those were recorded again later, by a placement that ends later.
+/// One recorded prompt at one holder: the last `owned` blocks of the path to `leaf`. Earlier blocks of the
+/// path were recorded again by a placement that ends later.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     pub(super) holder: u32,
     pub(super) leaf: u32,
     pub(super) owned: u32,
     pub(super) key: Key,
-    /// The holder's placements are a list.
+    /// Links of the list of the holder's placements.
     pub(super) previous: u32,
     pub(super) next: u32,
     place: u32,
@@ -27,7 +27,7 @@ impl Placement {
     }
 }
 
-/// The heap: the one that ends first is at its top.
+/// The heap, with the placement that ends first at its top.
 #[derive(Debug, Default)]
 pub(super) struct Queue(Vec<u32>);
 
@@ -89,7 +89,7 @@ impl Queue {
         self.0.capacity() * size_of::<u32>()
     }
 
-    /// Every placement knows its place, and none ends before the one above it.
+    /// Checks that every placement stores its place, and ends no earlier than the one above it.
     pub(super) fn validate(&self, placements: &Pages<Placement>) -> Result<(), String> {
         if self.0.len() != placements.used() {
             return Err(format!("{} queued of {}", self.0.len(), placements.used()));

@@ -1,4 +1,4 @@
-//! Every invariant of placements, between two calls.
+//! Checks all invariants of placements between two calls.
 
 use super::{Placements, pages::NONE};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ impl Placements {
     /// Checks every invariant. O(everything): for tests.
     ///
     /// # Errors
-    /// The first one that does not hold, in words.
+    /// A description of the first broken invariant.
     pub fn validate(&self) -> Result<(), String> {
         self.nodes.validate()?;
         self.placements.validate()?;
@@ -21,7 +21,7 @@ impl Placements {
         Ok(())
     }
 
-    /// Every placement is in its holder's list, and no holder is without.
+    /// Checks that every placement is in its holder's list, and that every holder has one.
     fn validate_lists(&self) -> Result<(), String> {
         let mut listed = 0;
         for (at, holder) in self.holders.pages.iter() {
@@ -45,8 +45,8 @@ impl Placements {
         Ok(())
     }
 
-    /// A placement's entries are those at the end of its path, and a holder at a node is before
-    /// it too, for at least as long; removed workers may have holes.
+    /// Checks that a placement's entries are at the end of its path. A holder at a node must also be at the
+    /// node's ancestors, for at least as long; removed workers may have holes.
     fn validate_paths(&self) -> Result<(), String> {
         let mut owned = BTreeMap::<u32, u32>::new();
         for (at, node) in self.nodes.pages.iter() {

@@ -1,13 +1,12 @@
-//! Restoring a worker from its images.
+//! Restores a worker from its images.
 //!
-//! [`Saved`] collects the images, in any order. [`Restore`] sorts them so that parents come first, by
-//! the slots of the time, and feeds the index in steps. It cannot replay events, since a name may be
-//! below positions that the worker no longer holds. Restoring makes such a position again, unheld,
-//! right before what is held below it.
+//! [`Saved`] collects the images, in any order. [`Restore`] sorts them by the saved slots so that parents
+//! come first, and feeds the index in slices. It cannot replay events, because a name may be below positions
+//! that the worker no longer holds. Restoring creates such a position again, unheld, directly before the
+//! blocks below it.
 //!
-//! Images come from a disk. [`Saved`] refuses impossible ones before they reach the index. Restoring
-//! parks or drops blocks without a way to the root, and counts them; then the worker's sources are
-//! partial.
+//! Images come from a disk. [`Saved`] rejects impossible ones before they reach the index. Restoring parks or
+//! drops blocks without a path to the root, and counts them. The worker's sources are then partial.
 
 mod order;
 mod place;

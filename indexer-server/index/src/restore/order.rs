@@ -1,4 +1,4 @@
-//! Sorting the blocks of a rank so that parents come first.
+//! Sorts the blocks of a rank topologically: parents first.
 #![expect(clippy::indexing_slicing, reason = "places are numbered by this file only")]
 
 use super::saved::SavedRank;
@@ -8,12 +8,12 @@ use crate::table::index_u32;
 use kvasir_proto::types::BlockName;
 use std::mem;
 
-/// Something that has a place, with what it is placed below.
+/// An item to place, and its parent.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) what: What,
     pub(super) above: Above,
-    /// The own name of the position above, where that is known.
+    /// The parent position's own name, if known.
     pub(super) parent: Option<BlockName>,
 }
 
@@ -21,52 +21,52 @@ pub(super) struct Item {
 pub(super) enum What {
     /// Plain blocks.
     Run(RunImage),
-    /// All names of one position, and its own name.
+    /// All names of one position, and the position's own name.
     Names(Vec<NameImage>, BlockName),
-    /// A position that is not held. What is held below it follows at once, perhaps behind other
+    /// A position that the rank does not hold. The blocks below it follow immediately, possibly after other
     /// holes.
     Hole(HoleImage),
 }
 
-/// What something is placed below.
+/// The parent of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Above {
     Root,
-    /// A block of an item before.
+    /// A block of an earlier item.
     At {
         item: u32,
         offset: u32,
     },
-    /// Nothing that is known.
+    /// Unknown.
     Nowhere,
 }
 
-/// What a rank has, in order.
+/// The items of a rank in topological order.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) items: Vec<Item>,
-    /// Names without a position.
+    /// Parked names, which have no position.
     pub(super) parked: Vec<NameImage>,
-    /// Names whose position is that of a plain block; they are not placed.
+    /// Names at the position of a plain block; they are not placed.
     pub(super) displaced: Vec<NameImage>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// Waits for what is above it.
+    /// Waits for its parent.
     Open,
-    /// The item that it has become.
+    /// Placed, as this item.
     Done(u32),
 }
 
-/// Consecutive slots of the time, with what was there.
+/// Consecutive saved slots with their content.
 #[derive(Debug)]
 struct Place {
     first: Slot,
     len: u32,
     parent: Option<Slot>,
-    /// None once it has become an item.
+    /// `None` after it was moved to an item.
     what: Option<What>,
     state: State,
 }
@@ -80,7 +80,7 @@ impl Place {
         self.first as u64 + self.len as u64
     }
 
-    /// Which of several entries of one slot counts: the lowest.
+    /// Precedence among several entries of one slot: the lowest counts.
     const fn rank(&self) -> u8 {
         match &self.what {
             Some(What::Run(_)) => 0,
@@ -91,7 +91,7 @@ impl Place {
 }
 
 impl Item {
-    /// The own name of one of its positions.
+    /// The own name of one of the item's positions.
     fn own_name(&self, offset: u32) -> Option<BlockName> {
         match &self.what {
             What::Run(run) => run.blocks.get(offset as usize).map(|block| block.name),
@@ -101,7 +101,7 @@ impl Item {
     }
 }
 
-/// Sorts a rank; none if two runs have the same slot.
+/// Sorts a rank. Returns `None` if two runs have the same slot.
 pub(super) fn order(saved: SavedRank) -> Option<Order> {
     let SavedRank { runs, names, holes, .. } = saved;
     let mut order = Order::default();
@@ -133,7 +133,7 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
     Some(order)
 }
 
-/// Drops the entries of slots that have entries of lower rank.
+/// Drops a slot's entries except the one with the lowest rank.
 fn without_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>> {
     let mut apart: Vec<Place> = Vec::with_capacity(places.len());
     for place in places {
@@ -150,7 +150,7 @@ fn without_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>>
     Some(apart)
 }
 
-/// In order of slots.
+/// Places in order of their slots.
 struct Places(Vec<Place>);
 
 impl Places {
@@ -158,7 +158,7 @@ impl Places {
         let mut items: Vec<Item> = Vec::with_capacity(self.0.len());
         let mut open = Vec::new();
         for start in 0..self.0.len() {
-            // Holes matter only above something else.
+            // Holes matter only as ancestors of other items.
             if self.0[start].rank() < 2 && self.0[start].state == State::New {
                 open.push(start);
             }
@@ -172,7 +172,7 @@ impl Places {
                             open.push(place);
                             continue;
                         }
-                        // In a circle.
+                        // The parents form a cycle.
                         State::Open => Above::Nowhere,
                         State::Done(item) => Above::At { item, offset: slot - self.0[place].first },
                     },
@@ -196,7 +196,7 @@ impl Places {
         }
     }
 
-    /// The place that has a slot.
+    /// Index of the place that contains a slot.
     fn find(&self, slot: Slot) -> Option<usize> {
         let behind = self.0.partition_point(|place| place.first <= slot);
         let at = behind.checked_sub(1)?;

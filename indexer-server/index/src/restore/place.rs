@@ -1,4 +1,4 @@
-//! Placing the blocks that a rank held.
+//! Places the saved blocks of a rank in the index.
 
 use crate::holder::Place;
 use crate::image::{NameImage, RunImage};
@@ -10,13 +10,13 @@ use crate::trie::NewRun;
 use kvasir_proto::types::{BlockName, CopyMode, LocalHash, StoredBlock, Tier, TierSet};
 use smallvec::SmallVec;
 
-/// Sources as images call them, and as the index does.
+/// Source ids in the images, and the corresponding ids in the index.
 pub(super) type SourceIds = SmallVec<[(SourceId, SourceId); 2]>;
 
-/// Where the blocks of an item are now.
+/// Current slots of an item's blocks.
 #[derive(Debug, Default)]
 pub(super) struct Landed {
-    /// First slot and number of blocks of stretches of consecutive slots, in order.
+    /// First slot and number of blocks for each run of consecutive slots, in order.
     stretches: SmallVec<[(Slot, u32); 1]>,
 }
 
@@ -32,7 +32,7 @@ impl Landed {
         }
     }
 
-    /// Where one of the blocks is; none if it could not be placed.
+    /// Slot of the block at `offset`; `None` if it could not be placed.
     pub(super) fn slot(&self, offset: u32) -> Option<Slot> {
         let mut offset = offset;
         for &(first, len) in &self.stretches {
@@ -44,15 +44,15 @@ impl Landed {
         None
     }
 
-    /// Blocks that were placed.
+    /// Number of placed blocks.
     pub(super) fn len(&self) -> usize {
         self.stretches.iter().map(|&(_, len)| len as usize).sum()
     }
 }
 
 impl RankChange<'_> {
-    /// Places plain blocks below `at`, whose name was announced as `parent`; as many as there is no
-    /// reason not to.
+    /// Places plain blocks below `at`, whose name was announced as `parent`. Stops at the first block that
+    /// cannot be placed.
     pub(super) fn restore_run(
         &mut self,
         source: SourceId,
@@ -84,7 +84,7 @@ impl RankChange<'_> {
         landed
     }
 
-    /// Places leading blocks that can be plain again: how many, and the slot of the last one.
+    /// Places the leading blocks that can be plain again. Returns their number, and the slot of the last one.
     fn restore_plain(
         &mut self,
         source: SourceId,
@@ -122,7 +122,7 @@ impl RankChange<'_> {
         self.sources.get(&source).map_or(0, Source::epoch)
     }
 
-    /// The record of a block that was plain.
+    /// Builds the record of a block that was plain.
     pub(super) fn record_of(
         &self,
         source: SourceId,
@@ -136,7 +136,7 @@ impl RankChange<'_> {
         Record { parent, local: Some(local), slot: None, copies }
     }
 
-    /// The record of a name in an image. Copies of sources without an image are left out.
+    /// Builds the record of a name in an image. Omits copies of sources without an image.
     pub(super) fn record_from(&self, image: &NameImage, ids: &SourceIds) -> Record {
         let mut record = Record {
             parent: image.parent,
@@ -159,13 +159,13 @@ impl RankChange<'_> {
         record
     }
 
-    /// Whether a name is new and has copies.
+    /// Whether a name is new to the rank and has copies.
     fn is_restorable(&self, name: BlockName, record: &Record) -> bool {
         !record.copies.is_empty() && self.holder.place(self.trie, name) == Place::Unknown
     }
 
-    /// Gives a name the position below `at` with its content, which is made if it is not there, with
-    /// `own` as its own name. None if the name has another position already, or a limit is reached.
+    /// Places a name at the child of `at` with its content. Creates the position if necessary, with `own` as
+    /// its own name. Returns `None` if the name already has another position, or a limit is reached.
     pub(super) fn restore_name(
         &mut self,
         at: Slot,
@@ -190,8 +190,8 @@ impl RankChange<'_> {
         Some(slot)
     }
 
-    /// The position below `at` with this content; made if it is not there, and then held by no
-    /// rank: add what is to be held below it at once.
+    /// The child of `at` with this content, created if necessary. No rank holds a new position: add the
+    /// blocks below it immediately.
     pub(super) fn restore_hole(&mut self, at: Slot, block: StoredBlock) -> Slot {
         match self.trie.child(at, block.local) {
             Some(slot) => slot,
@@ -199,7 +199,7 @@ impl RankChange<'_> {
         }
     }
 
-    /// Holds a name without a position; false if it cannot.
+    /// Parks a name. Returns `false` if it cannot be restored, or the limit is reached.
     pub(super) fn restore_parked(&mut self, name: BlockName, record: Record) -> bool {
         let has_room = self.holder.parked() < self.limits.rank_parked_max;
         if !has_room || !self.is_restorable(name, &record) {

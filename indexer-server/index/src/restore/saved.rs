@@ -1,4 +1,4 @@
-//! The saved images of a worker, collected piece by piece and checked on the way.
+//! Collects and checks the saved images of a worker, piece by piece.
 
 use crate::error::DamagedImage;
 use crate::image::{HoleImage, MeaningImage, NameImage, PageImage, RunImage, SourceImage};
@@ -8,7 +8,7 @@ use kvasir_proto::types::{DpRank, Tier, WorkerId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The saved images of one worker, collected piece by piece.
+/// The saved images of one worker.
 #[derive(Debug)]
 pub struct Saved {
     pub(super) worker: WorkerId,
@@ -29,7 +29,7 @@ pub(super) struct SavedRank {
 }
 
 impl Saved {
-    /// Nothing of a worker so far.
+    /// Starts without any image.
     #[must_use]
     pub const fn new(worker: WorkerId) -> Self {
         Self { worker, sources: Vec::new(), ranks: BTreeMap::new() }
@@ -38,7 +38,7 @@ impl Saved {
     /// Adds a source.
     ///
     /// # Errors
-    /// If it feeds no rank, or is there already.
+    /// If the source feeds no rank, or was already added.
     pub fn source(&mut self, source: SourceImage) -> Result<(), DamagedImage> {
         if source.ranks.is_empty() {
             return Err(self.damaged("source", "feeds no rank"));
@@ -50,8 +50,8 @@ impl Saved {
         Ok(())
     }
 
-    /// Sets what a rank has beside its blocks: the source of what it plainly holds, blocks shed for the
-    /// byte budget, and sources that may lack some of these.
+    /// Sets a rank's data besides its blocks: the source of its plain blocks, the number of blocks evicted
+    /// for the byte budget, and the sources that may lack some of them.
     pub fn rank(
         &mut self,
         rank: DpRank,
@@ -66,7 +66,7 @@ impl Saved {
     /// Adds a page of a rank.
     ///
     /// # Errors
-    /// If its runs are not in order within the page, are empty, or are held in no tier.
+    /// If the runs are not in order within the page, are empty, or are in no tier.
     pub fn page(&mut self, rank: DpRank, page: PageImage) -> Result<(), DamagedImage> {
         let mut from = u64::from(page.page) * u64::from(PAGE_SLOTS);
         let end = from + u64::from(PAGE_SLOTS);
@@ -88,7 +88,7 @@ impl Saved {
     /// Adds a name of a rank.
     ///
     /// # Errors
-    /// If it has no copies, or a position and no local hash.
+    /// If the name has no copies, or has a position but no local hash.
     pub fn name(&mut self, rank: DpRank, name: NameImage) -> Result<(), DamagedImage> {
         let is_held =
             |(_, copies): &(SourceId, [u32; Tier::COUNT])| copies.iter().any(|at| *at > 0);
@@ -107,7 +107,7 @@ impl Saved {
         self.ranks.entry(rank).or_default().holes.insert(hole.position.slot, hole);
     }
 
-    /// Adds what a name of a rank means.
+    /// Adds the meaning of a rank's name.
     pub fn meaning(&mut self, rank: DpRank, meaning: MeaningImage) {
         self.ranks.entry(rank).or_default().meanings.push(meaning);
     }

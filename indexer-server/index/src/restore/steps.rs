@@ -1,4 +1,4 @@
-//! Restoring a worker into an index, in steps.
+//! Restores a worker into an index in slices.
 
 use super::order::{Above, Item, Order, What, order};
 use super::place::{Landed, SourceIds};
@@ -17,14 +17,14 @@ use kvasir_proto::types::{
 use std::sync::Arc;
 use std::{mem, vec};
 
-/// A worker that is being restored into an index.
+/// A running restore of a worker.
 #[derive(Debug)]
 pub struct Restore {
     worker: WorkerId,
     sources: Vec<SourceImage>,
     ids: SourceIds,
     ranks: Vec<RankSteps>,
-    /// Memory for its blocks.
+    /// Memory for the worker's blocks.
     prepared: Vec<PreparedChunk>,
     current: usize,
     stage: Stage,
@@ -38,62 +38,63 @@ enum Stage {
     Done,
 }
 
-/// What a step of a restore did.
+/// Result of one slice of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestoreStep {
-    /// Whether the worker is back. If not, call again.
+    /// Whether the worker is restored. If not, call again.
     pub done: bool,
-    /// Blocks, names and holes read.
+    /// Number of blocks, names and holes read.
     pub read: usize,
 }
 
-/// What has become of a worker's blocks.
+/// Number of a worker's blocks by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restored {
-    /// Placed, as they were.
+    /// Placed, as before.
     pub placed: u64,
-    /// Parked, as they were.
+    /// Parked, as before.
     pub parked: u64,
-    /// Parked, because what is above them is not in the images, or a limit is reached: its sources
-    /// are partial.
-    pub unplaced: u64,
-    /// Not held, because a limit is reached or the images contradict themselves: its sources are
+    /// Parked, because their ancestors are not in the images, or a limit is reached. The worker's sources are
     /// partial.
+    pub unplaced: u64,
+    /// Dropped, because a limit is reached or the images are contradictory. The worker's sources are partial.
     pub dropped: u64,
-    /// Not taken, because others of the rank were shed for the byte budget meanwhile.
+    /// Rejected, because other blocks of the rank were meanwhile evicted for the byte budget.
     pub shed: u64,
 }
 
-/// What is left of one rank.
+/// Progress of the restore in one rank.
 #[derive(Debug)]
 struct RankSteps {
     rank: DpRank,
-    /// The sources that feed it: nothing that a clear of these would leave is taken.
+    /// The sources that feed the rank. Other sources' copies are not restored, because a clear would not
+    /// remove them.
     ids: SourceIds,
-    /// As images call it.
+    /// Id of the primary source in the images.
     primary: Option<SourceId>,
     shed_blocks: u64,
-    /// As images call them.
+    /// Ids in the images of the sources that lack evicted blocks.
     short: Vec<SourceId>,
     items: vec::IntoIter<Item>,
     parked: vec::IntoIter<NameImage>,
     displaced: vec::IntoIter<NameImage>,
     meanings: vec::IntoIter<MeaningImage>,
-    /// Where items are.
+    /// Slots of the placed items.
     landed: Vec<Landed>,
-    /// Holes that nothing is below yet: their items and slots.
+    /// Holes that have no block below them yet: items and slots.
     pending: Vec<(usize, Slot)>,
     holder: HolderIndex,
-    /// Blocks that the rank had placed and parked after the last step. If it has others now, slots
-    /// may mean something else.
+    /// Number of the rank's placed and parked blocks after the last slice. If it has changed since, slots may
+    /// have other meanings.
     left: (u64, usize),
 }
 
 impl Restore {
-    /// Sorts the images of a worker, and prepares memory for its blocks. This takes time, and no index.
+    /// Sorts the images of a worker, and prepares memory for its blocks. This takes time, but does not access
+    /// the index.
     ///
     /// # Errors
-    /// If it has no source, or two pages have the same slots.
+    /// If the worker has no source, or two pages have the same slots.
     pub fn new(saved: Saved) -> Result<Self, DamagedImage> {
         let Saved { worker, sources, ranks: saved } = saved;
         if sources.is_empty() {
@@ -144,19 +145,18 @@ impl Restore {
         &self.worker
     }
 
-    /// Counts of its blocks so far, by outcome.
+    /// Number of the worker's blocks so far, by outcome.
     #[must_use]
     pub const fn restored(&self) -> Restored {
         self.restored
     }
 
-    /// Puts about `budget` further blocks, names and holes into an index, always the same one: up to
-    /// 64 more, and as many holes as lie one below the other. The worker's sources are made in the
-    /// first step and catching up at best until the last; until then no events of theirs are to be
-    /// applied.
+    /// Adds about `budget` further blocks, names and holes to an index, which must be the same in every call.
+    /// At most 64 more, plus as many holes as are below one another. The first slice creates the worker's
+    /// sources. They are catching up at best until the last slice; do not apply their events until then.
     ///
     /// # Errors
-    /// If the sources cannot be added, which leaves nothing behind, or one was removed meanwhile.
+    /// If the sources cannot be added, in which case the index is unchanged, or one was removed meanwhile.
     pub fn step(&mut self, index: &mut Index, budget: usize) -> Result<RestoreStep, IndexError> {
         match self.stage {
             Stage::New => self.begin(index)?,
@@ -272,13 +272,13 @@ impl RankSteps {
         Ok(())
     }
 
-    /// The source of its plain blocks, as the index calls it.
+    /// Id in the index of the source of the rank's plain blocks.
     fn primary(&self) -> Option<SourceId> {
         let known = self.ids.iter().find(|(old, _)| Some(*old) == self.primary);
         known.map(|&(_, id)| id)
     }
 
-    /// Places about `budget` further entries; returns how many were read.
+    /// Places about `budget` further entries. Returns the number of entries read.
     fn step(&mut self, index: &mut Index, budget: usize, restored: &mut Restored) -> usize {
         if self.has_no_blocks() {
             return self.restore_meanings(index, budget);
@@ -314,7 +314,7 @@ impl RankSteps {
         read
     }
 
-    /// Brings back about `most` further meanings of names; returns how many.
+    /// Restores up to `most` further meanings of names. Returns their number.
     fn restore_meanings(&mut self, index: &mut Index, most: usize) -> usize {
         let mut read = 0;
         for MeaningImage { source, name, meaning } in self.meanings.by_ref().take(most) {
@@ -326,7 +326,7 @@ impl RankSteps {
         read
     }
 
-    /// Skips what is left; returns how many blocks.
+    /// Skips the remaining items. Returns the number of blocks.
     fn skip_rest(&mut self) -> usize {
         let items = mem::take(&mut self.items).map(|item| match item.what {
             What::Run(run) => run.blocks.len(),
@@ -337,7 +337,7 @@ impl RankSteps {
         items.sum::<usize>() + names
     }
 
-    /// Places an item, or parks it; returns what was read.
+    /// Places an item, or parks it. Returns the number of blocks read.
     fn place(&mut self, change: &mut RankChange<'_>, item: Item, restored: &mut Restored) -> usize {
         let at = match item.above {
             Above::Root => Some(NONE),
@@ -392,7 +392,7 @@ impl RankSteps {
         read
     }
 
-    /// Holes that nothing is held below go again.
+    /// Ends the pending holes. Frees them if no block was placed below.
     fn settle_holes(&mut self, change: &mut RankChange<'_>, is_held: bool) {
         if let Some(&(_, slot)) = self.pending.last().filter(|_| !is_held) {
             change.trie.prune(slot);
@@ -412,7 +412,7 @@ fn unplace(change: &mut RankChange<'_>, name: BlockName, record: Record, restore
     *(if parked { &mut restored.unplaced } else { &mut restored.dropped }) += 1;
 }
 
-/// Parks the blocks of a run behind those that were placed.
+/// Parks the blocks of a run after the placed ones.
 fn unplace_run(
     change: &mut RankChange<'_>,
     source: Option<SourceId>,

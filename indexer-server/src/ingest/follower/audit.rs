@@ -1,11 +1,12 @@
-//! The audit: compares the blocks that the index holds of a source with those of its agent, and repairs
-//! differences.
+//! The audit (anti-entropy): compares a source's blocks in the index with its agent's blocks, and repairs differences.
 //!
-//! Both maintain [digests](kvasir_proto::digest). A heartbeat has the agent's digest after its newest batch; the
-//! index compares once it has applied exactly that batch. If they differ, it requests the digests of all
-//! buckets, then the blocks of those that differ. Each answer names its last batch, and is checked when the
-//! index has applied exactly that one: later batches are held back meanwhile. A gap, a new incarnation,
-//! another stream or a slow answer ends the audit; the next heartbeat begins another.
+//! Both maintain [digests](kvasir_proto::digest). A heartbeat has the agent's digest after its newest batch. The index
+//! compares its own digest once it has applied exactly that batch. If the digests differ, it requests the digests of
+//! all buckets, then the blocks of the differing buckets.
+//!
+//! Each answer names its last batch, and is checked when the index has applied exactly that batch. Later batches are
+//! held back meanwhile. A gap, a new incarnation, another stream or a slow answer ends the audit. The next heartbeat
+//! starts a new one.
 
 use super::Follower;
 use crate::ingest::IngestError;
@@ -26,40 +27,40 @@ use std::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Longest time for one answer: batches wait meanwhile.
+/// Time limit for one answer, because batches wait meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most buckets that are repaired; where more differ, a dump brings everything.
+/// Maximum number of buckets to repair. If more buckets differ, the index requests a complete dump.
 pub(super) const BUCKETS_MAX: usize = 512;
-/// Most blocks that these have.
+/// Maximum number of blocks in the repaired buckets.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Batches that are held back at most,
+/// Maximum number of batches that are held back.
 const HELD_BATCHES_MAX: usize = 16_384;
-/// and block operations in them.
+/// Maximum number of block operations in the batches that are held back.
 const HELD_OPERATIONS_MAX: usize = 1 << 20;
 
 /// The audit of one source.
 #[derive(Default)]
 pub(super) struct Audit {
-    /// Whether heartbeats bring digests at all.
+    /// Whether heartbeats contain digests.
     is_wanted: bool,
-    /// The newest batch that a heartbeat named, and the agent's digest after it, until compared.
+    /// The newest batch in a heartbeat, and the agent's digest after it, until compared.
     announced: Option<(Option<u64>, u64)>,
     stage: Stage,
-    /// Whether the index was seen to differ, and was neither repaired nor seen to be the same since.
+    /// Whether a difference was found and is not yet resolved.
     differs: bool,
-    /// Batches that wait until it is over.
+    /// Batches that wait until the audit is over.
     held: VecDeque<HeldBack>,
     held_operations: usize,
 }
 
 #[derive(Default)]
 enum Stage {
-    /// None is under way.
+    /// No audit is running.
     #[default]
     Idle,
-    /// An answer is on its way.
+    /// An answer is being received.
     Asking { parts: Parts<Part>, until: Instant, answer: Answer },
-    /// The answer is complete: the blocks held after this batch.
+    /// The answer is complete: the agent's state after this batch.
     Answered { watermark: Option<u64>, answer: Answer },
     /// The answer is being checked.
     Checking,
@@ -74,14 +75,14 @@ pub(super) enum Answer {
 /// Blocks by rank and name.
 pub(super) type Blocks = BTreeMap<(DpRank, BlockName), HeldBlock>;
 
-/// A batch that waits.
+/// A batch that was held back.
 pub(super) struct HeldBack {
     stream: u64,
     batch: PublishedBatch,
     pub(super) waiting: Option<Waiting>,
 }
 
-/// What an audit is to do next.
+/// Next action of an audit.
 enum Due {
     /// Wait.
     Nothing,
@@ -91,12 +92,12 @@ enum Due {
     Follow(HeldBack),
     /// Check the answer: the index has reached its batch.
     Check(Answer),
-    /// Give it up.
+    /// Abandon the audit.
     Abandon,
 }
 
 impl Audit {
-    /// Whether heartbeats bring digests, so that the index is to keep its own.
+    /// Whether heartbeats contain digests, so that the index must maintain its own.
     pub(super) const fn is_wanted(&self) -> bool {
         self.is_wanted
     }
@@ -106,12 +107,12 @@ impl Audit {
         self.differs
     }
 
-    /// Notes whether the index differs from the source.
+    /// Records whether the index differs from the source.
     pub(super) const fn note(&mut self, differs: bool) {
         self.differs = differs;
     }
 
-    /// Whether batches are to be held back.
+    /// Whether batches must be held back.
     pub(super) const fn holds(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
     }
@@ -128,7 +129,7 @@ impl Audit {
         Some(held)
     }
 
-    /// Notes the digest of a heartbeat.
+    /// Records the digest of a heartbeat.
     pub(super) const fn announce(&mut self, head: Option<u64>, digest: Option<u64>) {
         if let Some(digest) = digest {
             self.announced = Some((head, digest));
@@ -141,12 +142,12 @@ impl Audit {
         self.announced = None;
     }
 
-    /// Forgets everything; returns what was held back.
+    /// Resets the audit. Returns the batches that were held back.
     pub(super) fn give_up(&mut self) -> VecDeque<HeldBack> {
         mem::take(self).held
     }
 
-    /// The next part of the answer on its way; waits for ever if there is none.
+    /// Waits for the next part of the answer. Never completes if there is no request.
     pub(super) async fn next_part(&mut self) -> Result<Part, AskError> {
         let Stage::Asking { parts, until, .. } = &mut self.stage else { return pending().await };
         let late = |_late| AskError::Refused(format!("no answer within {ANSWER_TIMEOUT:?}"));
@@ -159,11 +160,11 @@ impl Audit {
             Stage::Idle => {
                 let Some((head, digest)) = self.announced else { return Due::Nothing };
                 if head > applied || !is_auditable {
-                    // The batch is still on its way.
+                    // The batch has not arrived yet.
                     return Due::Nothing;
                 }
                 self.announced = None;
-                // An older batch: the digest after it is not known any more.
+                // An older head: the index no longer has its digest after that batch.
                 if head == applied { Due::Compare(digest) } else { Due::Nothing }
             }
             _ if !is_auditable || self.is_full() => Due::Abandon,
@@ -189,7 +190,7 @@ fn operations(batch: &PublishedBatch) -> usize {
 }
 
 impl Answer {
-    /// Takes a part; false if it is none of this answer.
+    /// Adds a part. Returns false if it does not belong to this answer, or the answer exceeds a limit.
     fn take(&mut self, part: Part) -> bool {
         match (self, part) {
             (Self::Digests(ranks), Part::Digests(DigestsPart::Tier { rank, tier, digest })) => {
@@ -210,7 +211,7 @@ impl Answer {
     }
 }
 
-/// Takes the state of a name: later ones replace earlier ones.
+/// Stores the state of a name. Later states replace earlier ones.
 pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, block: HeldBlock) {
     let bucket = digest_bucket(block_digest(block.name, block.local));
     let wanted = buckets.get(&rank).is_some_and(|wanted| wanted.binary_search(&bucket).is_ok());
@@ -221,7 +222,7 @@ pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, bloc
     }
 }
 
-// === when ===
+// === schedule ===
 
 impl Follower {
     /// Continues the audit as far as possible.
@@ -245,7 +246,7 @@ impl Follower {
         }
     }
 
-    /// Whether the index is up to date with the source, and its agent can be asked.
+    /// Whether the index is up to date with the source, and the source has an agent.
     fn is_auditable(&self) -> bool {
         self.ask_target.is_some()
             && self.stream_incarnation.is_some()
@@ -276,13 +277,13 @@ impl Follower {
                 return self.end_audit("abandoned").await;
             }
         };
-        // This frees its turn for the next request.
+        // Release the permit for the next request.
         drop(parts);
         self.audit.stage = Stage::Answered { watermark, answer };
         self.audit().await
     }
 
-    /// Ends the audit, if one is under way, and takes what was held back for it.
+    /// Ends a running audit, and applies the batches that were held back.
     pub(super) async fn end_audit(&mut self, outcome: &'static str) -> Result<(), IngestError> {
         if !self.audit.holds() {
             return Ok(());
@@ -295,14 +296,14 @@ impl Follower {
         Ok(())
     }
 
-    /// Asks the agent; later batches are held back from now on.
+    /// Sends a request to the agent. Later batches are held back from now on.
     pub(super) async fn ask_audit(
         &mut self,
         question: Question,
         answer: Answer,
     ) -> Result<(), IngestError> {
         let target = self.ask_target.as_ref().zip(self.stream_incarnation);
-        // Recoveries have precedence: an audit takes only a free turn.
+        // Recoveries have precedence: an audit uses only a free permit.
         let turn = target.and_then(|(target, _)| self.ingest.turns.try_read(&target.agent));
         let (Some((target, incarnation)), Some(turn)) = (target, turn) else {
             return self.end_audit("abandoned").await;

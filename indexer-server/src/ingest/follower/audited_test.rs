@@ -1,4 +1,4 @@
-//! Audits, of an agent that answers what a test has it answer.
+//! Audits, with an agent whose answers the test chooses.
 
 use crate::ingest::local::{LocalIndexers, Parts};
 use crate::ingest::metrics::AuditLabels;
@@ -24,15 +24,15 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
 const INCARNATION: Incarnation = Incarnation(1);
-/// Nothing here takes nearly as long.
+/// Test timeout, far longer than each step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// More than any answer here has.
+/// More parts than any answer here has.
 const PARTS_MAX: usize = WORKER_RANKS_MAX + 2;
-/// Longer than what was announced may be on its way before it is asked for.
+/// Longer than the time that an announced batch may take before it is requested.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What an agent is asked, and where it answers.
+/// A request to the agent, and the channel for its answer.
 enum Call {
     Events,
     Dump(Option<RankBuckets>, mpsc::Sender<LocalDumpPart>),
@@ -147,13 +147,13 @@ impl Scene {
         }
     }
 
-    /// Audits that came to something, once all is done that was handed in.
+    /// Number of audits with this outcome, once all submitted work is done.
     async fn audits(&self, outcome: &'static str) -> u64 {
         self.session.expected().await;
         self.ingest.metrics.audits.get_or_create(&AuditLabels { outcome }).get()
     }
 
-    /// Its source in the index, and the state of it.
+    /// The source in the index, and its state.
     fn shown(&self) -> (SourceId, SourceState) {
         let partition = self.ingest.partitions.list().remove(0);
         let index = partition.shard_of(&self.registration.worker).read();
@@ -166,7 +166,7 @@ impl Scene {
         self.shown().1
     }
 
-    /// Nothing more was asked.
+    /// Checks that the agent received no further request.
     async fn end(mut self) {
         assert!(matches!(self.calls.try_recv(), Err(TryRecvError::Empty)));
         self.session.close().await;
@@ -202,7 +202,7 @@ fn send_blocks(answers: &mpsc::Sender<LocalDumpPart>, names: &[u64], watermark: 
     answers.try_send(LocalDumpPart::End(end)).expect("it is waited for");
 }
 
-/// A batch that is held back for an audit is not missing, whatever heartbeats say of it.
+/// A batch that is held back for an audit does not count as missing, even if heartbeats announce it.
 #[tokio::test]
 async fn a_heartbeat_during_an_audit_is_no_gap() {
     let mut scene = Scene::new().await;
@@ -240,7 +240,7 @@ async fn an_answer_of_too_many_ranks_is_not_read_on() {
     let (tier, digest) = of_nine.tiers().next().expect("it holds something");
     for rank in (0..).take(WORKER_RANKS_MAX + 1) {
         let part = DigestsPart::Tier { rank, tier, digest: digest.clone() };
-        // It may be closed before the last.
+        // The receiver may be closed before the last part.
         drop(answers.try_send(part));
     }
     drop(answers.try_send(DigestsPart::End { watermark: Some(0) }));
@@ -252,7 +252,7 @@ async fn an_answer_of_too_many_ranks_is_not_read_on() {
     scene.end().await;
 }
 
-/// Where the index's own digests are not of what it holds, it finds that out, and reads them again.
+/// If the index's digests do not match its blocks, the audit detects this and computes the digests again.
 #[tokio::test]
 async fn digests_that_are_not_of_what_is_held_are_read_again() {
     let mut scene = Scene::new().await;
@@ -286,8 +286,8 @@ async fn digests_that_are_not_of_what_is_held_are_read_again() {
     scene.end().await;
 }
 
-/// An agent whose buckets are as the index's and whose sum is not: nothing is repaired, and it is not believed the next
-/// time either.
+/// An agent whose bucket digests match and whose sum does not: the audit repairs no blocks, and repeats the check the
+/// next time.
 #[tokio::test]
 async fn a_sum_that_is_not_of_its_buckets_costs_an_audit() {
     let mut scene = Scene::new().await;

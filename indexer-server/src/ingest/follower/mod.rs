@@ -1,4 +1,4 @@
-//! The task of one source that pushes. It carries out the decisions of `kvasir-engine`'s recovery.
+//! The task of one source that pushes. It executes the steps of `kvasir-engine`'s recovery.
 
 mod audit;
 #[cfg(test)]
@@ -40,7 +40,7 @@ use std::{
 use tokio::{select, sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// A batch, as the recovery holds it back.
+/// A batch that the recovery holds back.
 #[derive(Debug)]
 struct HeldBatch(PublishedBatch);
 
@@ -62,37 +62,38 @@ pub(super) struct Follower {
     shared: Arc<TaskState>,
     recovery: Recovery<HeldBatch, Chunk>,
     copy_mode: CopyMode,
-    /// The agent to ask for what is missing, if there is one.
+    /// The agent that provides missing batches and blocks, if there is one.
     ask_target: Option<AskTarget>,
     held: HeldShare,
-    /// The newest stream; earlier ones are fenced.
+    /// Number of the newest stream. Earlier streams are fenced.
     stream: u64,
     fence: CancellationToken,
-    /// the incarnation that the stream which is open is in.
+    /// Incarnation of the open stream. `None` if no stream is open.
     stream_incarnation: Option<Incarnation>,
-    /// Unanswered batches of that stream.
+    /// Unanswered batches of the open stream.
     waiting: VecDeque<Waiting>,
-    /// Next expected number when `waiting` was checked last.
+    /// Next expected number when `waiting` was last checked.
     expected: Option<u64>,
     round: Option<Round>,
-    /// Whether the index holds a part of a dump, which is the state after no batch. Then there is no cursor
-    /// to resume from, above all none for a checkpoint.
+    /// Whether the index has an incomplete dump, which matches no batch number. Then there is no cursor to resume from,
+    /// and checkpoints must not store one.
     is_torn: bool,
     /// Whether the dump that has just ended lacks blocks.
     dump_is_incomplete: bool,
     /// Comparison of the index with the source.
     audit: Audit,
-    /// From the heartbeats of the stream.
+    /// State from the heartbeats of the stream.
     stated: LatestStated,
-    /// Contradictions that an earlier process saw: they last until all names are stated again, or none is held.
+    /// Contradictions that an earlier process detected. They last until all names are announced again, or the source
+    /// has no blocks.
     contradictions: Arc<[StateReason]>,
-    /// As last reported to the index.
+    /// Status as last reported to the index.
     shown: SourceStatus,
     /// As last counted in the metrics.
     counted: OutcomeCounts,
 }
 
-/// What happened next.
+/// The next event of the task.
 enum Event {
     Command(Command),
     Part(Result<Part, AskError>),
@@ -101,7 +102,7 @@ enum Event {
 }
 
 impl Follower {
-    /// The follower of a source of `worker`: a new one, or one that a checkpoint or a sibling knows.
+    /// Creates the follower of a worker's source: a new source, or one from a checkpoint or a sibling.
     pub(super) fn new(
         ingest: &Arc<Ingest>,
         worker: &Arc<Worker>,
@@ -139,13 +140,13 @@ impl Follower {
         }
     }
 
-    /// Follows the source until cancelled, or no one is left to submit anything.
+    /// Follows the source until cancelled, or until all senders of commands are gone.
     pub(super) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
         cancel: CancellationToken,
     ) {
-        // A resumed recovery may have steps already.
+        // A resumed recovery may already have steps.
         let mut done = self.work().await;
         loop {
             if let Err(error) = done
@@ -179,7 +180,7 @@ impl Follower {
 
     /// Time until the next deadline of the recovery.
     fn wait(&self) -> Duration {
-        /// For a recovery that waits for nothing.
+        /// Maximum wait, for a recovery without a deadline.
         const FAR: Duration = Duration::from_secs(3_600);
         let deadline = self.recovery.deadline().unwrap_or(Duration::MAX);
         deadline.saturating_sub(self.ingest.origin.elapsed()).min(FAR)
@@ -243,15 +244,15 @@ impl Follower {
         let reasons = self.date(reasons);
         let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
         self.stated.take(Stated { state, reasons, verified_at, engine_away }, head, applied);
-        // During an audit the head may be held back: it is not missing.
+        // During an audit, batches up to the head may be held back: they are not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
-        // Where nobody can be asked, a difference could not be repaired.
+        // Without an agent, a difference could not be repaired.
         self.audit.announce(head, digest.filter(|_| self.ask_target.is_some()));
         self.audit().await
     }
 
-    /// The incarnation of a stream, if it is the one that is open.
+    /// The incarnation of a stream, if it is the open stream.
     fn incarnation_of(&self, stream: u64) -> Option<Incarnation> {
         debug_assert!(
             self.stream_incarnation.is_none() || !self.fence.is_cancelled(),
@@ -276,7 +277,7 @@ impl Follower {
             }
         };
         if let Some(refusal) = refusal {
-            // The agent knows whether it is the current one after all.
+            // The agent decides whether it is the current one.
             self.input(Input::Announced { incarnation, head: None }).await?;
             return Err(refusal);
         }
@@ -290,7 +291,8 @@ impl Follower {
         }
         // This stream may arrive before the command that ends a pause.
         self.shared.set_input_paused(false);
-        // First: once connected, a source that is behind would be exact for a moment. An earlier stream may have been behind, too.
+        // Must come first: otherwise a connected source that is behind would be exact for a moment. An earlier stream
+        // may have been behind, too.
         self.input(if is_behind { Input::Behind } else { Input::Disconnected }).await?;
         self.copy_mode = hello.copy_mode;
         if !is_present {
@@ -389,14 +391,14 @@ impl Follower {
         self.input(input).await
     }
 
-    /// Hands an input to the recovery.
+    /// Passes an input to the recovery.
     async fn input(&mut self, input: Input<HeldBatch, Chunk>) -> Result<(), IngestError> {
         self.recovery.share(&mut self.held);
         self.recovery.handle(input, self.ingest.origin.elapsed());
         self.work().await
     }
 
-    /// Carries out the steps of the recovery.
+    /// Executes the steps of the recovery.
     async fn work(&mut self) -> Result<(), IngestError> {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step).await?;
@@ -425,7 +427,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The index refused the source, or has stopped: forgets everything about the source.
+    /// Resets the source, because the index refused it or has stopped.
     async fn reset(&mut self, error: &IngestError) -> Result<(), IngestError> {
         if matches!(error, IngestError::Stopping(_)) {
             return Err(error.clone());
@@ -449,7 +451,7 @@ impl Follower {
     }
 }
 
-/// A recovery of a source of a worker.
+/// Creates the recovery of a worker's source.
 fn recovery(
     ingest: &Ingest,
     worker: &Worker,
@@ -473,7 +475,7 @@ fn recovery(
     Recovery::new(config, resume, ingest.origin.elapsed())
 }
 
-/// The next part of the round under way; waits for ever if there is none.
+/// Waits for the next part of the current round. Never completes if there is no round.
 async fn next_part(round: &mut Option<Round>) -> Result<Part, AskError> {
     match round {
         Some(round) => round.next().await,

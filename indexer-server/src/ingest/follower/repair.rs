@@ -1,4 +1,4 @@
-//! Comparison and repair of an audit.
+//! Audit: compares digests, and repairs the index.
 
 use super::Follower;
 use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
@@ -13,21 +13,21 @@ use kvasir_proto::types::{BlockName, CopyMode, DpRank, HeldBlock, Tier};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::yield_now;
 
-/// Ranks that a log line names.
+/// Maximum number of ranks in a log line.
 const PLACES_LOGGED_MAX: usize = 8;
 
-/// How the index compares.
+/// Result of a comparison in the index.
 enum Compared {
     Same,
     Differs,
-    /// A limit keeps blocks out, or other sources feed the same ranks.
+    /// Not comparable: a limit excludes blocks, or other sources feed the same ranks.
     Unaudited,
-    /// It has no digests of the source yet.
+    /// The index has no digests of the source yet.
     Unread,
 }
 
 impl Follower {
-    /// Compares all that is held with the agent's digest of it.
+    /// Compares all blocks of the source with the agent's digest.
     pub(super) async fn compare(&mut self, digest: u64) -> Result<(), IngestError> {
         let mut compared = self.compare_once(digest).await?;
         if matches!(compared, Compared::Unread) && self.read_digests().await? {
@@ -38,7 +38,7 @@ impl Follower {
                 self.ingest.metrics.count_audit("same");
                 self.note_difference(false).await?;
             }
-            // It cannot be repaired piece by piece any more.
+            // The difference can no longer be repaired bucket by bucket.
             Compared::Unaudited if self.audit.differs() => self.input(Input::LacksBlocks).await?,
             Compared::Unaudited | Compared::Unread => {}
             Compared::Differs => {
@@ -55,7 +55,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Notes and shows whether the index differs: until it is repaired, the source is not exact.
+    /// Records and reports whether the index differs. Until the repair, the source is not exact.
     async fn note_difference(&mut self, differs: bool) -> Result<(), IngestError> {
         self.audit.note(differs);
         self.show().await
@@ -67,7 +67,7 @@ impl Follower {
         };
         let id = source.id();
         let compare = move |index: &mut Index| {
-            // Of several sources' states of one name only the last is stored.
+            // For a name with several sources, only the last source's state is stored.
             if index.lacks_blocks(id) || index.shares_ranks(id) {
                 return Compared::Unaudited;
             }
@@ -131,7 +131,7 @@ impl Follower {
         self.ask_audit(question, Answer::Blocks { buckets, blocks: Blocks::new() }).await
     }
 
-    /// Logs the first ranks that differ, with their tiers.
+    /// Logs the first differing ranks, with their tiers.
     fn log_places(&self, buckets: usize, mut places: Vec<(DpRank, Vec<Tier>)>) {
         let ranks = places.len();
         places.truncate(PLACES_LOGGED_MAX);
@@ -145,7 +145,7 @@ impl Follower {
         );
     }
 
-    /// Drops the index's digests, which are computed again.
+    /// Drops the index's digests, so that they are computed again.
     async fn forget_digests(&mut self) -> Result<(), IngestError> {
         let Some(source) = self.shared.source() else { return Ok(()) };
         let id = source.id();
@@ -203,10 +203,10 @@ impl Follower {
     }
 }
 
-// === what the index holds ===
+// === the index's blocks ===
 
 impl Follower {
-    /// Starts digests of the blocks that the index holds already; false to retry later.
+    /// Computes digests of the blocks that are already in the index. Returns false to retry later.
     async fn read_digests(&mut self) -> Result<bool, IngestError> {
         let Some(source) = self.shared.source() else { return Ok(false) };
         let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
@@ -224,7 +224,7 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), set).await?)
     }
 
-    /// The index's blocks in some buckets; none to retry later.
+    /// The index's blocks in some buckets. `None` to retry later.
     async fn read_blocks(
         &mut self,
         source: &IndexedSource,
@@ -238,8 +238,8 @@ impl Follower {
         Ok(self.read(source, read).await?.then_some(blocks))
     }
 
-    /// Reads all blocks that the index holds of a source; false if it cannot now. Meanwhile only other sources
-    /// of the worker change them.
+    /// Reads all blocks of a source in the index. Returns false if this is not possible now. During the read, only
+    /// other sources of the worker change them.
     async fn read(
         &mut self,
         source: &IndexedSource,
@@ -252,7 +252,7 @@ impl Follower {
             rank: None,
             chunk_records: DUMP_CHUNK_RECORDS_DEFAULT,
         };
-        // It takes as long as a dump, so it takes a turn.
+        // The read takes as long as a dump, so it needs a permit.
         let Some(target) = &self.ask_target else { return Ok(false) };
         let Some(_turn) = self.ingest.turns.try_read(&target.agent) else { return Ok(false) };
         let writer = self.ingest.writer.clone();

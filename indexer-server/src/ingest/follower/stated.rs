@@ -1,20 +1,21 @@
-//! What a source that relays an engine states of itself.
+//! The state that a relaying source reports about itself.
 //!
-//! A heartbeat states the head of the stream and the state at that head. It may overtake the batches up to the head, so a better
-//! state counts only once they are applied: until then, the index has what the source held when its state was worse.
+//! A heartbeat reports the head of the stream and the state at that head. It may overtake the batches up to the head.
+//! Therefore a better state counts only once these batches are applied: until then, the index has the blocks of the
+//! worse state.
 
 use crate::partitions::ResumedSource;
 use kvasir_proto::types::{Reason, SourceState, StateReason};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state that a source states of itself, if it relays an engine.
+/// The state that a source reports about itself, if it relays an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stated {
     pub(super) state: SourceState,
     /// Why it is worse than exact.
     pub(super) reasons: Vec<StateReason>,
-    /// When the stream was last verified to have the engine's newest batch; none if it always has.
+    /// When the stream was last verified to include the engine's newest batch. `None` if it always does.
     pub(super) verified_at: Option<Duration>,
     /// Whether the source has no connection to its engine.
     pub(super) engine_away: bool,
@@ -28,20 +29,20 @@ impl Stated {
         engine_away: false,
     };
 
-    /// Whether this state lacks something that made an earlier one worse than exact.
+    /// Whether this state lacks a reason of the earlier state, or is less severe.
     fn is_better_than(&self, before: &Self) -> bool {
         let is_over = |known: &StateReason| self.reasons.iter().all(|at| at.reason != known.reason);
         self.state < before.state || before.reasons.iter().any(is_over)
     }
 }
 
-/// What a source has stated: what counts now, and what counts once the index is there.
+/// The reported state of a source: the part that counts now, and the part that counts after further batches.
 #[derive(Debug)]
 pub(super) struct LatestStated {
     now: Stated,
-    /// The number of a batch, and what counts once it is applied.
+    /// A batch number, and the state that counts once this batch is applied.
     later: Option<(u64, Stated)>,
-    /// Whether a heartbeat has come.
+    /// Whether a heartbeat has arrived.
     is_stated: bool,
 }
 
@@ -52,14 +53,14 @@ impl Default for LatestStated {
 }
 
 impl LatestStated {
-    /// What a source stated before it resumes: it lasts until its next heartbeat.
+    /// State of a resumed source, valid until its next heartbeat.
     pub(super) fn of(resumed: &ResumedSource) -> Self {
         let stated = resumed.status.reasons.iter().filter(|at| at.reason != Reason::Contradiction);
         let now = Stated { reasons: stated.cloned().collect(), ..Stated::EXACT };
         Self { now, later: None, is_stated: false }
     }
 
-    /// A source that is awaited is not exact before its first heartbeat.
+    /// If `is_awaited`, the source is not exact before its first heartbeat.
     pub(super) const fn await_heartbeat(&mut self, is_awaited: bool) {
         if !self.is_stated {
             self.now.state = if is_awaited { SourceState::CatchingUp } else { SourceState::Exact };
@@ -70,7 +71,7 @@ impl LatestStated {
         &self.now
     }
 
-    /// Takes what a heartbeat states, with the newest batch that it names and the last one applied.
+    /// Records the state in a heartbeat. `head`: newest batch of the source; `applied`: last batch in the index.
     pub(super) fn take(&mut self, stated: Stated, head: Option<u64>, applied: Option<u64>) {
         let ahead = head.filter(|head| applied.is_none_or(|applied| applied < *head));
         self.is_stated = true;
@@ -86,13 +87,14 @@ impl LatestStated {
             }
         }
         (self.now.verified_at, self.now.engine_away) = (stated.verified_at, stated.engine_away);
-        // One that waits is not replaced by a better one: under load, the heads of later heartbeats are always ahead.
+        // Keep a waiting state even if a better one arrives: under load, the heads of later heartbeats are always
+        // ahead.
         if self.later.as_ref().is_none_or(|(_, later)| later.is_better_than(&stated)) {
             self.later = Some((head, stated));
         }
     }
 
-    /// The last batch applied is this one.
+    /// Activates the waiting state once its batch is applied.
     pub(super) fn reach(&mut self, applied: Option<u64>) {
         let Some(applied) = applied else { return };
         if let Some((_, stated)) = self.later.take_if(|(head, _)| *head <= applied) {
@@ -124,7 +126,7 @@ mod tests {
         let mut latest = LatestStated::default();
         latest.take(degraded.clone(), Some(9), Some(3));
         assert_eq!(latest.now(), &degraded, "a worse one counts at once");
-        // Heads run ahead: the first one counts.
+        // Later heads are always ahead: the first one counts.
         for (head, applied) in [(20, 9), (30, 15), (40, 19)] {
             latest.take(Stated::EXACT, Some(head), Some(applied));
             latest.reach(Some(applied));
@@ -132,14 +134,14 @@ mod tests {
         }
         latest.reach(Some(20));
         assert_eq!(latest.now(), &Stated::EXACT);
-        // A step on the way counts as far as it went.
+        // An intermediate improvement counts once its batch is applied.
         latest.take(degraded.clone(), Some(21), Some(21));
         latest.take(partial.clone(), Some(30), Some(21));
         latest.take(Stated::EXACT, Some(35), Some(25));
         latest.reach(Some(30));
         assert_eq!(latest.now(), &partial, "it was exact only later");
         latest.take(Stated::EXACT, Some(40), Some(40));
-        // What is new of a state counts at once, what is over when the index is there.
+        // New reasons count immediately. Resolved reasons disappear once the batches are in the index.
         latest.take(degraded, Some(41), Some(41));
         latest.take(Stated::EXACT, Some(50), Some(41));
         latest.take(partial.clone(), Some(60), Some(45));

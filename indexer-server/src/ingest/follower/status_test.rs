@@ -1,4 +1,4 @@
-//! What readers and checkpoints see of a source between two steps.
+//! Status of a source, as readers and checkpoints see it between two steps.
 
 use super::{Follower, HeldBatch};
 use crate::ingest::Ingest;
@@ -61,8 +61,8 @@ fn stored(sequence: u64) -> PublishedBatch {
     PublishedBatch { sequence, rank: 0, events: vec![stored] }
 }
 
-/// A checkpoint between the two would have a cursor without the blocks up to it: after a restart, nobody would send them
-/// again.
+/// The cursor must not precede the blocks: a checkpoint in between would store a cursor without its blocks, and after a
+/// restart they would never be sent again.
 #[tokio::test]
 async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
     let (ingest, worker) = fleet().await;
@@ -93,7 +93,7 @@ async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
     ingest.stop().await;
 }
 
-/// Nobody says it again before the next heartbeat.
+/// The state is not reported again before the next heartbeat.
 #[tokio::test]
 async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() {
     let (ingest, worker) = fleet().await;
@@ -135,7 +135,7 @@ async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
         assert_eq!(seen(&ingest, &worker), (SourceState::CatchingUp, cursor));
         follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
         assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
-        // A stream of the same incarnation changes nothing.
+        // A second stream of the same incarnation does not change the status.
         follower.open(&hello(&worker, incarnation), arrival).await.expect("it is known");
         assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
     }

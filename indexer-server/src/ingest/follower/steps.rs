@@ -1,4 +1,4 @@
-//! The steps of a recovery, applied to the index.
+//! Applies the steps of a recovery to the index.
 
 use super::{Chunk, Follower, HeldBatch, recovery};
 use crate::{
@@ -23,7 +23,7 @@ use kvasir_proto::{
 };
 use std::{mem, sync::Arc};
 
-/// Names of a dump that are set under one hold of the lock.
+/// Number of names of a dump that are set in one critical section of the lock.
 const NAMES_TOGETHER: usize = 64;
 
 impl Follower {
@@ -107,7 +107,7 @@ impl Follower {
         Ok(counts)
     }
 
-    /// Answers the batch of a number that waits, if any does.
+    /// Answers the waiting batch with this number, if there is one.
     pub(super) fn answer(&mut self, sequence: u64, answer: BatchAnswer) {
         let found = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
         if let Some(waiting) = found.and_then(|at| self.waiting.remove(at)) {
@@ -122,7 +122,7 @@ impl Follower {
         let worker = self.worker.address();
         tracing::info!(source = self.name, %worker, "dump begins");
         let Some(source) = self.shared.source() else { return Ok(()) };
-        // Blocks that were refused or shed are known to be there only after a complete dump into an empty index.
+        // Refused or evicted blocks are certain to be present only after a complete dump into an empty index.
         let lacks = self.index_lacks(&source).await?;
         if lacks {
             self.contradictions = Arc::default();
@@ -185,7 +185,7 @@ impl Follower {
             let Some(source) = source else { return Ok(()) };
             return Ok(self.ingest.writer.drop_suspects(&source).await?);
         }
-        // The state shows that the blocks are unreliable.
+        // From here on, the state shows that the blocks are unreliable.
         self.is_torn = false;
         let Some(source) = source else { return Ok(()) };
         tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
@@ -203,7 +203,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The source in the index, added with its first rank.
+    /// Returns the source in the index. Adds it with its first rank.
     pub(super) async fn source(&mut self, rank: DpRank) -> Result<IndexedSource, IngestError> {
         if let Some(source) = self.shared.source() {
             return Ok(source);
@@ -218,7 +218,7 @@ impl Follower {
             writer.change(added.shard(), move |index| index.keep_digests(id)).await??;
         }
         self.shared.set_source(Some(added.clone()));
-        // The batch that brings the source is not applied yet: neither readers nor a checkpoint may believe that it is.
+        // The batch that adds the source is not applied yet: neither readers nor a checkpoint may see it as applied.
         let status = self.status();
         let state = status.state.max(SourceState::CatchingUp);
         let status = SourceStatus { state, applied: None, ..status };
@@ -239,7 +239,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Forgets the source of a pool, unless it is back.
+    /// Removes a disconnected source of a pool.
     pub(super) async fn give_up(&mut self) -> Result<(), IngestError> {
         if self.stream_incarnation.is_some() {
             return Ok(());
@@ -253,7 +253,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Asks for what the index lacks.
+    /// Requests blocks that the index lacks.
     pub(super) async fn heal(&mut self) -> Result<(), IngestError> {
         match self.shared.source() {
             Some(source) if self.index_lacks(&source).await? => {
@@ -278,7 +278,7 @@ impl Follower {
         }
     }
 
-    /// Why the source is worse than exact: as it states, and contradictions that an earlier process saw.
+    /// Why the source is worse than exact: the reasons that it reports, and contradictions from an earlier process.
     fn reasons(&self) -> Arc<[StateReason]> {
         let stated = &self.stated.now().reasons;
         if stated.is_empty() {
@@ -291,7 +291,7 @@ impl Follower {
         reasons.into()
     }
 
-    /// Reasons of a heartbeat with the time since which each is known. Counts what is new of them.
+    /// Adds to a heartbeat's reasons the time since which each is known. Counts new occurrences.
     pub(super) fn date(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
         let now = self.ingest.origin.elapsed();
         for at in &mut reasons {
@@ -309,7 +309,7 @@ impl Follower {
         self.shown = status.clone();
     }
 
-    /// Shows a changed status in the index. Answers follow only then.
+    /// Reports a changed status to the index. Answers follow only afterwards.
     pub(super) async fn show(&mut self) -> Result<(), IngestError> {
         let status = self.status();
         if status == self.shown {
@@ -338,7 +338,7 @@ impl Follower {
         }
     }
 
-    /// Refusals are logged at a low level: publishers retry, and log them too.
+    /// Logs an opened stream. Refusals have a low level: publishers retry, and log them, too.
     pub(super) fn log_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
         let source = &self.name;
         let worker = self.worker.address();

@@ -1,5 +1,4 @@
-//! Turns for requests to agents. Few answers are read at a time, and agents that do not answer delay no
-//! others.
+//! Permits for requests to agents: limits concurrent reads, and keeps agents that do not answer from delaying others.
 
 mod queue;
 
@@ -12,7 +11,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The turns of all requests.
+/// Permits of all requests.
 #[derive(Debug)]
 pub(super) struct Turns {
     state: Mutex<State>,
@@ -22,28 +21,28 @@ pub(super) struct Turns {
 #[derive(Debug)]
 struct State {
     queue: TurnQueue,
-    /// Requests that wait for a turn.
+    /// Requests that wait for a permit.
     waiting: HashMap<Ticket, oneshot::Sender<queue::Turn>>,
 }
 
-/// A turn to ask one agent; it is over when it is dropped.
+/// A permit to query one agent, released on drop.
 pub(super) struct Turn {
     turns: Arc<Turns>,
     ticket: Ticket,
-    /// Set while the turn is not granted.
+    /// Set while the permit is not granted.
     granted: Option<oneshot::Receiver<queue::Turn>>,
     may_read: bool,
     has_failed: bool,
 }
 
 impl Turns {
-    /// Turns of which at most `readers_max` may read at a time.
+    /// Creates the permits. At most `readers_max` requests may read at a time.
     pub(super) fn new(readers_max: usize, origin: Origin) -> Self {
         let state = State { queue: TurnQueue::new(readers_max), waiting: HashMap::new() };
         Self { state: Mutex::new(state), origin }
     }
 
-    /// Waits for a turn to ask an agent.
+    /// Waits for a permit to query an agent.
     pub(super) async fn wait(self: &Arc<Self>, agent: &Arc<str>) -> Turn {
         let turn = {
             let mut state = self.lock();
@@ -54,24 +53,24 @@ impl Turns {
         turn.granted().await
     }
 
-    /// A turn to ask an agent and to read its answer, if one is free and no request waits for it.
+    /// Returns a permit to query an agent and read its answer, if one is free and no other request waits for it.
     pub(super) fn try_read(self: &Arc<Self>, agent: &Arc<str>) -> Option<Turn> {
         let ticket = self.lock().queue.try_read(agent, self.origin.elapsed())?;
         let turns = Arc::clone(self);
         Some(Turn { turns, ticket, granted: None, may_read: true, has_failed: false })
     }
 
-    /// The agent has shown that it is reachable: its back-off ends.
+    /// Ends the backoff of an agent that has proven reachable.
     pub(super) fn mark_reachable(&self, agent: &Arc<str>) {
         self.lock().queue.mark_reachable(agent);
         self.advance();
     }
 
-    /// Grants turns. Call it regularly: nothing else notices the end of a back-off.
+    /// Grants permits. Call it regularly: it is the only check for the end of a backoff.
     pub(super) fn advance(&self) {
         let mut state = self.lock();
         while let Some((ticket, turn)) = state.queue.next(self.origin.elapsed()) {
-            // A request that was dropped meanwhile gives its turn back.
+            // A request that was dropped meanwhile releases its permit.
             let _gone = state.waiting.remove(&ticket).map(|waiting| waiting.send(turn));
         }
     }
@@ -95,8 +94,8 @@ impl Turn {
         self.may_read
     }
 
-    /// The agent has begun to answer. Returns whether the answer may be read; if not, ask again in a turn
-    /// for reading.
+    /// Records that the agent has begun to answer. Returns whether the answer may be read. If not, send the request
+    /// again with a permit for reading.
     pub(super) fn answered(&mut self) -> bool {
         let mut state = self.turns.lock();
         self.may_read = state.queue.answered(self.ticket);
@@ -104,16 +103,16 @@ impl Turn {
         self.may_read
     }
 
-    /// The agent does not answer.
+    /// Records that the agent does not answer.
     pub(super) const fn failed(&mut self) {
         self.has_failed = true;
     }
 
-    /// Waits until it is granted.
+    /// Waits until the permit is granted.
     pub(super) async fn granted(mut self) -> Self {
         self.turns.advance();
         if let Some(granted) = self.granted.take() {
-            // The sender stays until then, or until this is dropped.
+            // The sender lives until then, or until this permit is dropped.
             self.may_read = matches!(granted.await, Ok(queue::Turn::Read));
         }
         self

@@ -1,4 +1,4 @@
-//! The order in which agents are asked. Pure: the time is an input.
+//! Scheduler of requests to agents, with exponential backoff. Pure: the time is an input.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -6,40 +6,40 @@ use std::{
     time::Duration,
 };
 
-/// Concurrent requests to one agent.
+/// Maximum concurrent requests to one agent.
 pub(super) const AGENT_TURNS_MAX: usize = 2;
-/// Concurrent requests that wait for the first part of an answer,
+/// Maximum concurrent requests that wait for the first part of an answer.
 pub(super) const OPENINGS_MAX: usize = 64;
-/// and those among them to agents that failed to answer their last request.
+/// Maximum such requests to agents that failed to answer their last request.
 pub(super) const FAILING_OPENINGS_MAX: usize = 16;
-/// An agent that does not answer is asked again after this, doubling,
+/// First backoff for an agent that does not answer. Doubles with each failure.
 pub(super) const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// up to this.
+/// Longest backoff.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Idle agents that are remembered.
+/// Number of agents above which idle ones are removed.
 const AGENTS_REMEMBERED_MAX: usize = 4_096;
 
-/// One request: it waits, or it has its turn.
+/// Id of a request, waiting or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Ticket(u64);
 
-/// What a request may do.
+/// Kind of permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Send it, and read the first part of the answer.
+    /// Send the request, and read the first part of the answer.
     Open,
-    /// Send it, and read the answer.
+    /// Send the request, and read the complete answer.
     Read,
 }
 
 /// Whether an agent answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Health {
-    /// It answered its last request.
+    /// The agent answered its last request.
     Answers,
-    /// No request was sent to it yet.
+    /// The agent has not received a request yet.
     New,
-    /// It did not answer its last request.
+    /// The agent did not answer its last request.
     Failing,
 }
 
@@ -51,7 +51,7 @@ enum Stage {
     Reading,
 }
 
-/// The list that an agent with waiting requests is in: by its last turn, or by the end of its back-off.
+/// Key of an agent with waiting requests in its list: last permit, or end of backoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listing {
     Ready(Health, (u64, Ticket)),
@@ -61,10 +61,10 @@ enum Listing {
 #[derive(Debug)]
 struct Agent {
     health: Health,
-    /// Consecutive requests that it did not answer.
+    /// Number of consecutive requests without an answer.
     failures: u32,
     retry_at: Duration,
-    /// Number of its last turn, among those of all agents.
+    /// Number of the agent's last permit, counted over all agents.
     last_turn: u64,
     under_way: usize,
     waiting: VecDeque<Ticket>,
@@ -86,7 +86,7 @@ impl Agent {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
-    /// The list that it belongs to at `now`.
+    /// The list that the agent belongs to at `now`.
     fn place(&self, now: Duration) -> Option<Listing> {
         let first = self.waiting.front().filter(|_| self.under_way < AGENT_TURNS_MAX)?;
         Some(if self.retry_at > now {
@@ -97,15 +97,15 @@ impl Agent {
     }
 }
 
-/// Requests to agents, in the order of their turns. Agents that answered their last request go first
-/// and share `readers_max` turns. The others have separate turns until they begin to answer, so agents
-/// that never answer delay no reader. Among equals, the agent whose last turn is oldest is next.
+/// Schedules requests to agents. Agents that answered their last request go first and share `readers_max` permits.
+/// Other agents have separate permits until they begin to answer, so agents that never answer do not delay readers.
+/// Among equals, the agent with the oldest last permit is next.
 #[derive(Debug)]
 pub(super) struct TurnQueue {
     readers_max: usize,
     agents: HashMap<Arc<str>, Agent>,
     tickets: HashMap<Ticket, (Arc<str>, Stage)>,
-    /// Agents that may have a turn, by health.
+    /// Agents that may get a permit, by health.
     ready: [BTreeMap<(u64, Ticket), Arc<str>>; 3],
     backing_off: BTreeSet<(Duration, Arc<str>)>,
     readers: usize,
@@ -113,7 +113,7 @@ pub(super) struct TurnQueue {
     failing_openings: usize,
     numbers: u64,
     now: Duration,
-    /// Number of agents above which idle ones are forgotten.
+    /// Number of agents above which idle ones are removed.
     forget_at: usize,
 }
 
@@ -134,7 +134,7 @@ impl TurnQueue {
         }
     }
 
-    /// A request that waits for its turn.
+    /// Queues a request.
     pub(super) fn wait(&mut self, agent: &Arc<str>) -> Ticket {
         let ticket = self.ticket(agent);
         self.agent(agent).waiting.push_back(ticket);
@@ -142,7 +142,7 @@ impl TurnQueue {
         ticket
     }
 
-    /// A request with an immediate turn for reading; none if others wait for one, or the agent does not
+    /// Creates a request with an immediate permit for reading. `None` if others wait for one, or the agent does not
     /// answer.
     pub(super) fn try_read(&mut self, agent: &Arc<str>, now: Duration) -> Option<Ticket> {
         self.pass(now);
@@ -158,7 +158,7 @@ impl TurnQueue {
         Some(ticket)
     }
 
-    /// The next request to have its turn.
+    /// Grants a permit to the next request.
     pub(super) fn next(&mut self, now: Duration) -> Option<(Ticket, Turn)> {
         self.pass(now);
         let (health, stage) = self.next_stage()?;
@@ -175,7 +175,7 @@ impl TurnQueue {
         if self.readers < self.readers_max && is_ready(Health::Answers) {
             return Some((Health::Answers, Stage::Reading));
         }
-        // An answer that begins now would only wait for a reader.
+        // An answer that begins now would only wait for a permit to read.
         if self.openings >= OPENINGS_MAX || self.answering().len() >= self.readers_max {
             return None;
         }
@@ -186,8 +186,8 @@ impl TurnQueue {
         may_fail.then_some((Health::Failing, Stage::Opening(Health::Failing)))
     }
 
-    /// The agent has begun to answer. Returns whether the answer may be read; if not, the request waits for
-    /// another turn, before all others to the agent.
+    /// Records that the agent has begun to answer. Returns whether the answer may be read. If not, the request waits
+    /// for another permit, before all other requests to the agent.
     pub(super) fn answered(&mut self, ticket: Ticket) -> bool {
         let Some((agent, stage)) = self.tickets.get(&ticket).cloned() else { return false };
         let at = self.agent(&agent);
@@ -205,7 +205,7 @@ impl TurnQueue {
         stage == Stage::Reading
     }
 
-    /// A request has ended or was dropped. The agent backs off if it `failed` to answer.
+    /// Removes a request that ended or was dropped. If it `failed`, the agent backs off.
     pub(super) fn end(&mut self, ticket: Ticket, failed: bool, now: Duration) {
         self.pass(now);
         let Some((agent, stage)) = self.tickets.remove(&ticket) else { return };
@@ -221,7 +221,7 @@ impl TurnQueue {
         self.forget();
     }
 
-    /// The agent is reachable: its failures are forgotten.
+    /// Clears the failures of an agent that has proven reachable.
     pub(super) fn mark_reachable(&mut self, agent: &Arc<str>) {
         let Some(at) = self.agents.get_mut(agent) else { return };
         if at.health == Health::Failing {
@@ -248,12 +248,12 @@ impl TurnQueue {
         &self.ready[health as usize]
     }
 
-    /// Agents that wait to be read.
+    /// Agents that wait for a permit to read.
     const fn answering(&self) -> &BTreeMap<(u64, Ticket), Arc<str>> {
         self.ready(Health::Answers)
     }
 
-    /// Advances the time: agents whose back-off has ended become ready.
+    /// Advances the time: agents whose backoff has ended become ready.
     fn pass(&mut self, now: Duration) {
         self.now = self.now.max(now);
         while let Some((until, agent)) = self.backing_off.first().cloned()
@@ -285,7 +285,7 @@ impl TurnQueue {
         self.list(agent);
     }
 
-    /// Gives back what [`TurnQueue::begin`] took.
+    /// Releases the counts that [`TurnQueue::begin`] has taken.
     fn leave(&mut self, agent: &Arc<str>, stage: Stage) {
         match stage {
             Stage::Reading => self.readers -= 1,
@@ -325,7 +325,7 @@ impl TurnQueue {
         }
     }
 
-    /// Forgets idle agents, if there are many.
+    /// Removes idle agents, if there are many agents.
     fn forget(&mut self) {
         if self.agents.len() > self.forget_at {
             self.agents.retain(|_, agent| {

@@ -13,7 +13,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// All turns that there are at a time.
+/// All permits available at this time.
 fn turns(queue: &mut TurnQueue, now: Duration) -> Vec<(Ticket, Turn)> {
     std::iter::from_fn(|| queue.next(now)).collect()
 }
@@ -41,7 +41,7 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
     let wanted = queue.wait(&good);
     assert_eq!(queue.next(seconds(1)), Some((wanted, Turn::Read)));
     queue.end(wanted, false, seconds(1));
-    // They are given up, and the rest is asked; a new agent is asked as soon as they are too.
+    // All end without an answer, and the others are asked. A new agent is asked once these have ended, too.
     opened.into_iter().for_each(|(ticket, _)| queue.end(ticket, true, seconds(11)));
     let others = turns(&mut queue, seconds(11));
     assert_eq!(others.len(), 120 - OPENINGS_MAX);
@@ -122,7 +122,7 @@ fn answers_that_begin_while_others_are_read_wait_and_are_asked_for_again() {
     assert!(queue.answered(second), "its turn is to be read");
 }
 
-/// What a question of the game below is doing.
+/// State of a request in the simulation below.
 struct Asked {
     ticket: Ticket,
     agent: usize,
@@ -171,7 +171,7 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
             }
             check(&queue, &asked);
         }
-        // Once all answer and end, nobody is left.
+        // Once all requests have answered and ended, the queue is empty.
         while !asked.is_empty() {
             now += BACKOFF_MAX;
             for (ticket, turn) in turns(&mut queue, now) {

@@ -12,19 +12,18 @@ struct Labels {
     outcome: &'static str,
 }
 
-/// Outcome of speculative blocks. Those recorded are there until they are expired, pruned or
-/// removed.
+/// Outcome of speculative blocks. Recorded blocks stay until they are expired, pruned or removed.
 pub const SPECULATIVE_OUTCOMES: [&str; 5] =
     ["recorded", "refreshed", "expired", "pruned", "removed"];
 
-/// Metrics of what is speculative.
+/// Metrics of the speculative blocks.
 #[derive(Debug, Clone)]
 pub struct SpeculationMetrics {
     operations: Family<Labels, Counter>,
 }
 
 impl SpeculationMetrics {
-    /// Registers the metrics, and the sizes by partition.
+    /// Registers these metrics and the sizes by partition.
     #[must_use]
     pub fn register(registry: &mut Registry, partitions: Arc<Partitions>) -> Self {
         let metrics = Self { operations: Family::default() };
@@ -33,8 +32,8 @@ impl SpeculationMetrics {
         }
         registry.register(
             "speculative_operations",
-            "Speculative blocks by outcome: recorded or refreshed by a placement, then expired, \
-             pruned to make room, or removed with their worker",
+            "Speculative blocks by outcome: recorded or refreshed by a placement, expired, \
+             pruned to make room, or removed with the worker",
             metrics.operations.clone(),
         );
         registry.register_collector(Box::new(Sizes { partitions }));
@@ -47,14 +46,14 @@ impl SpeculationMetrics {
         }
     }
 
-    /// Blocks of one outcome so far.
+    /// Number of blocks with one outcome so far.
     #[must_use]
     pub fn get(&self, outcome: &'static str) -> u64 {
         self.operations.get(&Labels { outcome }).map_or(0, |counter| counter.get())
     }
 }
 
-/// Sizes by partition, read when they are asked for.
+/// Sizes by partition, read at each scrape.
 #[derive(Debug)]
 struct Sizes {
     partitions: Arc<Partitions>,
@@ -64,14 +63,14 @@ impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let partitions = self.partitions.list();
         let sizes: Vec<_> = partitions.iter().map(|at| at.speculative_size()).collect();
-        let help = "Pairs of rank and block that placements announced";
+        let help = "Speculative blocks recorded by placements: pairs of rank and block";
         let kind = MetricType::Gauge;
         let mut family = encoder.encode_descriptor("speculative_blocks", help, None, kind)?;
         for (partition, size) in partitions.iter().zip(&sizes) {
             let labels = [("model", partition.key().model()), ("tenant", partition.key().tenant())];
             ConstGauge::new(size.blocks as u64).encode(family.encode_family(&labels)?)?;
         }
-        let help = "Memory of what placements announced";
+        let help = "Memory used by speculative blocks";
         let unit = Some(&Unit::Bytes);
         let mut family = encoder.encode_descriptor("speculative_memory", help, unit, kind)?;
         for (partition, size) in partitions.iter().zip(&sizes) {

@@ -1,8 +1,8 @@
-//! Speculative blocks of all partitions: bounded as a whole, changed by one at a time.
+//! Speculative blocks of all partitions: one limit for all, changed by one task at a time.
 //!
-//! Recording, expiring and removing take turns, so a long prompt is recorded in pieces without other changes
-//! between them, and the bound on all partitions is exact. Readers do not
-//! wait for turns: a piece is at most [`HOLD_OPERATIONS_MAX`] blocks under one partition's lock.
+//! Recording, expiry and removal are serialised by a mutex. Therefore a long prompt is recorded in pieces without other
+//! changes between them, and the limit on all partitions is exact. Readers do not wait for the mutex: a piece locks one
+//! partition for at most [`HOLD_OPERATIONS_MAX`] blocks.
 
 mod metrics;
 #[cfg(test)]
@@ -17,12 +17,12 @@ use kvasir_proto::types::{LocalHash, WorkerId, WorkerKey};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::yield_now};
 
-/// Bounds of the speculative blocks.
+/// Limits of the speculative blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeculationConfig {
-    /// Most (rank, block) pairs, over all partitions; no less than one prompt may have.
+    /// Maximum (rank, block) pairs over all partitions. At least the maximum of one prompt.
     pub blocks_max: usize,
-    /// How many stay when that is reached.
+    /// Number of blocks that remain after pruning at the maximum.
     pub blocks_kept: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct SpeculationConfig {
 pub struct Speculation {
     partitions: Arc<Partitions>,
     config: SpeculationConfig,
-    /// Blocks in all partitions.
+    /// Number of blocks in all partitions. The mutex serialises all changes.
     turn: Mutex<usize>,
     metrics: SpeculationMetrics,
 }
@@ -39,13 +39,13 @@ pub struct Speculation {
 /// A prompt to record, and its time to live.
 #[derive(Debug, Clone)]
 pub struct Speculative<'a> {
-    /// The rank that it was sent to.
+    /// The rank to which the prompt was sent.
     pub worker: WorkerKey,
-    /// Its blocks, no more than `QUERY_BLOCKS_MAX`.
+    /// Blocks of the prompt, at most `QUERY_BLOCKS_MAX`.
     pub locals: &'a [LocalHash],
-    /// Time since the origin.
+    /// Current time, since the origin.
     pub now: Duration,
-    /// How long it counts.
+    /// Time to live of the blocks.
     pub ttl: Duration,
 }
 
@@ -55,13 +55,13 @@ pub enum SpeculationError {
     /// The worker was removed meanwhile.
     #[error("the worker is gone")]
     Gone,
-    /// A fault of the server: a partition changed out of turn.
+    /// A fault of the server: another change ran within the recording.
     #[error(transparent)]
     Cut(#[from] RecordingCut),
 }
 
 impl Speculation {
-    /// Nothing yet.
+    /// Starts without speculative blocks.
     #[must_use]
     pub fn new(
         partitions: Arc<Partitions>,
@@ -71,14 +71,14 @@ impl Speculation {
         Self { partitions, config, turn: Mutex::new(0), metrics }
     }
 
-    /// The counters.
+    /// Counters of speculative blocks, by outcome.
     #[must_use]
     pub const fn metrics(&self) -> &SpeculationMetrics {
         &self.metrics
     }
 
-    /// Records a prompt, in pieces; makes room first where there is none. `registered` says
-    /// whether the worker still is: a removal makes that false, then calls
+    /// Records a prompt, in pieces. First prunes other placements if the blocks do not fit. `registered` reports
+    /// whether the worker is still registered: a removal makes it false, then calls
     /// [`remove_worker`](Self::remove_worker).
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl Speculation {
         Ok(recorded)
     }
 
-    /// Drops placements (to within one piece) if `more` blocks do not fit: of the tenant that has the most those that expire
-    /// first. So a tenant that fills the room costs others nothing.
+    /// Prunes placements (to within one piece) if `more` blocks do not fit. The tenant with the most blocks loses those
+    /// closest to expiry, so a tenant that fills the limit does not affect others.
     async fn make_room(&self, blocks: &mut usize, more: usize) {
         let SpeculationConfig { blocks_max, blocks_kept } = self.config;
         let room = blocks_max.saturating_sub(more);
@@ -120,7 +120,7 @@ impl Speculation {
         }
         let target = blocks_kept.min(room);
         let partitions = self.partitions.list();
-        // Counted again, in case a change failed half-way.
+        // Count again, in case a change failed half-way.
         *blocks = partitions.iter().map(|partition| partition.speculative().blocks()).sum();
         while *blocks > target {
             let largest = of_largest_tenant(&partitions);
@@ -136,7 +136,7 @@ impl Speculation {
         }
     }
 
-    /// Drops what has ended by `now`, time since the origin.
+    /// Drops the placements that have expired by `now` (since the origin).
     pub async fn expire(&self, now: Duration) {
         if *self.turn.lock().await == 0 {
             return;
@@ -150,7 +150,7 @@ impl Speculation {
         }
     }
 
-    /// Drops the placements of a worker. A later worker of the same name starts without any.
+    /// Drops the placements of a worker. A later worker of the same name starts without placements.
     pub async fn remove_worker(&self, partition: &Partition, worker: &WorkerId) {
         let turn = self.turn.lock().await;
         partition.speculative().change(|placements| placements.remove_worker(worker));
@@ -159,7 +159,7 @@ impl Speculation {
         while !self.step(partition, "removed", sweep).await {}
     }
 
-    /// One piece of work that drops blocks; true once all is done.
+    /// Drops one piece of blocks. Returns true once all are dropped.
     async fn step(
         &self,
         partition: &Partition,
@@ -176,7 +176,7 @@ impl Speculation {
     }
 }
 
-/// The partitions of the tenant that has the most blocks.
+/// The partitions of the tenant with the most blocks.
 fn of_largest_tenant(partitions: &[Arc<Partition>]) -> Vec<Arc<Partition>> {
     let mut blocks: BTreeMap<&str, usize> = BTreeMap::new();
     for partition in partitions {
@@ -188,7 +188,7 @@ fn of_largest_tenant(partitions: &[Arc<Partition>]) -> Vec<Arc<Partition>> {
     partitions.iter().filter(of_it).map(Arc::clone).collect()
 }
 
-/// The partition whose first placement to end ends first, and when.
+/// The partition with the placement that expires first, and the time of this expiry.
 fn ends_first(partitions: &[Arc<Partition>]) -> Option<(&Partition, Duration)> {
     let occupied = partitions.iter().filter(|partition| partition.speculative().blocks() > 0);
     let ends = occupied.filter_map(|partition| {

@@ -18,7 +18,7 @@ fn worker(name: &str) -> WorkerKey {
     WorkerKey { worker: WorkerId::new(name).expect("a valid id"), rank: 0 }
 }
 
-/// A prompt that shares nothing with those of other numbers.
+/// A prompt without common blocks with prompts of other numbers.
 fn prompt(number: u64, blocks: u64) -> Vec<LocalHash> {
     (0..blocks).map(|at| LocalHash(number << 32 | at)).collect()
 }
@@ -57,7 +57,7 @@ impl Fleet {
         found.iter().map(|at| (at.worker.worker.to_string(), at.blocks)).collect()
     }
 
-    /// What was recorded is there or was dropped, and the bytes go with the blocks.
+    /// Checks that each recorded block is present or was dropped, and that dropped blocks release their bytes.
     async fn validate(&self) {
         let sizes = || self.partitions.list().into_iter().map(|at| at.speculative_size());
         let blocks: usize = sizes().map(|size| size.blocks).sum();
@@ -82,28 +82,28 @@ async fn the_bound_is_on_all_partitions_and_the_oldest_go_first() {
     fleet.validate().await;
     assert_eq!(fleet.find("a", &prompt(1, 3_000), 3), [("w".to_owned(), 3_000)]);
 
-    // One more block does not fit: 2,000 go, which are the last of the oldest prompt.
+    // One more block does not fit: the pruning drops 2,000, the last blocks of the oldest prompt.
     fleet.record("b", "v", &prompt(4, 1), 3).await;
     fleet.validate().await;
     assert_eq!(fleet.speculation.metrics.get("pruned"), 2_000);
     assert_eq!(fleet.find("a", &prompt(1, 3_000), 3), [("w".to_owned(), 1_000)]);
     assert_eq!(fleet.find("b", &prompt(2, 3_000), 3), [("w".to_owned(), 3_000)]);
 
-    // Recorded again, the first is the newest; the second goes in its place.
+    // The first prompt is recorded again and is now the newest, so the second is pruned instead.
     fleet.record("a", "w", &prompt(1, 2_999), 4).await;
     fleet.record("a", "w", &prompt(5, 1_000), 5).await;
     fleet.validate().await;
     assert_eq!(fleet.find("a", &prompt(1, 3_000), 5), [("w".to_owned(), 2_999)]);
     assert_eq!(fleet.find("b", &prompt(2, 3_000), 5), [("w".to_owned(), 1_000)]);
 
-    // As long as the bound: all others go.
+    // As long as the limit: all other prompts are pruned.
     fleet.record("b", "u", &prompt(6, 10_000), 6).await;
     fleet.validate().await;
     assert_eq!(fleet.find("b", &prompt(6, 10_000), 6), [("u".to_owned(), 10_000)]);
     assert_eq!(fleet.find("a", &prompt(1, 3_000), 6), []);
 }
 
-/// However much a tenant records, and for however long, another one's placements stay until their own end.
+/// A tenant that records without limit does not shorten the life of another tenant's placements.
 #[tokio::test]
 async fn a_tenant_that_fills_the_room_costs_others_nothing() {
     let fleet = Fleet::new(10_000, 8_000);
@@ -155,7 +155,7 @@ async fn a_removed_worker_has_nothing_and_takes_nothing() {
     let late = Speculative { worker: worker("w"), locals: &locals, now, ttl };
     let refused = fleet.speculation.record(&partition, late, || false).await;
     assert_eq!(refused, Err(SpeculationError::Gone));
-    // One with the same name is another.
+    // A new worker of the same name does not inherit placements.
     fleet.record("a", "w", &prompt(1, 2), 0).await;
     let found = fleet.find("a", &prompt(1, 9_000), 0);
     assert_eq!(found, [("v".to_owned(), 10), ("w".to_owned(), 2)]);

@@ -4,7 +4,7 @@ use kvasir_index::IndexError;
 use kvasir_proto::code::ErrorCode;
 use std::sync::Arc;
 
-/// Why a checkpoint was not written. The one before is intact, and the next one includes its changes.
+/// Why a checkpoint was not written. The previous checkpoint is intact, and the next one includes the missing changes.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CheckpointError {
     /// The store failed.
@@ -31,7 +31,7 @@ impl From<WriterGone> for CheckpointError {
 }
 
 impl CheckpointError {
-    /// Code to report it with.
+    /// Error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Outcome of checkpoints.
+/// Metrics of checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointMetrics {
     written: Counter,
@@ -23,23 +23,23 @@ pub struct CheckpointMetrics {
 #[derive(Debug, Default)]
 struct Last {
     written_at: Option<Instant>,
-    /// As the store counts them.
+    /// Bytes written so far, as counted by the store.
     written_bytes: u64,
     error: String,
 }
 
-/// Outcome of checkpoints so far.
+/// Figures of the checkpoints so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointFigures {
-    /// How many were written.
+    /// Number of written checkpoints.
     pub written: u64,
-    /// How many failed.
+    /// Number of failed checkpoints.
     pub failed: u64,
-    /// Time since the last one was written.
+    /// Time since the last successful checkpoint.
     pub age: Option<Duration>,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Why the last one failed; "" if it did not.
+    /// Why the last checkpoint failed; "" if it succeeded.
     pub error: String,
 }
 
@@ -59,24 +59,24 @@ impl CheckpointMetrics {
         registry.register("checkpoints", "Checkpoints written", metrics.written.clone());
         registry.register(
             "checkpoint_failures",
-            "Checkpoints that failed; the next one includes their changes",
+            "Checkpoints that failed; the next checkpoint includes the changes",
             metrics.failed.clone(),
         );
         registry.register_with_unit(
             "checkpoint_written",
-            "Bytes that the store has written since start, its log and compactions included",
+            "Bytes written by the checkpoint store since start, including log and compactions",
             Unit::Bytes,
             metrics.bytes.clone(),
         );
         registry.register_with_unit(
             "checkpoint_disk",
-            "Bytes of the checkpoint on disk",
+            "Size of the checkpoint store on disk",
             Unit::Bytes,
             metrics.disk_bytes.clone(),
         );
         registry.register_with_unit(
             "checkpoint_duration",
-            "Duration of a checkpoint",
+            "Duration of a successful checkpoint",
             Unit::Seconds,
             metrics.duration.clone(),
         );
@@ -105,7 +105,7 @@ impl CheckpointMetrics {
         self.last().error = error.to_string();
     }
 
-    /// Outcome of checkpoints so far.
+    /// Figures of the checkpoints so far.
     #[must_use]
     pub fn figures(&self) -> CheckpointFigures {
         let last = self.last();

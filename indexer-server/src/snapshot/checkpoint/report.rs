@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-/// A checkpoint that is on disk.
+/// Statistics of a checkpoint that is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Workers of which something was written.
+    /// Number of written workers.
     pub workers: usize,
     /// Blocks, names and holes written.
     pub blocks: usize,
-    /// Bytes of keys and values written since start.
+    /// Bytes of keys and values written since the start of the process.
     pub written_bytes: u64,
     /// Bytes on disk, of all checkpoints.
     pub disk_bytes: u64,
-    /// How long it took.
+    /// Duration of the checkpoint.
     pub duration: Duration,
 }

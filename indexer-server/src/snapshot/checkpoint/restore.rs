@@ -12,7 +12,7 @@ use kvasir_proto::{
 };
 use std::collections::BTreeMap;
 
-/// Puts workers back into the index.
+/// Restores workers into the index.
 #[derive(Debug, Clone)]
 pub struct Restorer {
     shared_store: SharedStore,
@@ -22,13 +22,13 @@ pub struct Restorer {
 /// Why a worker was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// What is on disk cannot be read.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The stored images contradict each other.
     #[error(transparent)]
     Damaged(#[from] DamagedImage),
-    /// The index refuses it.
+    /// The index refuses the worker.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The server is stopping.
@@ -36,20 +36,20 @@ pub enum RestoreError {
     Stopping(#[from] WriterGone),
 }
 
-/// A worker as it was read.
+/// A worker, read and prepared for the index.
 struct Read {
     restore: Restore,
     copy_modes: BTreeMap<String, CopyMode>,
 }
 
 impl Restorer {
-    /// Restores into the indexes that `writer` writes.
+    /// Creates a restorer for the indexes that `writer` changes.
     #[must_use]
     pub const fn new(shared_store: SharedStore, writer: Writer) -> Self {
         Self { shared_store, writer }
     }
 
-    /// The workers on disk, without what they hold. One that cannot be read is left out.
+    /// The workers on disk, without their blocks. Unreadable workers are left out.
     ///
     /// # Errors
     /// If the store cannot be opened.
@@ -69,8 +69,8 @@ impl Restorer {
         read.await
     }
 
-    /// How far the broker's stream is in the store: consumption resumes after it. None if no stream was
-    /// consumed, or the store that had the position was set aside.
+    /// Position of the broker's stream in the store: consumption resumes after it. `None` if no stream was consumed, or
+    /// the store with the position was set aside.
     ///
     /// # Errors
     /// If the store cannot be opened.
@@ -78,7 +78,7 @@ impl Restorer {
         self.shared_store.call(|store| store.stream_position()).await
     }
 
-    /// Call it once all workers are restored: RocksDB merges tables from now on.
+    /// Starts RocksDB's compaction. Call it once all workers are restored.
     ///
     /// # Errors
     /// If the store cannot be opened, or RocksDB refuses.
@@ -86,10 +86,10 @@ impl Restorer {
         self.shared_store.begin_compacting().await
     }
 
-    /// Restores a worker of which the index has nothing.
+    /// Restores a worker that is not in the index.
     ///
     /// # Errors
-    /// If it cannot be read or the index refuses it; the index then has nothing of it.
+    /// If the worker cannot be read or the index refuses it. The index then has no data of the worker.
     pub async fn restore(
         &self,
         partition: &Partition,
@@ -125,7 +125,7 @@ impl Restorer {
     }
 }
 
-/// Reads a worker, and puts what is read in order; none if it had no source.
+/// Reads a worker and sorts its data. `None` if the worker had no source.
 fn read(store: &SnapshotStore, address: &WorkerAddress) -> Result<Option<Read>, RestoreError> {
     let Some(Restored { worker, pieces }) = store.read(address)? else { return Ok(None) };
     if worker.sources.is_empty() {

@@ -1,4 +1,4 @@
-//! The store on threads that may block, reopened while it could not be.
+//! Runs store calls on blocking threads. Reopens the store if it could not be opened before.
 
 use crate::snapshot::{SnapshotConfig, SnapshotStore, StoreError};
 use std::sync::{
@@ -7,21 +7,21 @@ use std::sync::{
 };
 use tokio::task::spawn_blocking;
 
-/// Shares the store of a folder. Clones share it; one call at a time.
+/// Shared access to the store of a folder. Clones share the store and call it one at a time.
 #[derive(Debug, Clone)]
 pub struct SharedStore {
     config: SnapshotConfig,
-    /// Whether tables are merged: also if the store is opened again.
+    /// Whether RocksDB compacts tables. Also applies when the store is reopened.
     compacts: Arc<AtomicBool>,
     store: Arc<Mutex<Option<SnapshotStore>>>,
 }
 
 impl SharedStore {
-    /// Opens the store of a folder. A disk that is full or fails does not keep the server from working
-    /// without it: every call tries again.
+    /// Opens the store of a folder. A full or failing disk is not an error: the server works without the store, and
+    /// every call tries to open it again.
     ///
     /// # Errors
-    /// If the folder is not one that this process can or should use.
+    /// If this process cannot or must not use the folder.
     pub async fn open(config: SnapshotConfig) -> Result<Self, StoreError> {
         let compacts = Arc::new(AtomicBool::new(config.compacts));
         let shared_store = Self { config, compacts, store: Arc::default() };
@@ -35,10 +35,10 @@ impl SharedStore {
         }
     }
 
-    /// Does something with the store.
+    /// Runs a call on the store.
     ///
     /// # Errors
-    /// If it is not open and cannot be opened.
+    /// If the store is closed and cannot be opened.
     pub async fn call<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut SnapshotStore) -> R + Send + 'static,
@@ -62,10 +62,10 @@ impl SharedStore {
         })
     }
 
-    /// Lets RocksDB merge tables from now on.
+    /// Starts RocksDB's compaction.
     ///
     /// # Errors
-    /// If the store is not open and cannot be opened, or RocksDB refuses.
+    /// If the store is closed and cannot be opened, or RocksDB refuses.
     pub async fn begin_compacting(&self) -> Result<(), StoreError> {
         self.compacts.store(true, Ordering::Release);
         self.call(SnapshotStore::begin_compacting).await?

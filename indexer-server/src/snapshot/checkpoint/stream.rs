@@ -1,17 +1,17 @@
-//! How far of the broker's stream a checkpoint covers.
+//! Position of the broker's stream that a checkpoint covers.
 
 use crate::snapshot::StreamPosition;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Returns how far the broker's stream is in the index: every message up to this one was answered. None while
-/// nothing is consumed.
+/// Returns the position of the broker's stream in the index: every message up to it was answered. `None` while no
+/// stream is consumed.
 pub type Positions = Arc<dyn Fn() -> Option<StreamPosition> + Send + Sync>;
 
 /// A stream whose position is persisted with checkpoints.
 pub(super) struct Stream {
     pub(super) position: Positions,
-    /// The position on disk, for the task that posts it to the broker.
+    /// The position on disk, for the task that publishes it to the broker.
     pub(super) on_disk: watch::Sender<Option<StreamPosition>>,
 }
 

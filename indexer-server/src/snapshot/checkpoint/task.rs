@@ -1,4 +1,4 @@
-//! Writes checkpoints: at intervals, when asked, and once more before the process ends.
+//! Writes checkpoints: at intervals, on request, and once more before the process ends.
 
 use super::{CheckpointError, CheckpointMetrics, Positions, Report, SharedStore, stream::Stream};
 use crate::{
@@ -21,11 +21,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Requests for a checkpoint that wait; further ones wait.
+/// Maximum number of queued requests for a checkpoint. Further callers wait.
 const REQUESTS_MAX: usize = 64;
-/// Blocks after which what was collected is written, before more is.
+/// Number of collected blocks after which a batch is written.
 const BATCH_BLOCKS_MAX: usize = 1 << 20;
-/// Workers after which it is.
+/// Number of collected workers after which a batch is written.
 const BATCH_WORKERS_MAX: usize = 1_024;
 
 /// Where checkpoints are stored and how often they are written.
@@ -40,9 +40,9 @@ pub struct CheckpointConfig {
 /// Registered workers.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
-    /// Those of which the index has all that is known, and who registered them.
+    /// Fully restored workers, and who registered each.
     pub present: Vec<(Registration, RegisteredBy)>,
-    /// Those that are still being restored: what is on disk of them stays.
+    /// Workers that are still being restored: their data on disk stays.
     pub expected: Vec<Registration>,
 }
 
@@ -54,18 +54,18 @@ struct Request {
     reply: oneshot::Sender<Result<Report, CheckpointError>>,
 }
 
-/// Whether tables are rewritten behind a checkpoint.
+/// Whether to rewrite (compact) tables after a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compact {
-    /// A request asked for it.
+    /// A request asked for compaction.
     Requested,
-    /// Once per process, when it has replaced everything that the process before had stored.
+    /// Compact once per process, when this process has replaced all data of the previous process.
     IfReplaced,
-    /// The process is to end soon.
+    /// The process ends soon: skip compaction.
     No,
 }
 
-/// Asks for checkpoints. Clones ask the same task.
+/// Requests checkpoints from the checkpoint task. Clones share the task.
 #[derive(Clone)]
 pub struct Checkpoints {
     requests: mpsc::Sender<Request>,
@@ -79,10 +79,10 @@ impl fmt::Debug for Checkpoints {
 }
 
 impl Checkpoints {
-    /// Waits for a checkpoint of all that was applied before; requests that come together get one.
+    /// Waits for a checkpoint of all changes applied before the call. Concurrent requests share one checkpoint.
     ///
     /// # Errors
-    /// If it cannot be written, or the server is stopping.
+    /// If the checkpoint cannot be written, or the server is stopping.
     pub async fn create(&self, compact: bool) -> Result<Report, CheckpointError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Request { compact, reply }).await;
@@ -90,7 +90,7 @@ impl Checkpoints {
         answer.await.map_err(|_gone| CheckpointError::Stopping)?
     }
 
-    /// Outcome of checkpoints so far.
+    /// Metrics of the checkpoints so far.
     #[must_use]
     pub const fn metrics(&self) -> &CheckpointMetrics {
         &self.metrics
@@ -106,19 +106,19 @@ pub struct Checkpointer {
     interval: Duration,
     metrics: CheckpointMetrics,
     requests: mpsc::Receiver<Request>,
-    /// The stream whose position is persisted with them.
+    /// The stream whose position is persisted with checkpoints.
     stream: Option<Stream>,
-    /// Workers on disk, by what is known of them.
+    /// Workers on disk, with their stored properties.
     stored: BTreeMap<WorkerAddress, Stored>,
 }
 
-/// What is on disk of a worker.
+/// Stored properties of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stored {
-    /// How it is registered; none where another process wrote it.
+    /// Encoded registration; `None` if another process wrote the worker.
     registration: Option<Vec<u8>>,
     registered_by: RegisteredBy,
-    /// Whether it holds anything or has a source.
+    /// Whether the worker has neither blocks nor sources.
     is_empty: bool,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Checkpointer {
     }
 }
 
-/// What is to be written together.
+/// Changes to write together.
 #[derive(Default)]
 struct Batch {
     images: Vec<PendingImage>,
@@ -136,19 +136,19 @@ struct Batch {
     blocks: usize,
 }
 
-/// An image on its way to the disk.
+/// An image to be written.
 struct PendingImage {
     address: WorkerAddress,
     registration: Vec<u8>,
     registered_by: RegisteredBy,
     held_blocks: u64,
     image: WorkerImage,
-    /// None if nothing was taken from an index.
+    /// `None` if the image was not cut from an index.
     taken: Option<(Arc<Shard>, CutReceipt)>,
 }
 
 impl Checkpointer {
-    /// A task for a store that is empty, or of which it [knows](Self::knows) what is in it.
+    /// Creates the task for an empty store, or for a store whose workers [`knows`](Self::knows) then lists.
     #[must_use]
     pub fn new(
         shared_store: SharedStore,
@@ -173,18 +173,18 @@ impl Checkpointer {
         (task, checkpoints)
     }
 
-    /// These workers are in the store, written by another process.
+    /// Registers workers that another process wrote into the store.
     pub fn knows(&mut self, stored: impl IntoIterator<Item = WorkerAddress>) {
         let registered_by = RegisteredBy::Unknown;
         let by_others = || Stored { registration: None, registered_by, is_empty: false };
         self.stored.extend(stored.into_iter().map(|address| (address, by_others())));
     }
 
-    /// Persists the position of a stream with the checkpoints, and publishes the persisted one.
+    /// Persists the position of a stream with the checkpoints, and publishes the persisted position.
     ///
-    /// A position is written only after all changes of its messages: it is read before the first worker is
-    /// cut, and written last. After a kill it lags behind the stored workers, never the other way round.
-    /// While any worker is still being restored, none is written.
+    /// A position is written only after all changes of its messages: it is read before the first worker is cut, and
+    /// written last. After a crash it lags behind the stored workers, never the other way round. While any worker is
+    /// still being restored, no position is written.
     #[must_use]
     pub fn following(
         mut self,
@@ -195,15 +195,15 @@ impl Checkpointer {
         self
     }
 
-    /// Writes checkpoints until `stop` is cancelled, then a last one. One that fails is tried again
-    /// at the next interval: nothing of it is lost.
+    /// Writes checkpoints until `stop` is cancelled, then a last one. After a failure, the next checkpoint at the next
+    /// interval includes all missing changes.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is now, when there is nothing to write.
+        // The first tick is immediate, when there are no changes to write.
         ticks.tick().await;
         let mut requested = Vec::with_capacity(REQUESTS_MAX);
-        // Nothing can request a checkpoint after the last one.
+        // False once all `Checkpoints` are dropped: further requests are impossible.
         let mut is_requested = true;
         loop {
             let stopping = select! {
@@ -268,7 +268,7 @@ impl Checkpointer {
     }
 
     async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
-        // First of all: every later cut includes the changes of the messages up to it.
+        // Read the position first: every later cut includes the changes of the messages up to it.
         let position = self.stream.as_ref().and_then(|stream| (stream.position)());
         let Roster { present, expected } = (self.registry)();
         let position = position.filter(|_position| expected.is_empty());
@@ -290,7 +290,7 @@ impl Checkpointer {
         Ok(report)
     }
 
-    /// Writes a position after everything else, and publishes the persisted one.
+    /// Writes a position after all other changes, and publishes the persisted position.
     async fn persist_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
         let Some(stream) = &self.stream else { return Ok(()) };
         let written = self.shared_store.call(move |store| {
@@ -302,8 +302,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Which of these workers need whole images. They stay the only ones until the checkpoint ends or
-    /// fails, since the store is reopened here, if ever.
+    /// Workers among `workers` that need complete images. The result is valid until the checkpoint ends or fails:
+    /// within a checkpoint, only this function reopens the store.
     async fn stale(
         &self,
         mut workers: Vec<WorkerAddress>,
@@ -316,7 +316,7 @@ impl Checkpointer {
         Ok(ask.await??.into_iter().collect())
     }
 
-    /// Puts what changed of a worker to a batch.
+    /// Adds the changes of a worker to a batch.
     async fn add(
         &self,
         (registration, registered_by): (&Registration, RegisteredBy),
@@ -328,7 +328,7 @@ impl Checkpointer {
         let stored = self.stored.get(&address);
         let is_same = stored.is_some_and(|at| at.registration.as_ref() == Some(&registration));
         let whole = !is_same || stale.contains(&address);
-        // Who registered it is in the record of each image.
+        // Each image records who registered the worker.
         let is_news = whole || stored.is_some_and(|at| at.registered_by != registered_by);
         let Some(partition) = self.partitions.get(&address.partition) else { return Ok(()) };
         let shard = partition.shard_of(&address.worker);
@@ -358,7 +358,7 @@ impl Checkpointer {
         };
         let image = match taken {
             Ok(image) => image,
-            // Nothing has fed it yet, or all that did is gone.
+            // No source has fed the worker yet, or all its sources are gone.
             Err(IndexError::UnknownWorker { worker }) => pending(nothing(worker), 0, None),
             Err(error) => return Err(error.into()),
         };
@@ -375,7 +375,7 @@ impl Checkpointer {
             let written = store.write(&changes(&batch));
             (written, batch)
         });
-        // If the store is gone meanwhile, so are the images; it needs whole ones then.
+        // If the store is gone meanwhile, so are the images. A new store needs complete images then.
         let (written, batch) = call.await?;
         let Batch { images, gone, blocks } = batch;
         if let Err(Unwritten { error, .. }) = written {
@@ -420,7 +420,7 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
     gone.chain(images).collect()
 }
 
-/// The image of a worker that holds nothing and has no source.
+/// The image of a worker without blocks and sources.
 const fn nothing(worker: kvasir_proto::types::WorkerId) -> WorkerImage {
     WorkerImage { worker, whole: true, sources: Vec::new(), ranks: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! Values of what a rank holds: pages of blocks, names that are spelled out, holes, what names mean.
+//! Values of a rank's contents: pages of blocks, names stored in full, holes, meanings of names.
 
 use super::reader::{FormatError, Reader};
 use kvasir_index::{
@@ -9,14 +9,14 @@ use kvasir_proto::{
     types::{BlockName, LocalHash, NameMeaning, StoredBlock, Tier, TierSet},
 };
 
-// How a run of a page says where it goes on from; above the three bits of its tiers.
+// Encodings of a run's parent, in the bits above the three tier bits.
 const ROOT: u8 = 0;
 const SLOT_BEFORE: u8 = 1;
 const SLOT_NAMED: u8 = 2;
 const PARENT_SHIFT: u32 = 3;
 const TIER_BITS: u8 = (1 << PARENT_SHIFT) - 1;
 
-// What a name's value has.
+// Flags: optional fields of a name's value.
 const HAS_PARENT: u8 = 1;
 const HAS_LOCAL: u8 = 2;
 const HAS_SLOT: u8 = 4;
@@ -37,10 +37,10 @@ fn tiers_of(bits: u8) -> TierSet {
     Tier::ALL.into_iter().filter(|tier| bits & tier_bit(*tier) != 0).collect()
 }
 
-/// Appends the value of a page that has blocks.
+/// Appends the value of a page with at least one run.
 ///
 /// # Errors
-/// If its runs do not lie in it, in order, with 1 to 64 blocks each.
+/// If its runs are not within the page, in order, with 1 to 64 blocks each.
 pub(in crate::snapshot) fn encode_page(
     page: &PageImage,
     value: &mut Vec<u8>,
@@ -66,7 +66,7 @@ pub(in crate::snapshot) fn encode_page(
     Ok(())
 }
 
-/// Appends one run; its slots are known to lie in its page.
+/// Appends one run. The caller has checked that its slots are within the page.
 fn encode_run(run: &RunImage, offset: u32, value: &mut Vec<u8>) -> Result<(), &'static str> {
     if run.tiers.is_empty() {
         return Err("tiers");
@@ -89,10 +89,10 @@ fn encode_run(run: &RunImage, offset: u32, value: &mut Vec<u8>) -> Result<(), &'
     Ok(())
 }
 
-/// Reads a page.
+/// Decodes a page.
 ///
 /// # Errors
-/// If it is not one: then nothing of it is to be believed.
+/// If the value is malformed. Then no part of it is valid.
 pub(in crate::snapshot) fn decode_page(page: u32, value: &[u8]) -> Result<PageImage, FormatError> {
     let mut reader = Reader::new("page", value);
     let base = page.checked_mul(PAGE_SLOTS).ok_or_else(|| reader.range("page"))?;
@@ -100,7 +100,7 @@ pub(in crate::snapshot) fn decode_page(page: u32, value: &[u8]) -> Result<PageIm
     if count == 0 {
         return Err(reader.range("runs"));
     }
-    // Each run has a slot at least, so a number of runs that is made up ends at the page's end.
+    // Each run has at least one slot, so a forged number of runs ends at the end of the page.
     let mut runs = Vec::new();
     let mut free = 0;
     for _run in 0..count {
@@ -111,7 +111,7 @@ pub(in crate::snapshot) fn decode_page(page: u32, value: &[u8]) -> Result<PageIm
     Ok(PageImage { page, runs })
 }
 
-/// Reads a run from `free` on, which moves behind it.
+/// Decodes a run that begins at `free` or later. Moves `free` behind the run.
 fn decode_run(
     base: Slot,
     free: &mut u32,
@@ -146,10 +146,10 @@ fn decode_run(
     Ok(RunImage { first, parent, tiers, blocks })
 }
 
-/// Appends the value of a name that has copies.
+/// Appends the value of a name with at least one copy.
 ///
 /// # Errors
-/// If it has none, or of too many sources.
+/// If the name has no copies, or copies of too many sources.
 pub(in crate::snapshot) fn encode_name(
     name: &NameImage,
     value: &mut Vec<u8>,
@@ -182,10 +182,10 @@ pub(in crate::snapshot) fn encode_name(
     Ok(())
 }
 
-/// Reads a name.
+/// Decodes a name.
 ///
 /// # Errors
-/// If it is not one.
+/// If the value is malformed.
 pub(in crate::snapshot) fn decode_name(
     name: BlockName,
     value: &[u8],
@@ -217,7 +217,7 @@ pub(in crate::snapshot) fn decode_name(
     Ok(NameImage { name, parent, local, position, copies })
 }
 
-/// Reads the copies of one source.
+/// Decodes the copies of one source, per tier.
 fn decode_counts(reader: &mut Reader<'_>) -> Result<[u32; Tier::COUNT], FormatError> {
     let bits = reader.byte()?;
     if bits == 0 || bits > TIER_BITS {
@@ -243,10 +243,10 @@ pub(in crate::snapshot) fn encode_hole(hole: &HoleImage, value: &mut Vec<u8>) {
     value.extend(hole.local.0.to_le_bytes());
 }
 
-/// Reads a hole.
+/// Decodes a hole.
 ///
 /// # Errors
-/// If it is not one.
+/// If the value is malformed.
 pub(in crate::snapshot) fn decode_hole(slot: Slot, value: &[u8]) -> Result<HoleImage, FormatError> {
     let mut reader = Reader::new("hole", value);
     let parent = match reader.byte()? {
@@ -260,7 +260,7 @@ pub(in crate::snapshot) fn decode_hole(slot: Slot, value: &[u8]) -> Result<HoleI
     Ok(HoleImage { position: Position { slot, parent }, name, local })
 }
 
-/// Appends what a name means.
+/// Appends the meaning of a name.
 pub(in crate::snapshot) fn encode_meaning(
     name: BlockName,
     meaning: &NameMeaning,
@@ -269,10 +269,10 @@ pub(in crate::snapshot) fn encode_meaning(
     value.extend(convert::encode_meaning(name, meaning));
 }
 
-/// Reads what a name means.
+/// Decodes the meaning of a name.
 ///
 /// # Errors
-/// If it is of another name, or unreadable.
+/// If the value belongs to another name, or is malformed.
 pub(in crate::snapshot) fn decode_meaning(
     name: BlockName,
     value: &[u8],

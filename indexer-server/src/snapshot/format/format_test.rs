@@ -69,8 +69,8 @@ fn random_name(random: &mut ChaCha8Rng) -> NameImage {
     }
 }
 
-/// What was written is read, and nothing else: not its beginning, not with something behind it;
-/// and whatever else is read is either refused or makes sense.
+/// Decoding returns exactly the encoded value. It refuses truncated values and trailing bytes. A modified value is
+/// refused, or decodes to a value that can be encoded again.
 fn check<T: PartialEq + Debug>(
     seed: u64,
     value: &T,
@@ -299,7 +299,7 @@ fn records_keep_sources_ranks_and_cursors() {
     assert_eq!(worker.registered_by, RegisteredBy::Request);
     assert_eq!(worker.address.to_string(), "w (model m, tenant t)");
 
-    // What older servers wrote does not say who wants the worker, and what newer ones may write is unknown.
+    // Older servers did not record who registered the worker, and values of newer servers are unknown.
     assert_eq!(bytes.split_last_chunk(), Some((&bytes[..bytes.len() - 2], &[0x48, 2])));
     for says in [&[][..], &[0x48, 99]] {
         let record = [&bytes[..bytes.len() - 2], says].concat();
@@ -308,7 +308,7 @@ fn records_keep_sources_ranks_and_cursors() {
         assert_eq!(worker.registered_by, RegisteredBy::Unknown);
     }
 
-    // Whatever is wrong is refused or read as something, never more.
+    // A modified record is refused or read as another worker, without a panic.
     for seed in 0..SEEDS * 10 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut changed = bytes.clone();
@@ -318,7 +318,7 @@ fn records_keep_sources_ranks_and_cursors() {
             drop(record.into_worker(Vec::new()));
         }
     }
-    // Nothing at all is no worker, no manifest and no position.
+    // An empty value is not a worker, a manifest or a position.
     assert!(WorkerRecord::read(&[]).expect("no fields").address().is_err());
     assert!(ManifestRecord::read(&[]).is_err());
     assert!(PositionRecord::read(&[]).is_err());
@@ -330,7 +330,7 @@ fn positions_are_read_as_written() {
         let position = StreamPosition { stream_created_unix_ns, sequence };
         let bytes = PositionRecord::from(position).encode_to_vec();
         assert_eq!(PositionRecord::read(&bytes), Ok(position));
-        // Without either field it is none.
+        // A position requires both fields.
         assert!(PositionRecord::read(&bytes[..9]).is_err());
         assert!(PositionRecord::read(&bytes[9..]).is_err());
     }

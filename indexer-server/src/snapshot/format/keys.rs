@@ -1,11 +1,11 @@
-//! Keys: numbers in big-endian order, so that what belongs together lies together.
+//! Keys of the database: big-endian numbers, so that related keys are adjacent.
 
 use super::reader::{FormatError, Reader};
 use kvasir_index::{Slot, SourceId};
 use kvasir_proto::types::{BlockName, DpRank};
 use kvasir_store::Bounds;
 
-// First byte of a key: what it leads to.
+// First byte of a key: kind of the record.
 const MANIFEST: u8 = 0;
 const WORKER: u8 = 1;
 const REGISTRATION: u8 = 2;
@@ -14,43 +14,43 @@ const WRITE: u8 = 4;
 const POSITION: u8 = 5;
 const IMPORT: u8 = 6;
 
-// What a key of a rank's contents leads to.
+// Kind of a rank's content, within a contents key.
 const PAGE: u8 = 0;
 const NAME: u8 = 1;
 const HOLE: u8 = 2;
 const MEANING: u8 = 3;
 
-/// More than any key has behind its first two numbers.
+/// Suffix above all suffixes of a key after its first two numbers.
 const BEHIND: [u8; 20] = [u8::MAX; 20];
 
-/// One thing that a rank holds.
+/// One item of a rank's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) enum Content {
     /// A page of slots, by its number.
     Page(u32),
-    /// A name that is spelled out.
+    /// A name that is stored in full.
     Name(BlockName),
-    /// A slot that it does not hold.
+    /// A slot without a block.
     Hole(Slot),
-    /// A name of a source that means something besides its tokens.
+    /// The meaning of a source's block name besides its tokens.
     Meaning(SourceId, BlockName),
 }
 
-/// Key of one thing that a rank holds.
+/// Key of one item of a rank's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) struct ContentKey {
     /// Number of the worker.
     pub(in crate::snapshot) worker: u32,
-    /// Its generation.
+    /// Generation of the worker's images.
     pub(in crate::snapshot) generation: u32,
-    /// The rank.
+    /// The data-parallel rank.
     pub(in crate::snapshot) rank: DpRank,
-    /// What it is.
+    /// The item.
     pub(in crate::snapshot) content: Content,
 }
 
 impl ContentKey {
-    /// Writes the key in place of what `key` has.
+    /// Replaces the contents of `key` by the encoded key.
     pub(in crate::snapshot) fn encode(&self, key: &mut Vec<u8>) {
         key.clear();
         push_generation(key, self.worker, self.generation);
@@ -76,10 +76,10 @@ impl ContentKey {
         }
     }
 
-    /// Reads a key.
+    /// Decodes a key.
     ///
     /// # Errors
-    /// If it is not one of a rank's contents.
+    /// If it is not a contents key.
     pub(in crate::snapshot) fn decode(key: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new("key", key);
         if reader.byte()? != CONTENTS {
@@ -110,25 +110,25 @@ fn push_generation(key: &mut Vec<u8>, worker: u32, generation: u32) {
     key.extend(generation.to_be_bytes());
 }
 
-/// Worker and generation of any key of contents, however it goes on.
+/// Worker and generation of a contents key.
 ///
 /// # Errors
-/// If it is no key of contents.
+/// If it is not a contents key.
 pub(in crate::snapshot) fn generation_of(key: &[u8]) -> Result<(u32, u32), FormatError> {
     ContentKey::decode(key).map(|key| (key.worker, key.generation))
 }
 
-/// Where the manifest is.
+/// Key of the manifest.
 pub(in crate::snapshot) const fn manifest_key() -> [u8; 1] {
     [MANIFEST]
 }
 
-/// Where the position in the broker's stream is.
+/// Key of the position in the broker's stream.
 pub(in crate::snapshot) const fn position_key() -> [u8; 1] {
     [POSITION]
 }
 
-/// What is there while an import is under way: nothing else counts then.
+/// Key that exists during an import. While it exists, all other keys are invalid.
 pub(in crate::snapshot) const fn import_key() -> [u8; 1] {
     [IMPORT]
 }
@@ -138,23 +138,23 @@ fn numbered(kind: u8, worker: u32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
-/// Where the record of a worker is.
+/// Key of a worker's record.
 pub(in crate::snapshot) fn worker_key(worker: u32) -> [u8; 5] {
     numbered(WORKER, worker)
 }
 
-/// Number of the worker that a record is of.
+/// Worker number in the key of a record.
 ///
 /// # Errors
-/// If it is no key of a record.
+/// If it is not the key of a record.
 pub(in crate::snapshot) fn worker_of(key: &[u8]) -> Result<u32, FormatError> {
     number_of(WORKER, key)
 }
 
-/// Number of the worker that a registration is of.
+/// Worker number in the key of a registration.
 ///
 /// # Errors
-/// If it is no key of a registration.
+/// If it is not the key of a registration.
 pub(in crate::snapshot) fn registration_of(key: &[u8]) -> Result<u32, FormatError> {
     number_of(REGISTRATION, key)
 }
@@ -169,20 +169,20 @@ fn number_of(kind: u8, key: &[u8]) -> Result<u32, FormatError> {
     Ok(worker)
 }
 
-/// Where the registration of a worker is.
+/// Key of a worker's registration.
 pub(in crate::snapshot) fn registration_key(worker: u32) -> [u8; 5] {
     numbered(REGISTRATION, worker)
 }
 
-/// Where a write of that number leaves its mark.
+/// Key of the mark of write `number`.
 pub(in crate::snapshot) fn write_key(number: u64) -> Vec<u8> {
     [&[WRITE][..], &number.to_be_bytes()].concat()
 }
 
-/// Number of the write that a mark is of.
+/// Write number in the key of a mark.
 ///
 /// # Errors
-/// If it is no key of a mark.
+/// If it is not the key of a mark.
 pub(in crate::snapshot) fn write_of(key: &[u8]) -> Result<u64, FormatError> {
     let mut reader = Reader::new("key", key);
     if reader.byte()? != WRITE {
@@ -193,38 +193,38 @@ pub(in crate::snapshot) fn write_of(key: &[u8]) -> Result<u64, FormatError> {
     Ok(number)
 }
 
-/// All marks of writes.
+/// Key range of all marks of writes.
 pub(in crate::snapshot) fn write_bounds() -> Bounds {
     (vec![WRITE], vec![WRITE + 1])
 }
 
-/// All records of workers.
+/// Key range of all records of workers.
 pub(in crate::snapshot) fn worker_bounds() -> Bounds {
     (vec![WORKER], vec![REGISTRATION])
 }
 
-/// All of workers: records, registrations and contents.
+/// Key range of all worker data: records, registrations and contents.
 pub(in crate::snapshot) fn workers_bounds() -> Bounds {
     (vec![WORKER], vec![CONTENTS + 1])
 }
 
-/// What an export has: all of workers, and the position; within, what is not of it is skipped.
+/// Key range of an export: all worker data, and the position. The exporter skips other keys within the range.
 pub(in crate::snapshot) fn export_bounds() -> Bounds {
     (vec![WORKER], vec![POSITION + 1])
 }
 
-/// What a key leads to, as far as exports have it.
+/// Kind of a key, as far as exports include it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) enum KeyKind {
     /// The record of a worker.
     Worker,
     /// The registration of a worker.
     Registration,
-    /// What a rank holds.
+    /// An item of a rank's contents.
     Contents,
     /// The position in the broker's stream.
     Position,
-    /// Something that is not exported.
+    /// A key that is not exported.
     Other,
 }
 
@@ -241,7 +241,7 @@ impl KeyKind {
     }
 }
 
-/// The contents of one worker in one generation.
+/// Key range of one worker's contents in one generation.
 pub(in crate::snapshot) fn generation_bounds(worker: u32, generation: u32) -> Bounds {
     let mut first = Vec::new();
     push_generation(&mut first, worker, generation);
@@ -249,7 +249,7 @@ pub(in crate::snapshot) fn generation_bounds(worker: u32, generation: u32) -> Bo
     (first, behind)
 }
 
-/// The contents of one worker in all generations; of all workers if it is none.
+/// Key range of one worker's contents in all generations. `None`: contents of all workers.
 pub(in crate::snapshot) fn contents_bounds(worker: Option<u32>) -> Bounds {
     let mut first = vec![CONTENTS];
     if let Some(worker) = worker {

@@ -1,10 +1,9 @@
-//! Keys and values of the database, by version. Nothing that is read is believed: lengths, numbers
-//! and names are checked, and what is left over is refused.
+//! Keys and values of the database, by version. Decoding validates everything: lengths, numbers, names and trailing
+//! bytes.
 //!
-//! Everything of one rank lies together, in the order of its slots, so that a worker is read in one
-//! sweep and a change touches few places. Blocks are in pages, as the index has them; per block
-//! there are only its name and its local hash (16 bytes), and per page about 20 bytes more.
-//! Small values are protobuf messages, so that fields can be added.
+//! All keys of one rank are adjacent, in the order of its slots. A worker is read in one scan, and a change touches few
+//! keys. Blocks are stored in pages, as in the index. Each block costs 16 bytes (its name and its local hash), each
+//! page about 20 bytes more. Small values are protobuf messages, so that fields can be added.
 
 mod contents;
 mod keys;
@@ -30,5 +29,5 @@ pub(super) use records::{ManifestRecord, PositionRecord, WorkerHead, WorkerRecor
 pub use reader::FormatError;
 pub use records::{StoredWorker, StreamPosition, WorkerState};
 
-/// Version of the format that is read and written. Later ones are refused.
+/// Version of the format that this server reads and writes. Later versions are refused.
 pub const FORMAT_VERSION: u32 = 1;

@@ -1,39 +1,39 @@
-/// Why a key, a value or an image is not one of this format.
+/// Why a key, a value or an image does not conform to this format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// It ends too early.
+    /// The bytes end too early.
     #[error("{what} ends too early")]
     Short {
-        /// What was read.
+        /// Kind of the value.
         what: &'static str,
     },
-    /// Something is behind it.
+    /// Bytes follow the end of the value.
     #[error("{what} has {bytes} bytes more than it should")]
     Long {
-        /// What was read.
+        /// Kind of the value.
         what: &'static str,
-        /// Bytes left over.
+        /// Number of trailing bytes.
         bytes: usize,
     },
-    /// A field is out of its range.
+    /// A field is out of range.
     #[error("{what}: {field} is out of range")]
     Range {
-        /// What was read or written.
+        /// Kind of the value.
         what: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A message cannot be read.
+    /// A protobuf message is malformed.
     #[error("{what}: {reason}")]
     Message {
-        /// What was read.
+        /// Kind of the value.
         what: &'static str,
-        /// Why.
+        /// The decoder's error.
         reason: String,
     },
 }
 
-/// Reads one key or value from its front.
+/// Decodes one key or value from its front.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     what: &'static str,
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Refuses what is left over.
+    /// Refuses trailing bytes.
     pub(super) const fn end(self) -> Result<(), FormatError> {
         match self.rest.len() {
             0 => Ok(()),

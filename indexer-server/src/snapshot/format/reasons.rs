@@ -1,4 +1,4 @@
-//! Why a source was not exact, as it is stored.
+//! Stored form of the reasons why a source was not exact.
 
 use kvasir_proto::types::{Reason, StateReason};
 use prost::Message;
@@ -21,7 +21,7 @@ impl ReasonRecord {
         Self { reason: *reason as u32, count: *count, example: example.to_string() }
     }
 
-    /// The reason; none if this server does not know it.
+    /// Converts to a reason. `None` for a reason that this server does not support.
     pub(super) fn into_reason(self) -> Option<StateReason> {
         let Self { reason, count, example } = self;
         let reason = Reason::ALL.iter().copied().find(|known| *known as u32 == reason)?;

@@ -1,5 +1,5 @@
-//! The small values: the manifest, and one record per worker, which makes its latest image visible.
-//! Protobuf, so that fields can be added; one that older servers must not skip is a new
+//! Small values: the manifest, and one record per worker, which makes the worker's latest image visible. Protobuf, so
+//! that fields can be added. A field that older servers must not ignore requires a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
 use super::{reader::FormatError, reasons::ReasonRecord, registered_by::RegisteredByRecord};
@@ -21,48 +21,48 @@ const WHAT: &str = "worker";
 /// A worker to store.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerState<'a> {
-    /// Its partition.
+    /// Partition of the worker.
     pub partition: &'a PartitionKey,
-    /// What changed, or all of it.
+    /// Increment or complete image.
     pub image: &'a WorkerImage,
-    /// Its registration, opaque here. Stored with whole images only: a
-    /// registration does not change while the worker lives.
+    /// Encoded registration, opaque here. Stored only with complete images, because a registration does not change
+    /// while the worker lives.
     pub registration: &'a [u8],
     /// Who registered it.
     pub registered_by: RegisteredBy,
-    /// Blocks that it holds in all, over its ranks: for progress and figures only.
+    /// Total blocks of the worker over all ranks: for progress and figures only.
     pub held_blocks: u64,
 }
 
-/// A worker as it was stored.
+/// A worker as stored on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredWorker {
-    /// Which.
+    /// Partition and id of the worker.
     pub address: WorkerAddress,
-    /// How it was registered.
+    /// Encoded registration.
     pub registration: Vec<u8>,
     /// Who registered it.
     pub registered_by: RegisteredBy,
-    /// Its sources, with the cursors that its blocks are of. Of their status there is what means
-    /// something to another process: state, cursor and highest sequence number.
+    /// The worker's sources, with the cursors that match the blocks. A stored status has only the parts that are valid
+    /// in another process: state, cursor and highest sequence number.
     pub sources: Vec<SourceImage>,
-    /// Its ranks, in order, without what they hold.
+    /// The worker's ranks, in order, without their blocks.
     pub ranks: Vec<RankImage>,
-    /// Blocks that it held, as its writer counted them.
+    /// Number of the worker's blocks, as counted by the writer.
     pub held_blocks: u64,
 }
 
-/// How far the broker's stream is in a store: it has the effects of all messages up to this one.
+/// Position of the broker's stream in a store: the store includes the effects of all messages up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPosition {
-    /// When the stream was created, in ns since 1970, by the broker's clock: a stream that was recreated
-    /// under its name is another one.
+    /// Creation time of the stream, in ns since 1970, by the broker's clock. A stream that was recreated under the same
+    /// name is a different stream.
     pub stream_created_unix_ns: i64,
-    /// Sequence number in the stream; 0 is before the first message.
+    /// Sequence number in the stream. 0 is before the first message.
     pub sequence: u64,
 }
 
-/// Both are there, or it is none.
+/// A position is valid only with both fields.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(in crate::snapshot) struct PositionRecord {
     #[prost(sfixed64, optional, tag = "1")]
@@ -71,15 +71,15 @@ pub(in crate::snapshot) struct PositionRecord {
     sequence: Option<u64>,
 }
 
-/// What the database is. The first two fields never change their meaning.
+/// Identifies the database. The first two fields never change their meaning.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(in crate::snapshot) struct ManifestRecord {
     #[prost(uint32, tag = "1")]
     pub(in crate::snapshot) format_version: u32,
-    /// Version of the server that created it.
+    /// Version of the server that created the database.
     #[prost(string, tag = "2")]
     pub(in crate::snapshot) writer_version: String,
-    /// Which shard's workers are in it, as `--shard` has it; "" if there is one server only.
+    /// Shard of the stored workers, in the format of `--shard`; "" if there is only one server.
     #[prost(string, tag = "3")]
     pub(in crate::snapshot) shard: String,
 }
@@ -87,11 +87,11 @@ pub(in crate::snapshot) struct ManifestRecord {
 /// A worker's data other than its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::snapshot) struct WorkerHead {
-    /// Generation that counts.
+    /// Current generation.
     pub(in crate::snapshot) generation: u32,
-    /// Images stored of it so far: orders records of the worker.
+    /// Number of images stored so far: orders the worker's records.
     pub(in crate::snapshot) images: u64,
-    /// Blocks that it holds.
+    /// Number of the worker's blocks.
     pub(in crate::snapshot) held_blocks: u64,
 }
 
@@ -188,7 +188,7 @@ struct RankRecord {
     short: Vec<u32>,
 }
 
-// 0 is in neither: a field that is missing is refused.
+// 0 is not in either enum, so a missing field is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 enum CopyModeRecord {
@@ -300,10 +300,10 @@ fn halves(incarnation: Incarnation) -> [u64; 2] {
 }
 
 impl ManifestRecord {
-    /// Reads a manifest of any version.
+    /// Decodes a manifest of any version.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If the value is not a manifest.
     pub(in crate::snapshot) fn read(value: &[u8]) -> Result<Self, FormatError> {
         let record = read_message::<Self>("manifest", value)?;
         if record.format_version == 0 {
@@ -312,7 +312,7 @@ impl ManifestRecord {
         Ok(record)
     }
 
-    /// Which shard's workers are in it; none if there is one server only.
+    /// Shard of the stored workers. `None` if there is only one server.
     ///
     /// # Errors
     /// If the field is not a shard.
@@ -333,10 +333,10 @@ impl From<StreamPosition> for PositionRecord {
 }
 
 impl PositionRecord {
-    /// Reads a position.
+    /// Decodes a position.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If the value is not a position.
     pub(in crate::snapshot) fn read(value: &[u8]) -> Result<StreamPosition, FormatError> {
         const WHAT: &str = "stream position";
         let record = read_message::<Self>(WHAT, value)?;
@@ -351,7 +351,7 @@ impl PositionRecord {
 }
 
 impl WorkerRecord {
-    /// The record that makes an image visible.
+    /// Creates the record that makes an image visible.
     pub(in crate::snapshot) fn of(state: &WorkerState<'_>, head: WorkerHead) -> Self {
         let sources = state.image.sources.iter().map(SourceRecord::of);
         let ranks = state.image.ranks.iter().map(|rank| RankRecord {
@@ -373,15 +373,15 @@ impl WorkerRecord {
         }
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If the value is not a record.
     pub(in crate::snapshot) fn read(value: &[u8]) -> Result<Self, FormatError> {
         read_message(WHAT, value)
     }
 
-    /// The part that later writes need.
+    /// The part of the record that later writes need.
     pub(in crate::snapshot) const fn head(&self) -> WorkerHead {
         WorkerHead {
             generation: self.generation,
@@ -390,10 +390,10 @@ impl WorkerRecord {
         }
     }
 
-    /// Which worker it is of.
+    /// Partition and id of the record's worker.
     ///
     /// # Errors
-    /// If it names none.
+    /// If the record lacks the partition or the id.
     pub(in crate::snapshot) fn address(&self) -> Result<WorkerAddress, FormatError> {
         let named =
             |error: NameError| FormatError::Message { what: WHAT, reason: error.to_string() };
@@ -403,7 +403,7 @@ impl WorkerRecord {
         })
     }
 
-    /// The worker, as it was stored.
+    /// Converts the record to the stored worker.
     ///
     /// # Errors
     /// If the record contradicts itself.
@@ -412,7 +412,7 @@ impl WorkerRecord {
         registration: Vec<u8>,
     ) -> Result<StoredWorker, FormatError> {
         let address = self.address()?;
-        // What a newer server means by another number is not known here: the worker stays.
+        // A newer server's number is unknown here: the worker stays.
         let registered_by = self.registered_by().into();
         let held_blocks = self.held_blocks;
         let ranks: Vec<_> = self.ranks.into_iter().map(RankRecord::into_rank).collect();

@@ -1,6 +1,6 @@
 use crate::partitions::RegisteredBy;
 
-/// Who registered a worker. 0 is what older servers wrote.
+/// Who registered a worker. Older servers wrote 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(in crate::snapshot) enum RegisteredByRecord {

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One stored worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its number in keys.
+    /// Number of the worker in keys.
     pub(super) number: u32,
-    /// How far it was stored.
+    /// Generation and image count of the stored worker.
     pub(super) head: WorkerHead,
-    /// Whether what changed cannot be stored on top of it.
+    /// Whether only a complete image may follow, not an increment.
     pub(super) needs_whole: bool,
 }
 
-/// Which workers are stored, and under which numbers.
+/// Stored workers and their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     entries: BTreeMap<WorkerAddress, Entry>,
     numbers: BTreeSet<u32>,
-    /// Where the search for a free number begins.
+    /// Start of the search for a free number.
     next: u32,
 }
 
@@ -35,7 +35,7 @@ impl Directory {
         self.entries.is_empty()
     }
 
-    /// Whether any of them needs a whole image.
+    /// Whether any worker needs a complete image.
     pub(super) fn needs_whole(&self) -> bool {
         self.entries.values().any(|entry| entry.needs_whole)
     }
@@ -48,12 +48,12 @@ impl Directory {
         self.entries.values().map(|entry| entry.head.held_blocks).sum()
     }
 
-    /// The generation that counts of each number.
+    /// Current generation of each worker, by number.
     pub(super) fn generations(&self) -> BTreeMap<u32, u32> {
         self.entries.values().map(|entry| (entry.number, entry.head.generation)).collect()
     }
 
-    /// A number that no worker has: there are far fewer workers than numbers.
+    /// A number that is not in use. There are far fewer workers than numbers.
     pub(super) fn free_number(&mut self) -> u32 {
         while self.numbers.contains(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -62,7 +62,7 @@ impl Directory {
         self.next
     }
 
-    /// Adds or replaces a worker. False if it is there under another number.
+    /// Adds or replaces a worker. Returns false if the worker is stored under another number.
     pub(super) fn put(&mut self, address: WorkerAddress, entry: Entry) -> bool {
         self.numbers.insert(entry.number);
         let before = self.entries.insert(address, entry);
@@ -75,8 +75,8 @@ impl Directory {
         }
     }
 
-    /// Takes over what was known before the database was opened again: changes may go on where
-    /// nothing that was acknowledged is missing.
+    /// Takes over the state from before the database was reopened. A worker accepts increments only if no acknowledged
+    /// image of it is missing.
     pub(super) fn follow(&mut self, before: &Self) {
         for (address, entry) in &mut self.entries {
             let known = before.entries.get(address);

@@ -1,4 +1,4 @@
-//! The contents of a store as bytes, for another store.
+//! Exports a store as a byte stream, for import into another store.
 
 use super::{SnapshotStore, folder, frames::Frames, position, read_directory};
 use crate::snapshot::{
@@ -14,17 +14,16 @@ use std::{
     sync::Arc,
 };
 
-/// The contents of a store at one moment, a bounded chunk at a time. It is independent of the store: it
-/// reads a view of the database beside it, of the same files, which is removed with it. Its calls, and
-/// dropping it, block.
+/// A consistent export of a store, read in bounded chunks. Independent of the store: it reads a view beside the
+/// database (hard links to the same files), which is removed on drop. Its calls and its drop block.
 pub struct Export {
-    /// None once it is being dropped.
+    /// `None` only during the drop.
     database: Option<DB>,
     view: PathBuf,
-    /// The generation that counts of each worker.
+    /// Current generation of each worker.
     generations: BTreeMap<u32, u32>,
     frames: Frames,
-    /// Where to go on reading; none at the end.
+    /// Key to resume from. `None` at the end.
     next: Option<Vec<u8>>,
     workers: usize,
     held_blocks: u64,
@@ -33,8 +32,8 @@ pub struct Export {
 }
 
 impl SnapshotStore {
-    /// Begins to export all that is stored now, with the position in the broker's stream. Puts what
-    /// was written last into tables.
+    /// Starts an export of all stored data, with the position in the broker's stream. Flushes the latest writes into
+    /// tables.
     ///
     /// # Errors
     /// If another export of the store is alive, or the disk is full or fails.
@@ -73,28 +72,28 @@ impl Export {
         })
     }
 
-    /// How far the broker's stream is in it.
+    /// Position of the broker's stream in the export.
     #[must_use]
     pub const fn position(&self) -> Option<StreamPosition> {
         self.position
     }
 
-    /// Workers in it.
+    /// Number of workers in the export.
     #[must_use]
     pub const fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Blocks that they hold, as their writers counted them.
+    /// Number of the workers' blocks, as counted by their writers.
     #[must_use]
     pub const fn held_blocks(&self) -> u64 {
         self.held_blocks
     }
 
-    /// The next chunk, of [`EXPORT_CHUNK_BYTES_MAX`] bytes but for the last one; none at the end.
+    /// Returns the next chunk, of [`EXPORT_CHUNK_BYTES_MAX`] bytes except the last. `None` at the end.
     ///
     /// # Errors
-    /// If what is stored is damaged, or the disk fails: the export is of no use then.
+    /// If the stored data is damaged, or the disk fails. The export is then unusable.
     pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while self.frames.waiting() < EXPORT_CHUNK_BYTES_MAX
             && let Some(from) = self.next.take()
@@ -108,7 +107,7 @@ impl Export {
         Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
-    /// Reads a chunk's worth, from a key on; where to go on.
+    /// Reads about one chunk, from a key on. Returns the key to resume from.
     fn read(&mut self, from: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(database) = &self.database else { return Ok(None) };
         let (_, behind) = export_bounds();
@@ -130,7 +129,7 @@ impl Export {
     }
 }
 
-/// Whether a key is of what is stored: not a mark, nor of a generation that is being made.
+/// Whether a key belongs to the export: not a mark, and not part of an unfinished generation.
 fn counts(generations: &BTreeMap<u32, u32>, key: &[u8], view: &Path) -> Result<bool, StoreError> {
     match KeyKind::of(key) {
         KeyKind::Worker | KeyKind::Registration | KeyKind::Position => Ok(true),

@@ -1,5 +1,4 @@
-//! The folder of the database, as files: what RocksDB would take for an empty one although it is
-//! not, and what is moved out of its way.
+//! Files of the database: detects a damaged database that RocksDB would take for an empty one, and moves it aside.
 
 use crate::snapshot::{SET_ASIDE_MAX, StoreError};
 use std::{
@@ -10,18 +9,18 @@ use std::{
 /// Name of the database within the configured folder.
 const DATABASE: &str = "db";
 
-/// Name of the view of it that an export reads.
+/// Name of the view that an export reads.
 const EXPORT: &str = "db.export";
 
-/// Where the database is.
+/// Path of the database.
 pub(super) fn database(folder: &Path) -> PathBuf {
     folder.join(DATABASE)
 }
 
-/// Makes the folder, and looks whether it is new or a database.
+/// Creates the folder, or checks the database in it.
 ///
 /// # Errors
-/// If it cannot be made, or has tables or logs that nothing leads to: RocksDB would remove them.
+/// If the folder cannot be created, or has orphaned tables or logs: RocksDB would remove these files.
 pub(super) fn prepare(database: &Path) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::of_io(database, &error);
     fs::create_dir_all(database).map_err(failed)?;
@@ -43,7 +42,7 @@ pub(super) fn prepare(database: &Path) -> Result<(), StoreError> {
 /// Moves a damaged database to the first free name beside it.
 ///
 /// # Errors
-/// If there are [`SET_ASIDE_MAX`] already, or it cannot be moved.
+/// If there are already [`SET_ASIDE_MAX`] damaged databases, or the database cannot be moved.
 pub(super) fn set_aside(database: &Path) -> Result<PathBuf, StoreError> {
     for number in 1..=SET_ASIDE_MAX {
         let aside = database.with_file_name(format!("{DATABASE}.corrupt-{number}"));
@@ -55,10 +54,10 @@ pub(super) fn set_aside(database: &Path) -> Result<PathBuf, StoreError> {
     Err(StoreError::CorruptAgain { folder: database.to_owned() })
 }
 
-/// Where the view of a database is that an export reads: nothing is there.
+/// Path for the view that an export reads. Removes the view of an interrupted export.
 ///
 /// # Errors
-/// If what a process left there that ended in the middle of an export cannot be removed.
+/// If the view of an interrupted export cannot be removed.
 pub(super) fn export(database: &Path) -> Result<PathBuf, StoreError> {
     let view = database.with_file_name(EXPORT);
     match fs::remove_dir_all(&view) {
@@ -69,17 +68,17 @@ pub(super) fn export(database: &Path) -> Result<PathBuf, StoreError> {
     }
 }
 
-/// Bytes of all files of the database.
+/// Total bytes of the database's files.
 ///
 /// # Errors
-/// If it cannot be listed.
+/// If the folder cannot be listed.
 pub(super) fn bytes(database: &Path) -> Result<u64, StoreError> {
     let failed = |error: io::Error| StoreError::of_io(database, &error);
     let mut bytes = 0;
     for entry in fs::read_dir(database).map_err(failed)? {
         match entry.map_err(failed)?.metadata() {
             Ok(file) => bytes += file.len(),
-            // A compaction has just removed it.
+            // A compaction has just removed the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }

@@ -1,4 +1,4 @@
-//! An export as bytes: what it is, then keys with their values, then how many, and a checksum of all.
+//! Byte format of an export: a header, keys with their values, the number of keys, and a checksum.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -15,17 +15,17 @@ use crate::snapshot::{FORMAT_VERSION, ImportError, config::EXPORT_VALUE_BYTES_MA
 use std::io::{self, Read};
 use xxhash_rust::xxh3::Xxh3;
 
-/// What an export begins with.
+/// First bytes of an export.
 const MAGIC: [u8; 8] = *b"kvasir-s";
-/// The key of a name's meaning is the longest one.
+/// Maximum length of a key. The longest key is the key of a name's meaning.
 const KEY_BYTES_MAX: u8 = 32;
 
 /// A key and its value.
 pub(super) type Record<'a> = (&'a [u8], &'a [u8]);
 
-/// Writes an export.
+/// Encodes an export.
 pub(super) struct Frames {
-    /// What was not taken yet.
+    /// Encoded bytes that the caller has not taken yet.
     bytes: Vec<u8>,
     hash: Xxh3,
     count: u64,
@@ -44,7 +44,7 @@ impl Frames {
         self.bytes.extend(bytes);
     }
 
-    /// Adds a key and its value; false if either is too long.
+    /// Adds a key and its value. Returns false if either is too long.
     #[must_use]
     pub(super) fn record(&mut self, key: &[u8], value: &[u8]) -> bool {
         let key_bytes = u8::try_from(key.len()).ok();
@@ -60,7 +60,7 @@ impl Frames {
         true
     }
 
-    /// Adds the end.
+    /// Adds the trailer: number of keys and checksum.
     pub(super) fn end(&mut self) {
         self.push(&[0]);
         self.push(&self.count.to_le_bytes());
@@ -68,19 +68,19 @@ impl Frames {
         self.bytes.extend(hash.to_le_bytes());
     }
 
-    /// Bytes that wait to be taken.
+    /// Number of bytes that the caller has not taken yet.
     pub(super) const fn waiting(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes so many bytes at most.
+    /// Takes at most this many bytes.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
         let rest = self.bytes.split_off(bytes_max.min(self.bytes.len()));
         std::mem::replace(&mut self.bytes, rest)
     }
 }
 
-/// Reads an export. Nothing of it is to be believed before its end was read.
+/// Decodes an export. Its records are unverified until the end was read.
 pub(super) struct FrameReader<R> {
     reader: R,
     hash: Xxh3,
@@ -90,10 +90,10 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads the beginning.
+    /// Reads the header.
     ///
     /// # Errors
-    /// If it is not one, or of another version.
+    /// If the header is malformed or of another version.
     pub(super) fn new(reader: R) -> Result<Self, ImportError> {
         let key = Vec::new();
         let value = Vec::new();
@@ -107,10 +107,10 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The next key and its value; none at the end, once all was found to be as it was written.
+    /// Returns the next key and its value. `None` at the end, after the checksum was verified.
     ///
     /// # Errors
-    /// If it cannot be read or is not as it was written.
+    /// If the export cannot be read or is damaged.
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>, ImportError> {
         let [key_bytes] = self.array()?;
         if key_bytes == 0 {
@@ -151,7 +151,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// Reads so many bytes in place of what is in `bytes`, which grows with what is there to be read.
+/// Replaces the contents of `bytes` by the next `count` bytes. Memory grows only with the bytes that actually arrive.
 fn fill(reader: &mut impl Read, count: u64, bytes: &mut Vec<u8>) -> Result<(), ImportError> {
     bytes.clear();
     let read = reader.take(count).read_to_end(bytes)?;

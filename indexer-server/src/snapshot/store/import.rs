@@ -1,4 +1,4 @@
-//! An export into an empty store.
+//! Imports an export into an empty store.
 
 use super::{
     SnapshotStore,
@@ -23,14 +23,14 @@ use std::{
     path::Path,
 };
 
-/// The contents of an import.
+/// Statistics of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Blocks that they hold, as their writers counted them.
+    /// Number of the workers' blocks, as counted by their writers.
     pub held_blocks: u64,
-    /// How far the broker's stream is in it.
+    /// Position of the broker's stream in the import.
     pub position: Option<StreamPosition>,
 }
 
@@ -38,23 +38,22 @@ pub struct Imported {
 #[derive(Default)]
 struct Contents {
     directory: Directory,
-    /// The generation of each worker: known once the first registration is read.
+    /// Generation of each worker. Complete once the first registration is read.
     generations: BTreeMap<u32, u32>,
-    /// Workers of which the registration was not read yet.
+    /// Workers whose registration was not read yet.
     unregistered: BTreeSet<u32>,
     position: Option<StreamPosition>,
     last_key: Vec<u8>,
 }
 
 impl SnapshotStore {
-    /// Takes over what [`export`](Self::export) made of another store, into an empty one. It counts
-    /// at its end only: after a failure, or a kill before that, the store is empty as before. Little
-    /// of it is in memory at a time, whatever its size.
+    /// Imports the [`export`](Self::export) of another store into an empty one. The import is atomic: after a failure
+    /// or a crash, the store is empty as before. Memory is bounded, whatever the size of the export.
     ///
-    /// Workers are then as if another process had stored them: each needs a whole image first.
+    /// The imported workers count as written by another process: each needs a complete image first.
     ///
     /// # Errors
-    /// If something is in the store, the export is damaged or of another version, or the disk fails.
+    /// If the store is not empty, the export is damaged or of another version, or the disk fails.
     pub fn import(&mut self, reader: impl Read) -> Result<Imported, ImportError> {
         self.ensure_writable()?;
         if !self.is_empty() {
@@ -100,7 +99,7 @@ impl SnapshotStore {
                 Ok(())
             }
             Err(error) => {
-                // It is undone when the database is reopened.
+                // Reopening the database undoes the import.
                 self.is_writable = false;
                 Err(error)
             }
@@ -109,7 +108,7 @@ impl SnapshotStore {
 }
 
 impl Contents {
-    /// Looks whether a key and its value can follow those before.
+    /// Checks that a key and its value can follow the previous records.
     fn check(&mut self, key: &[u8], value: &[u8]) -> Result<(), FormatError> {
         let wrong = |field| FormatError::Range { what: "export", field };
         if key <= self.last_key.as_slice() {
@@ -167,7 +166,7 @@ impl Contents {
     }
 }
 
-/// Whether a process ended in the middle of an import.
+/// Whether a process crashed during an import.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -176,7 +175,7 @@ pub(super) fn is_under_way(database: &DB, folder: &Path) -> Result<bool, StoreEr
     mark.map(|mark| mark.is_some()).map_err(|error| StoreError::of_rocksdb(folder, &error))
 }
 
-/// Removes all that an import has left that came to no end; the number of the next write.
+/// Removes all data of an unfinished import. Returns the number of the next write.
 ///
 /// # Errors
 /// If the disk is full or fails.

@@ -1,6 +1,6 @@
-//! Every write leaves a mark with its number. RocksDB notices files that were changed, but not a
-//! manifest that ends too early: then later writes, from the log, are read on top of tables that
-//! lack earlier ones, which is a state that never was. The gap in the marks shows it.
+//! Sequence marks: every write adds a mark with its number, so that gaps reveal lost writes. RocksDB detects changed
+//! files, but not a truncated manifest of its own. It then applies later writes from the log to tables without earlier
+//! writes: a state that never existed. The gap in the marks shows it.
 
 use crate::snapshot::{
     StoreError,
@@ -10,16 +10,16 @@ use kvasir_store::options;
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{fs, path::Path};
 
-/// Marks are removed so many at a time, and as many at least are kept: far more than the writes
-/// that a log has room for.
+/// Marks are removed in groups of this size, and at least as many are kept: far more than the number of writes in one
+/// log.
 const MARKS_KEPT: u64 = 1 << 16;
 
-/// Oldest mark after a write.
+/// Oldest remaining mark after a write.
 const fn oldest(write: u64) -> u64 {
     (write / MARKS_KEPT * MARKS_KEPT).saturating_sub(MARKS_KEPT)
 }
 
-/// Writes a batch with its mark; the number of the next write.
+/// Writes a batch with its mark. Returns the number of the next write.
 pub(super) fn write(
     database: &DB,
     mut batch: WriteBatch,
@@ -34,25 +34,25 @@ pub(super) fn write(
     Ok(number + 1)
 }
 
-/// Name of the file that has the number of the last write that was on disk when it returned.
+/// Name of the file with the number of the last write that was synced to disk.
 const WRITTEN: &str = "kvasir-written";
 
-/// Notes that a write is on disk: RocksDB reads the log up to its first damage and does not report the rest.
+/// Records that a write is on disk: RocksDB reads the log up to its first damage and does not report the rest.
 pub(super) fn note(folder: &Path, next: u64) {
-    // Without it damage goes unnoticed, no more.
+    // A failure here only means that later damage may go undetected.
     let _unnoted = fs::write(folder.join(WRITTEN), next.to_string());
 }
 
-/// Writes that were on disk and are not any more.
+/// Number of writes that were on disk and are lost.
 pub(super) fn lost(folder: &Path, next: u64) -> u64 {
     let noted = fs::read_to_string(folder.join(WRITTEN)).ok();
     noted.and_then(|text| text.parse::<u64>().ok()).map_or(0, |noted| noted.saturating_sub(next))
 }
 
-/// The number of the next write.
+/// Number of the next write.
 ///
 /// # Errors
-/// If a write before it is missing.
+/// If an earlier write is missing.
 pub(super) fn next(database: &DB, folder: &Path) -> Result<u64, StoreError> {
     let mut marks = database.raw_iterator_opt(options::sweep(write_bounds()));
     marks.seek_to_first();

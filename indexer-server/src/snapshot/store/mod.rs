@@ -1,9 +1,9 @@
-//! The store: images in, workers out, in RocksDB.
+//! The store: writes images of workers to RocksDB and reads workers back.
 //!
-//! Every image, or group of small ones, is one atomic write that is on disk when it returns. A
-//! whole image is written under a generation of its own, in several writes where it is large, and
-//! the last one, which has the worker's record, makes it count and deletes the generation before.
-//! A failed write leaves the data before it intact; the next write reopens the database first.
+//! Every image, or group of small images, is one atomic write, synced to disk before it returns. A complete image is
+//! written under a new generation, in several writes if it is large. The last write contains the worker's record: it
+//! makes the new generation current and deletes the previous one. A failed write leaves earlier data intact. The next
+//! write reopens the database first.
 
 mod directory;
 mod export;
@@ -38,58 +38,57 @@ use std::{
     sync::Weak,
 };
 
-/// Snapshots of workers, on disk. Its calls block; one thread writes.
+/// Snapshots of workers, on disk. Calls block. Only one thread writes.
 pub struct SnapshotStore {
     config: SnapshotConfig,
     folder: PathBuf,
     options: Options,
-    /// None only if it could not be opened again after a failure.
+    /// `None` only if it could not be reopened after a failure.
     database: Option<DB>,
-    /// Whether the database takes writes; else it is reopened before the next.
+    /// Whether the database accepts writes. Otherwise it is reopened before the next write.
     is_writable: bool,
     directory: Directory,
-    /// How far the broker's stream is in it.
+    /// Position of the broker's stream in the store.
     position: Option<StreamPosition>,
     /// Number of the next write.
     next_write: u64,
-    /// Those before it that were on disk and are not any more.
+    /// Earlier writes that were on disk and are lost.
     lost_writes: u64,
     encoded_bytes: u64,
-    /// Whether there are tables that another process filled and nothing has rewritten since.
+    /// Whether tables of another process exist that were not rewritten since.
     is_inherited: bool,
-    /// Is alive while an export is.
+    /// Alive while an export is alive.
     export: Weak<()>,
 }
 
-/// A store that was opened, and what was remarkable.
+/// Result of opening a store, with any damage found.
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: SnapshotStore,
-    /// The damaged database that was moved out of the way: this one is empty.
+    /// The damaged database that was moved aside. The new database is empty.
     pub set_aside: Option<SetAside>,
-    /// Why it can only be read for now. Every write tries again.
+    /// Why the store is read-only for now. Every write retries.
     pub read_only: Option<StoreError>,
-    /// Writes that were on disk and are not any more: the log is damaged, and what is behind the damage is
-    /// older than it was.
+    /// Number of writes that were on disk and are lost: the log is damaged, and the data after the damage is outdated.
     pub lost_writes: u64,
 }
 
-/// A damaged database that was moved out of the way.
+/// A damaged database that was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where it is now.
+    /// New path of the database.
     pub folder: PathBuf,
-    /// How the damage showed.
+    /// Symptom of the damage.
     pub reason: StoreError,
 }
 
-/// How much there is, and how much was written since the store was opened.
+/// Size of the store, and bytes written since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Workers stored.
+    /// Number of stored workers.
     pub workers: usize,
-    /// Blocks that they hold, as their writers counted them.
+    /// Number of the workers' blocks, as counted by their writers.
     pub held_blocks: u64,
     /// Bytes of all files.
     pub disk_bytes: u64,
@@ -97,13 +96,13 @@ pub struct Figures {
     pub encoded_bytes: u64,
     /// Bytes that RocksDB wrote to its log.
     pub logged_bytes: u64,
-    /// How often it waited until its log was on disk.
+    /// Number of syncs of RocksDB's log to disk.
     pub log_syncs: u64,
-    /// Bytes that it wrote to tables from memory.
+    /// Bytes that RocksDB flushed from memory to tables.
     pub flushed_bytes: u64,
-    /// Bytes that it wrote to tables from other tables.
+    /// Bytes that RocksDB wrote to tables by compaction.
     pub compacted_bytes: u64,
-    /// Whether the last write went well, or the store has just been opened for writing.
+    /// Whether the last write succeeded, or the store has just been opened for writing.
     pub is_writable: bool,
 }
 
@@ -116,13 +115,12 @@ impl Figures {
 }
 
 impl SnapshotStore {
-    /// Opens the snapshots of a folder, which is created if missing.
+    /// Opens the snapshots of a folder. Creates the folder if it is missing.
     ///
-    /// A disk that is full makes them readable only. Damage is moved out of the way if the
-    /// configuration allows it.
+    /// With a full disk, the snapshots are read-only. A damaged database is moved aside if the configuration allows it.
     ///
     /// # Errors
-    /// If the folder cannot be used: see [`StoreError::is_misconfigured`] for what to do then.
+    /// If the folder cannot be used. [`StoreError::is_misconfigured`] tells how to react.
     pub fn open(config: &SnapshotConfig) -> Result<Opened, StoreError> {
         let mut options = options::database();
         options.set_disable_auto_compactions(!config.compacts);
@@ -143,7 +141,7 @@ impl SnapshotStore {
         let mut set_aside = None;
         let mut read_only = None;
         match store.connect() {
-            // The database is this process's now: no one else reads a view of it.
+            // Only this process uses the database now, so a view of an earlier export is unused.
             Ok(()) => drop(folder::export(&store.folder)?),
             Err(reason @ StoreError::Corrupt { .. }) if config.set_aside => {
                 set_aside = Some(store.set_aside(reason)?);
@@ -159,12 +157,11 @@ impl SnapshotStore {
         Ok(Opened { store, set_aside, read_only, lost_writes })
     }
 
-    /// Moves the database out of the way, whatever is in it, and begins an empty one: for damage
-    /// that shows only when workers are read or written. All workers need whole images then.
+    /// Moves the database aside and starts an empty one, for damage that is detected only when workers are read or
+    /// written. All workers then need complete images.
     ///
     /// # Errors
-    /// If there are [`SET_ASIDE_MAX`](super::SET_ASIDE_MAX) such already, or a new one cannot be
-    /// made.
+    /// If there are already [`SET_ASIDE_MAX`](super::SET_ASIDE_MAX) damaged databases, or a new one cannot be created.
     pub fn set_aside(&mut self, reason: StoreError) -> Result<SetAside, StoreError> {
         self.database = None;
         self.is_writable = false;
@@ -176,39 +173,38 @@ impl SnapshotStore {
         Ok(SetAside { folder, reason })
     }
 
-    /// The workers that are stored, in order.
+    /// The stored workers, in order.
     pub fn workers(&self) -> impl Iterator<Item = &WorkerAddress> {
         self.directory.addresses()
     }
 
-    /// Reopens a store that failed to write, so that [`needs_whole`](Self::needs_whole) reflects the data on
-    /// disk. Does nothing to one that takes writes.
+    /// Reopens a store that failed to write, so that [`needs_whole`](Self::needs_whole) reflects the data on disk. No
+    /// effect on a writable store.
     ///
     /// # Errors
-    /// If it still takes none.
+    /// If the store is still not writable.
     pub fn ensure_writable(&mut self) -> Result<(), StoreError> {
         if self.is_writable { Ok(()) } else { self.reconnect() }
     }
 
-    /// Whether the next image of a worker must be a whole one: it is not stored, or was stored by
-    /// another process, whose numbers of slots mean nothing here.
+    /// Whether the next image of a worker must be complete. True if the worker is not stored, or was stored by another
+    /// process, whose slot numbers are invalid here.
     #[must_use]
     pub fn needs_whole(&self, worker: &WorkerAddress) -> bool {
         self.directory.get(worker).is_none_or(|entry| entry.needs_whole)
     }
 
-    /// Whether whole images have replaced everything that another process had stored, and
-    /// [`compact`](Self::compact) was not called since. Then about half of the disk space is wasted, and no
-    /// write would make RocksDB notice soon.
+    /// Whether complete images have replaced all data of another process, and [`compact`](Self::compact) was not called
+    /// since. Then about half of the disk space is wasted, and no write would make RocksDB compact soon.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.is_inherited && !self.directory.needs_whole()
     }
 
-    /// Lets RocksDB merge tables from now on, if it does not yet.
+    /// Starts RocksDB's compaction, if it is not running yet.
     ///
     /// # Errors
-    /// If it refuses.
+    /// If RocksDB refuses.
     pub fn begin_compacting(&mut self) -> Result<(), StoreError> {
         self.options.set_disable_auto_compactions(false);
         match &self.database {
@@ -220,10 +216,10 @@ impl SnapshotStore {
         }
     }
 
-    /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
+    /// Compacts all tables. Takes about as long as reading and writing all data.
     ///
     /// # Errors
-    /// If what was written last cannot be put into tables.
+    /// If the latest writes cannot be flushed into tables.
     pub fn compact(&mut self) -> Result<(), StoreError> {
         self.flush()?;
         self.is_inherited &= self.directory.needs_whole();
@@ -233,8 +229,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Puts what was written last into tables, so that the next start need not read it from the
-    /// log.
+    /// Flushes the latest writes into tables, so that the next start does not read them from the log.
     ///
     /// # Errors
     /// If the disk is full or fails.
@@ -247,7 +242,7 @@ impl SnapshotStore {
         }
     }
 
-    /// How much there is and was written.
+    /// Current size and written bytes.
     ///
     /// # Errors
     /// If the files cannot be listed.
@@ -266,10 +261,10 @@ impl SnapshotStore {
         })
     }
 
-    /// Reopens the database after a failed write. Workers whose acknowledged images are all there accept
-    /// changes; the others need whole images.
+    /// Reopens the database after a failed write. Workers with all acknowledged images accept increments; other workers
+    /// need complete images.
     fn reconnect(&mut self) -> Result<(), StoreError> {
-        // RocksDB lets a folder be opened once.
+        // RocksDB opens a folder only once at a time.
         self.database = None;
         let before = std::mem::take(&mut self.directory);
         let outcome = self.connect();
@@ -330,7 +325,7 @@ impl fmt::Debug for SnapshotStore {
     }
 }
 
-/// The manifest; none in a database that is empty.
+/// Reads the manifest. `None` in an empty database.
 fn read_manifest(
     database: &DB,
     folder: &Path,
@@ -378,7 +373,7 @@ fn write_manifest(
     written.map_err(|error| StoreError::of_rocksdb(folder, &error))
 }
 
-/// All workers, each of them to be followed by a whole image.
+/// Reads all workers. Each needs a complete image next.
 fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError> {
     let unreadable = |error| StoreError::unreadable(folder, &error);
     let mut directory = Directory::default();
@@ -401,7 +396,7 @@ fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError>
     Ok(directory)
 }
 
-/// What deletes generations that never came to count: a process ended in the middle of a whole image.
+/// Builds a batch that deletes unfinished generations, left by a crash during a complete image.
 fn find_orphans(
     database: &DB,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! How far the broker's stream is in the store.
+//! Position of the broker's stream in the store.
 
 use super::{Change, SnapshotStore, write::Group};
 use crate::snapshot::{
@@ -11,22 +11,21 @@ use rocksdb::DB;
 use std::path::Path;
 
 impl SnapshotStore {
-    /// How far the broker's stream is in what is stored, if one was ever consumed.
+    /// Position of the broker's stream in the stored data. `None` if no stream was ever consumed.
     #[must_use]
     pub const fn stream_position(&self) -> Option<StreamPosition> {
         self.position
     }
 
-    /// Stores how far the broker's stream is in what was written before; on disk when it returns.
+    /// Stores the position of the broker's stream in the data written before. On disk when it returns.
     ///
-    /// It never outlives what was written before it: it is a write like those of images, behind them
-    /// in the one log, which is used up to its first damage only; and in the row of marks, so that a
-    /// database that has it and lacks an earlier write is refused as damaged. That all messages up to
-    /// it are in what was written before is for the caller to know.
+    /// The position never outlives earlier data. It is a write in the same log, after the images, and the log is valid
+    /// only up to its first damage. It also has a mark: a database with the position but without an earlier write is
+    /// refused as damaged. The caller must ensure that the earlier data covers all messages up to the position.
     ///
     /// # Errors
-    /// If the disk is full or fails, or the store takes no writes since one failed: what was to be
-    /// written before is missing then, so this does not reopen it. The position is unchanged.
+    /// If the disk is full or fails, or the store is not writable since an earlier failure. Earlier data is missing
+    /// then, so this call does not reopen the store. The position stays unchanged.
     pub fn set_stream_position(&mut self, position: StreamPosition) -> Result<(), StoreError> {
         let mut group = Group::default();
         group.put(&position_key(), &PositionRecord::from(position).encode_to_vec());
@@ -37,19 +36,19 @@ impl SnapshotStore {
 }
 
 impl SnapshotStore {
-    /// Whether nothing is in it: no worker, and no position.
+    /// Whether the store has neither workers nor a position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.directory.is_empty() && self.position.is_none()
     }
 
-    /// Forgets the position, and all workers.
+    /// Deletes the position and all workers.
     ///
     /// # Errors
-    /// If the disk is full or fails; some of it may be forgotten then.
+    /// If the disk is full or fails. Some of the data may be deleted then.
     pub fn clear(&mut self) -> Result<(), StoreError> {
         self.ensure_writable()?;
-        // First, for it must not outlive what it covers.
+        // Delete the position first: it must not outlive the data that it covers.
         let mut group = Group::default();
         group.delete(&position_key());
         self.put(&mut group, &options::synced())?;
@@ -60,7 +59,7 @@ impl SnapshotStore {
     }
 }
 
-/// The position; none if there is none.
+/// Reads the position, if there is one.
 pub(super) fn read(database: &DB, folder: &Path) -> Result<Option<StreamPosition>, StoreError> {
     let value = database.get_pinned(position_key());
     let value = value.map_err(|error| StoreError::of_rocksdb(folder, &error))?;

@@ -1,4 +1,4 @@
-//! Workers out of the database.
+//! Reads workers from the database.
 
 use super::SnapshotStore;
 use crate::snapshot::{
@@ -20,14 +20,14 @@ use std::{
 /// A worker that is being read.
 #[derive(Debug)]
 pub struct Restored<'a> {
-    /// The worker, without what its ranks hold.
+    /// The worker, without the contents of its ranks.
     pub worker: StoredWorker,
-    /// What they hold.
+    /// Contents of the worker's ranks.
     pub pieces: Pieces<'a>,
 }
 
-/// What the ranks of a worker hold, a bounded part of one rank at a time, each with all else that
-/// is known of the rank. Ends with the first error.
+/// Contents of a worker's ranks, in bounded pieces. Each piece has a part of one rank, with all other data of this
+/// rank. Ends with the first error.
 pub struct Pieces<'a> {
     contents: DBRawIterator<'a>,
     ranks: Vec<RankImage>,
@@ -36,10 +36,10 @@ pub struct Pieces<'a> {
 }
 
 impl SnapshotStore {
-    /// Reads a worker; none if it is not stored.
+    /// Reads a worker. `None` if it is not stored.
     ///
     /// # Errors
-    /// If it is damaged, or the disk fails.
+    /// If the worker is damaged, or the disk fails.
     pub fn read(&self, worker: &WorkerAddress) -> Result<Option<Restored<'_>>, StoreError> {
         let failed = |error: rocksdb::Error| StoreError::of_rocksdb(&self.folder, &error);
         let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
@@ -70,7 +70,7 @@ fn missing(folder: &Path, worker: &WorkerAddress) -> StoreError {
 }
 
 impl Pieces<'_> {
-    /// The next piece; none at the end.
+    /// Reads the next piece. `None` at the end.
     fn read(&mut self) -> Result<Option<RankImage>, StoreError> {
         let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
         let mut piece: Option<RankImage> = None;
@@ -79,7 +79,7 @@ impl Pieces<'_> {
             let ContentKey { rank, content, .. } = ContentKey::decode(key).map_err(unreadable)?;
             let known = self.ranks.binary_search_by_key(&rank, |at| at.rank);
             let known = known.ok().and_then(|at| self.ranks.get(at));
-            // The record says which ranks there are.
+            // Only ranks in the worker's record exist.
             if let Some(known) = known {
                 if piece.as_ref().is_some_and(|piece| piece.rank != rank) {
                     break;
@@ -119,7 +119,7 @@ impl fmt::Debug for Pieces<'_> {
     }
 }
 
-/// Adds what a key and a value say; how many blocks, names or holes that is.
+/// Adds a key and its value to a piece. Returns the number of added blocks, names or holes.
 fn add(piece: &mut RankImage, content: Content, value: &[u8]) -> Result<usize, FormatError> {
     match content {
         Content::Page(page) => {

@@ -1,4 +1,4 @@
-//! Images and removals into the database.
+//! Writes images and removals to the database.
 
 use super::{SnapshotStore, directory::Entry, marks};
 use crate::snapshot::{
@@ -17,12 +17,12 @@ use prost::Message;
 use rocksdb::{WriteBatch, WriteOptions};
 use std::{collections::BTreeMap, mem};
 
-/// One thing to be stored.
+/// One change to store.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
-    /// What changed of a worker, or all of it.
+    /// An increment or a complete image of a worker.
     Store(WorkerState<'a>),
-    /// A worker is gone.
+    /// The removal of a worker.
     Forget(&'a WorkerAddress),
 }
 
@@ -38,14 +38,14 @@ impl Change<'_> {
     }
 }
 
-/// A write that failed in part.
+/// A write that failed partially.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct Unwritten {
-    /// Changes, from the first on, that are on disk. Those behind are to be given again; that some
-    /// of them may be on disk does no harm.
+    /// Number of leading changes that are on disk. Pass the remaining changes again. This is safe (idempotent), even if
+    /// some of them are already on disk.
     pub written: usize,
-    /// Why not all.
+    /// Error of the first change that failed.
     pub error: StoreError,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Group {
     batch: WriteBatch,
     /// Bytes of keys and values in the batch.
     bytes: u64,
-    /// Workers as they are once it is on disk; none for one that is gone.
+    /// Entries of the group's workers after the write. `None` for a removed worker.
     entries: BTreeMap<WorkerAddress, Option<Entry>>,
-    /// Changes in it and in those before.
+    /// Number of changes in this group and all previous groups.
     changes: usize,
 }
 
@@ -86,7 +86,7 @@ impl Group {
     }
 }
 
-/// Where a worker is stored.
+/// Location of a worker in the database.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     address: &'a WorkerAddress,
@@ -96,12 +96,12 @@ struct Place<'a> {
 }
 
 impl SnapshotStore {
-    /// Stores changes, in order. Each worker's is atomic; several small ones are made durable
-    /// together. What counts as written is on disk.
+    /// Stores changes, in order. The change of each worker is atomic. Several small changes are synced together.
+    /// Changes counted as written are on disk.
     ///
     /// # Errors
-    /// If the disk is full or fails, or a change cannot be stored. Every worker is then as it was
-    /// before one of the changes or after it.
+    /// If the disk is full or fails, or a change cannot be stored. Every worker is then as it was before or after one
+    /// of the changes.
     pub fn write(&mut self, changes: &[Change<'_>]) -> Result<(), Unwritten> {
         let mut written = 0;
         let outcome = self.write_all(changes, &mut written);
@@ -124,7 +124,7 @@ impl SnapshotStore {
                 }
             };
             if let Err(error) = staged {
-                // It was refused before anything of it was staged, or the disk has failed.
+                // The change was refused before any part of it was staged, or the disk has failed.
                 if self.is_writable {
                     self.commit(&mut group, written)?;
                 }
@@ -184,7 +184,7 @@ impl SnapshotStore {
             ContentKey { worker, generation, rank: rank.rank, content }.encode(&mut bytes);
             match value {
                 Some(value) => group.put(&bytes, value),
-                // In a generation that is being made there is nothing yet.
+                // A new generation is still empty.
                 None if place.whole => {}
                 None => group.delete(&bytes),
             }
@@ -204,13 +204,13 @@ impl SnapshotStore {
         }
     }
 
-    /// Writes what a group has so far: whole changes, and a part of a generation that does not
-    /// count yet. It need not be on disk before the group is.
+    /// Writes the staged part of a group: complete changes, and a part of an unfinished generation. It need not be
+    /// synced before the rest of the group.
     fn spill(&mut self, group: &mut Group) -> Result<(), StoreError> {
         self.put(group, &WriteOptions::default())
     }
 
-    /// Makes a group durable, and then known.
+    /// Syncs a group to disk, then updates the directory.
     fn commit(&mut self, group: &mut Group, written: &mut usize) -> Result<(), StoreError> {
         if !group.batch.is_empty() {
             self.put(group, &options::synced())?;
@@ -255,8 +255,8 @@ fn invalid(worker: &WorkerAddress, error: FormatError) -> StoreError {
     StoreError::Image { worker: worker.clone(), error }
 }
 
-/// Looks whether all of an image can be encoded, so that a group never has half of one. That it is
-/// done twice costs less than keeping it.
+/// Checks that an image can be encoded completely, so that a group never has half of it. Encoding twice costs less than
+/// keeping the result.
 fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> {
     for rank in &image.ranks {
         for_each_entry(rank, |_content, value| match value {
@@ -267,7 +267,7 @@ fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Calls back with each key of a rank's image and its value; none for a deletion.
+/// Calls back with each key of a rank's image and its value. `None` is a deletion.
 fn for_each_entry(
     rank: &RankImage,
     mut each: impl FnMut(Content, Result<Option<&[u8]>, FormatError>) -> Result<(), StoreError>,

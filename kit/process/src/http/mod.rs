@@ -1,5 +1,5 @@
-//! The HTTP side port: `/metrics`, `/livez`, `/readyz`. It depends on telemetry only. It has a thread of its own, so
-//! that it answers however busy the server is.
+//! The HTTP side port with `/metrics`, `/livez` and `/readyz`. It runs in a thread of its own, so that it answers while
+//! the server is busy. It depends only on telemetry.
 
 mod pages;
 
@@ -31,9 +31,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Most connections at a time.
+/// Maximum number of open connections.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Timeout for the head of a request, on a new or a kept-alive connection.
+/// Timeout for a request's head, on a new or a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeouts of idle connections.
 const PATIENCE: Patience = Patience {
@@ -41,7 +41,7 @@ const PATIENCE: Patience = Patience {
     idle: Duration::from_secs(90),
     untaken: Duration::from_secs(10),
 };
-/// Threads that read metrics and readiness: they may wait for locks of the server.
+/// Number of threads that read metrics and readiness. Both may wait for locks of the server.
 const READERS_MAX: usize = 2;
 
 /// The side port.
@@ -49,11 +49,11 @@ const READERS_MAX: usize = 2;
 pub struct HttpConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Who gets in. Who does not sees `/livez` and `/readyz` only.
+    /// Admission to the port. Unauthorised callers see only `/livez` and `/readyz`.
     pub guard: Guard,
 }
 
-/// Serves the port, with the program's own pages beside, until `stop` is cancelled and the requests under way are answered.
+/// Serves the port and the program's own pages until `stop` is cancelled and the active requests are answered.
 ///
 /// # Errors
 /// If the socket fails, or the thread cannot be started.
@@ -70,7 +70,7 @@ pub async fn serve(
     let runtime =
         Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
     let (ended_tx, ended) = oneshot::channel();
-    // The thread also ends if this future is dropped; nobody joins it then.
+    // The thread also ends if this future is dropped; then it is not joined.
     let abandoned = CancellationToken::new();
     let _guard = abandoned.clone().drop_guard();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
@@ -139,9 +139,9 @@ async fn answer(
     serve_connection(socket, service, (HEAD_TIMEOUT, age), stop).await;
 }
 
-/// Answers the requests of a connection by `service`, until `stop` is cancelled and the one under way is answered. HTTP/1
-/// only. `head_timeout` is for the head of a request, on a new or a kept-alive connection. With an `age`, the connection
-/// ends with the first answer after that, a tenth earlier or later.
+/// Serves a connection's requests by `service`, until `stop` is cancelled and the active request is answered. HTTP/1
+/// only. `head_timeout` limits the head of a request, on a new or a kept-alive connection. With an `age`, the
+/// connection ends with the first answer after that age, varied by up to a tenth.
 pub async fn serve_connection<S, B>(
     socket: Socket,
     service: S,

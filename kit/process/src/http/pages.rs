@@ -22,20 +22,21 @@ use std::{
 };
 use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
 
-/// Most texts of `/metrics` in memory. While clients still read that many, others get the last one again.
+/// Maximum number of `/metrics` texts in memory. While clients still read that many, further clients get the last text
+/// again.
 const TEXTS_MAX: usize = 4;
 
 type Page = Response<Full<Bytes>>;
 
-/// Longest text that a client sends.
+/// Maximum length of a client's text.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// Longest time until it is there.
+/// Timeout for receiving a client's text.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a page answers: to no text (GET), or to the text that was sent (POST). An error is the client's.
+/// Computes the answer of a page to a GET (`None`) or to the text of a POST. An error is the client's fault.
 type Answer = dyn Fn(Option<&str>) -> Result<String, String> + Send + Sync;
 
-/// A page of one program's own, in JSON.
+/// A page of one program, in JSON.
 #[derive(Clone)]
 pub struct OwnPage {
     path: &'static str,
@@ -43,7 +44,7 @@ pub struct OwnPage {
 }
 
 impl OwnPage {
-    /// A page at `path`, such as `/busy_threshold`.
+    /// Creates a page at `path`, such as `/busy_threshold`.
     pub fn new(
         path: &'static str,
         answer: impl Fn(Option<&str>) -> Result<String, String> + Send + Sync + 'static,
@@ -58,19 +59,19 @@ impl fmt::Debug for OwnPage {
     }
 }
 
-/// What a client may see.
+/// The pages that a client may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sees {
     /// Every page.
     All,
-    /// What a stranger sees, for it lacks rights: pages tell of all tenants.
+    /// Only health, because the caller's identity lacks rights: other pages show data of all tenants.
     Denied,
-    /// Whether the process lives and is ready, and nothing else.
+    /// Only health, because the caller is unknown.
     Health,
 }
 
 impl Sees {
-    /// What a caller sees; a stranger if there is none.
+    /// The pages that a caller may see; `None` for an unknown caller.
     fn of(principal: Option<&Principal>) -> Self {
         match principal {
             None => Self::Health,
@@ -80,34 +81,34 @@ impl Sees {
     }
 }
 
-/// The pages of the side port, which a program may show at another port, too.
+/// The pages of the side port. A program may also serve them on another port.
 #[derive(Debug)]
 pub struct Pages {
     own: Vec<OwnPage>,
     shown: Arc<Shown>,
     readiness: Readiness,
     texts: Limit,
-    /// Number of texts that were begun.
+    /// Number of texts begun so far.
     begun: AtomicU64,
-    /// Held while a text is written: one at a time.
+    /// Locked while a text is written, so that one text is written at a time.
     last: Mutex<Last>,
 }
 
-/// The metrics: the port's own, then the server's, which end with the end marker.
+/// The metrics: first the port's own, then the server's, which end with the end marker.
 #[derive(Debug)]
 struct Shown {
     port: Registry,
     server: Metrics,
 }
 
-/// The last text of `/metrics`.
+/// The latest text of `/metrics`.
 #[derive(Debug, Default)]
 struct Last {
     number: u64,
     text: Option<Bytes>,
 }
 
-/// A text; it counts until it is dropped.
+/// A text that counts against the limit until it is dropped.
 struct Text {
     text: String,
     _share: Share,
@@ -129,7 +130,7 @@ impl Shown {
 }
 
 impl Pages {
-    /// Pages that show these.
+    /// Creates the pages.
     #[must_use]
     pub fn new(server: Metrics, readiness: Readiness, own: Vec<OwnPage>) -> Self {
         Self {
@@ -142,13 +143,13 @@ impl Pages {
         }
     }
 
-    /// Shows the port's own metrics, too.
+    /// Adds the port's own metrics.
     pub(super) fn set_port_metrics(&mut self, port: Registry) {
         let server = self.shown.server.clone();
         self.shown = Arc::new(Shown { port, server });
     }
 
-    /// Answers a request of a caller; of a stranger if there is none.
+    /// Answers a caller's request; `None` for an unknown caller.
     pub async fn answer<B>(&self, request: Request<B>, caller: Option<&Principal>) -> Page
     where
         B: Body<Error: Into<BoxError>>,
@@ -208,7 +209,7 @@ impl Pages {
         }
     }
 
-    /// A text that was begun after this call; all callers that wait share it.
+    /// Returns a text that was begun after this call. All waiting callers share it.
     async fn text(&self) -> Result<Bytes, fmt::Error> {
         let begun = self.begun.load(Ordering::Relaxed);
         let mut last = self.last.lock().await;
@@ -242,7 +243,7 @@ impl Pages {
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
         };
         if sees != Sees::All {
-            // Reasons and problems name workers and servers.
+            // Reasons and problems contain names of workers and servers, so only authorised callers see them.
             let word: &'static [u8] = if reasons.is_empty() { b"ready\n" } else { b"not ready\n" };
             return page(status, Bytes::from_static(word));
         }

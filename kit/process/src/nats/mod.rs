@@ -1,5 +1,5 @@
-//! Connecting to NATS: all programs read a URL, sign on and time out alike. What to do when a connection breaks is
-//! theirs to say.
+//! Connects to NATS: all programs parse a URL, sign on and time out alike. Each program decides what to do when a
+//! connection breaks.
 
 mod sign_on;
 
@@ -15,19 +15,19 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// Longest time until a connection is there,
+/// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// and until the server answers a request.
+/// Timeout for the server's answer to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The server is asked for a sign of life this often. No answer ends the connection.
+/// Interval of keepalive pings. A missing answer ends the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// Shortest wait between two attempts to reconnect; it doubles with each attempt,
+/// Initial reconnect backoff; it doubles with each attempt.
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
-/// up to this.
+/// Maximum reconnect backoff.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The servers of one cluster, how to sign on to them, and what stands before all names there. Whatever prints it hides
-/// the secret.
+/// The servers of one NATS cluster, the credentials, and the prefix of all names in that cluster. `Debug` and `Display`
+/// hide the secret.
 #[derive(Clone)]
 pub struct NatsServers {
     url: ServerUrl,
@@ -36,25 +36,25 @@ pub struct NatsServers {
     sign_on: Arc<SignOn>,
 }
 
-/// What is said beside the URL. Secrets are in files, and read from there for each connection.
+/// Access settings beside the URL. Secrets are in files, which are read again for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NatsAccess {
     /// Credentials file: a JWT, and the seed of the user's key.
     pub credentials: Option<PathBuf>,
-    /// File with the seed of a user's key; not with credentials.
+    /// File with the seed of a user's key. Excludes `credentials`.
     pub nkey_seed: Option<PathBuf>,
-    /// PEM file with the authorities that sign servers' certificates, in place of the system's.
+    /// PEM file with the authorities that sign servers' certificates. Replaces the system's authorities.
     pub tls_ca: Option<PathBuf>,
-    /// PEM file with the certificate that the client shows,
+    /// PEM file with the client certificate. Requires `tls_key`.
     pub tls_cert: Option<PathBuf>,
-    /// and its key: both or none.
+    /// PEM file with the certificate's key. Requires `tls_cert`.
     pub tls_key: Option<PathBuf>,
-    /// What stands before all names.
+    /// Prefix of all names.
     pub namespace: Namespace,
 }
 
 impl NatsAccess {
-    /// An option that is set and needs a server, if there is one.
+    /// The first option that is set although it requires a server; none if all are unset.
     #[must_use]
     pub fn first_set(&self) -> Option<&'static str> {
         let set = [
@@ -72,7 +72,7 @@ impl NatsAccess {
         self.tls_ca.is_some() || self.tls_cert.is_some()
     }
 
-    /// Checks that the files of TLS are there, and are what they are said to be.
+    /// Checks that the TLS files exist and contain what their options require.
     fn check_tls(&self) -> Result<(), ConfigError> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), None) => {
@@ -89,7 +89,7 @@ impl NatsAccess {
     }
 }
 
-/// Checks that a PEM file has a section of a kind.
+/// Checks that a PEM file has a section of the given kind.
 fn has(option: &str, path: Option<&Path>, kind: &str) -> Result<(), ConfigError> {
     let Some(path) = path else { return Ok(()) };
     let text = read(path).map_err(|why| ConfigError::invalid(option, why))?;
@@ -102,11 +102,11 @@ fn has(option: &str, path: Option<&Path>, kind: &str) -> Result<(), ConfigError>
 }
 
 impl NatsServers {
-    /// Reads `nats://host:port` or `tls://host:port`, several with commas between, with `user:password@` or `token@`
-    /// where the servers ask for that, and looks at the files that `access` names.
+    /// Reads `nats://host:port` or `tls://host:port`, with `user:password@` or `token@` if the servers require it.
+    /// Several addresses are separated by commas. Also checks the files of `access`.
     ///
     /// # Errors
-    /// If one of them is no such address, or a file is not what its option wants; the error names the option and
+    /// If an address is invalid, or a file does not contain what its option requires. The error names the option and
     /// shows no secret.
     pub fn read(url: &ServerUrl, access: NatsAccess) -> Result<Self, ConfigError> {
         let refused = |why: String| ConfigError::invalid("nats-url", why);
@@ -135,7 +135,7 @@ impl NatsServers {
         Ok(Self { url: url.clone(), addresses, access, sign_on: Arc::new(sign_on) })
     }
 
-    /// Options that sign on as often as `may_sign_on` allows it.
+    /// Connection options that sign on as often as `may_sign_on` allows.
     pub fn options(
         &self,
         may_sign_on: impl Fn() -> bool + Send + Sync + 'static,
@@ -172,7 +172,7 @@ impl NatsServers {
         }
     }
 
-    /// Options of a connection that the client library makes again by itself, from the first attempt on.
+    /// Options of a connection that the client library reconnects by itself, starting with the first attempt.
     pub fn reconnecting(&self) -> ConnectOptions {
         let delay = |attempts: usize| {
             let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(8);
@@ -181,25 +181,25 @@ impl NatsServers {
         self.options(|| true).retry_on_initial_connect().reconnect_delay_callback(delay)
     }
 
-    /// Where they are.
+    /// Addresses of the servers.
     #[must_use]
     pub fn addresses(&self) -> &[ServerAddr] {
         &self.addresses
     }
 
-    /// What stands before all names there.
+    /// Prefix of all names at these servers.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.access.namespace
     }
 
-    /// Whether connections are encrypted.
+    /// Whether connections use TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.access.uses_tls() || self.addresses.iter().any(ServerAddr::tls_required)
     }
 
-    /// Why a connection could not be made, in the client library's words, and which options to look at.
+    /// Why a connection failed, in the client library's words, and the options to check.
     #[must_use]
     pub fn explain(&self, error: &str) -> String {
         let lower = error.to_lowercase();
@@ -227,7 +227,7 @@ fn addresses(url: &ServerUrl) -> Result<Vec<ServerAddr>, String> {
     url.expose().split(',').map(read).collect()
 }
 
-/// What the URL has to sign on with.
+/// Authentication data in the URL.
 fn auth(addresses: &[ServerAddr]) -> Auth {
     let mut auth = Auth::new();
     for server in addresses {

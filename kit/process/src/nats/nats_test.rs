@@ -31,7 +31,7 @@ fn what_is_no_server_is_refused_without_its_secret() {
     }
 }
 
-/// What is in a file is in no error, and is read again for each connection.
+/// Errors never contain a file's content, and files are read again for each connection.
 #[test]
 fn files_are_checked_and_read_again() {
     let folder = tempfile::tempdir().expect("a folder");

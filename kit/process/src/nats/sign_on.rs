@@ -3,13 +3,13 @@ use nkeys::{KeyPair, KeyPairType};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Largest file with credentials or a seed, in bytes: a JWT with many permissions has some KiB.
+/// Maximum size of a credentials or seed file, in bytes. A JWT with many permissions has some KiB.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// How a program proves who it is. Files are read again for each connection, so that they may be replaced.
+/// How a program authenticates. Files are read again for each connection, so that they can be replaced.
 #[derive(Clone)]
 pub(super) enum SignOn {
-    /// By what the URL has: user and password, a token, or nothing.
+    /// By the URL: user and password, a token, or none.
     Url(Auth),
     /// By a credentials file: a JWT, and the seed of the user's key.
     Credentials(PathBuf),
@@ -18,7 +18,7 @@ pub(super) enum SignOn {
 }
 
 impl SignOn {
-    /// The option that says so.
+    /// The option that selects this method.
     pub(super) const fn option(&self) -> &'static str {
         match self {
             Self::Url(_) => "nats-url",
@@ -27,10 +27,10 @@ impl SignOn {
         }
     }
 
-    /// What the server wants to know, for the `nonce` that it sent. Reads a file: blocks.
+    /// Builds the authentication for the server's `nonce`. Reads a file: blocks.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no such file; the text has nothing of it.
+    /// If the file cannot be read or is malformed. The text contains nothing of the file.
     pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, String> {
         match self {
             Self::Url(auth) => Ok(auth.clone()),
@@ -82,9 +82,9 @@ fn lacks(path: &Path, title: &str) -> String {
     format!("{} has no line after -----BEGIN {title}-----", path.display())
 }
 
-/// The public key of a seed, and its signature.
+/// Public key of a seed, and its signature of the nonce.
 fn sign(path: &Path, seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), String> {
-    // What the library says of a seed is left out: it might quote it.
+    // The library's error is left out, because it might quote the seed.
     let refused = || format!("{} has no seed of a user's key (SU…)", path.display());
     let pair = KeyPair::from_seed(seed).map_err(|_secret| refused())?;
     if pair.key_pair_type() != KeyPairType::User {

@@ -1,25 +1,25 @@
-//! How old a connection gets, so that clients find other servers, other addresses and other rights by connecting again.
+//! Limits the age of connections, so that clients reconnect and find other servers, new addresses and changed rights.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher, time::Duration};
 
-/// From the notice that a connection is old until its endless streams end. The notice must be there first: else their
-/// client would open the next stream on this connection, too.
+/// Time from the notice that a connection is old until its endless streams end. The client must receive the notice
+/// first; else it would open the next stream on this connection, too.
 pub const STREAMS_GRACE: Duration = Duration::from_secs(1);
-/// From the same notice until a connection is closed with whatever is under way: the time that a dump has left.
+/// Time from the notice until the connection is closed with all active calls. A dump has this long to finish.
 pub const CUT_GRACE: Duration = Duration::from_secs(120);
 
-/// What happens to a connection that is old.
+/// Steps in the end of an old connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgeStep {
-    /// The client is told to make further calls on another connection.
+    /// Ask the client to use another connection for further calls (GOAWAY).
     Tell,
-    /// Endless streams end, each between two messages.
+    /// End endless streams, each between two messages.
     EndStreams,
-    /// The connection is closed.
+    /// Close the connection.
     Cut,
 }
 
-/// When each of these happens, after the connection was opened.
+/// Time of each step after the connection was opened.
 pub(crate) fn age_steps(age: Duration, random: u64) -> [(Duration, AgeStep); 3] {
     let told = spread(age, random);
     let steps = [
@@ -30,19 +30,19 @@ pub(crate) fn age_steps(age: Duration, random: u64) -> [(Duration, AgeStep); 3] 
     steps.map(|(grace, step)| (told.saturating_add(grace), step))
 }
 
-/// The age of one connection: up to a tenth more or less, by chance, so that those that were opened together do not
-/// end together.
+/// The age limit of one connection, varied randomly by up to a tenth, so that connections opened together do not end
+/// together.
 pub(crate) fn spread(age: Duration, random: u64) -> Duration {
     const PARTS: u32 = 1_000;
     let tenth = age / 10;
-    // Below PARTS + 1.
+    // At most PARTS.
     let part = u32::try_from(random % u64::from(PARTS + 1)).unwrap_or_default();
     (age - tenth).saturating_add(2 * tenth / PARTS * part)
 }
 
-/// A number that differs between connections and processes.
+/// A random number that differs between connections and processes.
 pub(crate) fn chance() -> u64 {
-    // Each state has keys of its own.
+    // Each `RandomState` has its own keys.
     RandomState::new().hash_one(0)
 }
 

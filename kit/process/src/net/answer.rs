@@ -1,4 +1,4 @@
-//! Answers on their way to a client, bounded by what it has not taken.
+//! Bounds the answers that clients have not read yet (backpressure).
 
 use super::{
     peer::{Peer, Progress},
@@ -17,22 +17,22 @@ use tonic::{
     codegen::{Bytes, http::HeaderMap},
 };
 
-/// Largest piece in which an answer is handed to the transport, in bytes. A client that takes less than one in
-/// the time that it has takes nothing. Parts of answers up to this size are small.
+/// Maximum size of a piece of an answer for the transport, in bytes. A client that reads less than one piece within its
+/// timeout counts as stalled. Answer parts up to this size count as small.
 pub const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Most bytes of answers, over all connections of a port, that clients have not taken.
+/// Limits on unread answer bytes, over all connections of a port.
 #[derive(Debug, Clone)]
 pub struct AnswerLimits {
-    /// Of parts of more than [`PIECE_BYTES_MAX`].
+    /// Limit for parts larger than [`PIECE_BYTES_MAX`].
     pub large: Limit,
-    /// Of the others. They have a limit of their own, so that large ones never keep them back.
+    /// Limit for all other parts, so that large answers never delay small ones.
     pub small: Limit,
-    /// Counts answers that are refused, by whose limit: `answer_bytes`, `answer_bytes_of_connection`.
+    /// Counts rejected answers by the exceeded limit: `answer_bytes`, `answer_bytes_of_connection`.
     pub refused: Reasons,
 }
 
-/// Whose limit is exceeded.
+/// The limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exceeded {
     /// The limit of the connection.
@@ -41,7 +41,7 @@ pub(super) enum Exceeded {
     Port,
 }
 
-/// Bytes that count for the port and for the connection.
+/// Bytes that count against the limits of both the port and the connection.
 #[derive(Debug)]
 pub(crate) struct Charge {
     port: Share,
@@ -70,22 +70,23 @@ impl Charge {
     }
 }
 
-/// The body of an answer. What it is made of counts until the transport has sent it or the connection is over; what
-/// would be too much is replaced by `RESOURCE_EXHAUSTED`. `K` is kept until the transport has been given all.
+/// The body of an answer. Its bytes count against the limits until the transport has sent them or the connection ends.
+/// If a part exceeds a limit, the answer ends with `RESOURCE_EXHAUSTED`. `K` is kept until the transport has received
+/// everything.
 pub struct AnswerBody<B, K> {
     call: Call,
     body: B,
     limits: AnswerLimits,
     peer: Arc<Peer>,
     progress: Option<Arc<Progress>>,
-    /// What the transport has not been given of a part.
+    /// The rest of a part that the transport has not received yet.
     rest: Option<(Bytes, Charge)>,
     refused: bool,
     _kept: K,
 }
 
 impl<B, K> AnswerBody<B, K> {
-    /// The body of an answer to a client.
+    /// Wraps the body of an answer to a client.
     pub fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, (call, kept): (Call, K)) -> Self {
         let progress = None;
         let rest = None;
@@ -93,7 +94,7 @@ impl<B, K> AnswerBody<B, K> {
         Self { call, body, limits, peer, progress, rest, refused, _kept: kept }
     }
 
-    /// The next piece of the part at hand.
+    /// The next piece of the current part.
     fn piece(&mut self) -> Option<Bytes> {
         let (mut bytes, mut charge) = self.rest.take()?;
         let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
@@ -120,7 +121,7 @@ impl<B, K> AnswerBody<B, K> {
         Charge::take(port, own, bytes)
     }
 
-    /// The end of an answer that is too much.
+    /// Ends an answer that exceeds a limit.
     fn refuse(&mut self, exceeded: Exceeded) -> Result<Frame<Bytes>, Status> {
         self.refused = true;
         let (reason, who) = match exceeded {
@@ -179,7 +180,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // It may be refused, so nothing is promised.
+        // The body may be rejected, so its size is unknown.
         SizeHint::default()
     }
 }
@@ -190,7 +191,7 @@ impl<B, K> fmt::Debug for AnswerBody<B, K> {
     }
 }
 
-/// A piece of an answer. The transport drops it once it is sent, or never can be.
+/// A piece of an answer. The transport drops it after sending it, or when it can no longer be sent.
 struct Piece {
     bytes: Bytes,
     progress: Arc<Progress>,

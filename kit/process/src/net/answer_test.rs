@@ -66,7 +66,7 @@ async fn an_answer_counts_until_its_last_piece_is_gone() {
     assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), LARGE_MAX);
     drop(answer);
     assert_eq!(port.large.get(), i64::try_from(LARGE_MAX).expect("small"));
-    // Another large one is refused, small ones are not.
+    // A second large part is rejected; small parts are not.
     let mut refused = port.answer(PIECE_BYTES_MAX + 1);
     let trailers = next(&mut refused).await.into_trailers().expect("no data");
     assert_eq!(trailers.get("grpc-status").expect("a status"), "8");

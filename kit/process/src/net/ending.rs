@@ -1,4 +1,4 @@
-//! Answers that end before their source does.
+//! Answers that can end before their source ends.
 
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -12,15 +12,15 @@ use tonic::{
     codegen::{Bytes, http::HeaderMap},
 };
 
-/// The body of an answer that ends with a status when that is ready, between two of the frames of the body within: tonic's
-/// have whole messages.
+/// An answer body that ends with a status as soon as `end` is ready, between two frames of the inner body. Tonic's
+/// frames contain complete messages.
 pub struct Ending<B> {
     body: B,
     end: Option<BoxFuture<'static, Status>>,
 }
 
 impl<B> Ending<B> {
-    /// The same body, until `end` is ready.
+    /// Wraps a body until `end` is ready.
     pub const fn new(body: B, end: BoxFuture<'static, Status>) -> Self {
         Self { body, end: Some(end) }
     }
@@ -52,7 +52,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // It may end earlier, so nothing is promised.
+        // The body may end early, so its size is unknown.
         SizeHint::default()
     }
 }

@@ -1,6 +1,5 @@
-//! Connections, counted and bounded: a port that never has more of them than it may, and none whose peer
-//! says or takes nothing for ever. And what comes and goes over the connections of a gRPC port: requests that
-//! arrive in time, answers that are taken, both within limits on what they hold meanwhile.
+//! Caps the connections of a port, and closes those whose peer neither sends nor reads. For gRPC ports, also bounds the
+//! requests that arrive (time and bytes) and the answers that clients have not read (backpressure).
 
 mod age;
 mod answer;
@@ -48,70 +47,71 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Pause after a failed accept.
+/// Backoff after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is opened to hold a descriptor in reserve.
+/// File that is opened to reserve a file descriptor.
 const SPARE: &str = "/dev/null";
 
-/// Bytes that the client of a gRPC connection may send before they are read. The transport allows half of it for what
-/// small frames cost that wait (256 bytes less their size, each): 8 publishers may have 1,024 unread batches each,
-/// however small.
+/// Bytes that the client of a gRPC connection may send before the server reads them (flow-control window). The
+/// transport allows half of it for the overhead of small waiting frames (256 bytes less their size, each). That
+/// suffices for 8 publishers with 1,024 unread batches each, however small.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// How often connections are looked at for answers that are not taken.
+/// Interval at which connections are checked for unread answers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a peer may do nothing before its connection is closed.
+/// How long a peer may be inactive before its connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Until its first byte.
+    /// Timeout for the first byte.
     pub first_byte: Duration,
-    /// After a byte, until the next.
+    /// Timeout between two bytes.
     pub idle: Duration,
-    /// While something waits to be taken: bytes by its socket, or a piece of an [`AnswerBody`].
+    /// Timeout for the client to read, while bytes wait in its socket or a piece of an [`AnswerBody`] waits.
     pub untaken: Duration,
 }
 
-/// What one port's connections may take.
+/// Limits on the connections of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Most connections at a time.
+    /// Maximum number of open connections.
     pub connections: usize,
-    /// How long each may do nothing.
+    /// Inactivity timeouts of each connection.
     pub patience: Patience,
-    /// Most that each may have.
+    /// Limits of each connection.
     pub peer: PeerLimits,
 }
 
-/// What counts the connections of a port.
+/// Metrics of a port's connections.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionMetrics {
-    /// Those that are open.
+    /// Open connections.
     pub open: Gauge,
-    /// Those that were closed at once: the most were open.
+    /// Connections closed immediately, because the maximum number was open.
     pub refused: Counter,
-    /// Those that were closed although they were in use, by why.
+    /// Connections closed while in use, by reason.
     pub cut_off: Reasons,
-    /// Those whose client was told to open another one, since they were old.
+    /// Connections whose client was asked to reconnect, because of their age.
     pub aged: Counter,
-    /// Those whose TLS handshake failed, by why.
+    /// Connections whose TLS handshake failed, by reason.
     pub handshake_failures: Reasons,
 }
 
 impl ConnectionMetrics {
-    /// Registers the metrics of a port, whose names begin with `port`.
+    /// Registers the metrics of a port, with names beginning with `port`.
     pub fn register(&self, registry: &mut Registry, port: &str) {
         let name = |rest| format!("{port}_connections{rest}");
-        let help = "Connections closed while in use: silent or untaken (the client did nothing, or took no answers), or aged (its \
-                    calls went on long after it was told to open another)";
+        let help = "Connections closed while in use, by reason: silent (client idle), untaken (client reads no \
+                    answers), aged (calls still active long after the client was asked to reconnect)";
         self.cut_off.register(registry, &name("_cut_off"), help);
-        let help = "Connections closed for their TLS handshake failed: closed, timeout, not_tls, certificate or other";
+        let help = "Connections whose TLS handshake failed, by reason: closed, timeout, not_tls, certificate or other";
         self.handshake_failures.register(registry, &name("_handshake_failures"), help);
-        let help = "Connections whose client was told to open another, for they were old";
+        let help =
+            "Connections whose client was asked to reconnect because of the connection's age";
         registry.register(name("_aged"), help, self.aged.clone());
-        registry.register(name(""), "Open connections", self.open.clone());
+        registry.register(name(""), "Open client connections", self.open.clone());
         registry.register(
             name("_refused"),
-            "Connections closed at once: the most were open",
+            "Connections closed immediately because the maximum number was open",
             self.refused.clone(),
         );
     }
@@ -129,32 +129,32 @@ pub struct LimitedListener {
     permits: Arc<Semaphore>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
-    /// A descriptor in reserve, to accept a connection with where no other is left.
+    /// A reserved descriptor, to accept a connection when no other descriptor is free.
     spare: Option<File>,
-    /// Whether the last accept failed, and the log says so.
+    /// Whether the last accept failed and this was logged.
     is_failing: bool,
 }
 
-/// A connection; it counts until it is dropped.
+/// A connection. It counts against the limit until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
     peer: Arc<Peer>,
     patience: Patience,
-    /// Elapses when the peer has said nothing for too long.
+    /// Elapses when the peer has sent nothing for too long.
     silence: Pin<Box<Sleep>>,
-    /// Elapses when the answers are to be looked at.
+    /// Elapses when unread answers are due for a check.
     look: Pin<Box<Sleep>>,
-    /// Elapses when the socket has taken no bytes for too long, while some wait.
+    /// Elapses when the socket has accepted no bytes for too long although some wait.
     stuck: Option<Pin<Box<Sleep>>>,
-    /// Whether bytes wait for the socket.
+    /// Whether bytes wait to be written to the socket.
     waits: bool,
     metrics: ConnectionMetrics,
     _permit: OwnedSemaphorePermit,
 }
 
 impl LimitedListener {
-    /// Limits the connections of a socket.
+    /// Wraps a listening socket with limits.
     #[must_use]
     pub fn new(
         listener: impl Into<Listening>,
@@ -166,7 +166,7 @@ impl LimitedListener {
         Self { listener: listener.into(), permits, limits, metrics, spare, is_failing: false }
     }
 
-    /// What counts its connections.
+    /// Metrics of the connections.
     #[must_use]
     pub const fn metrics(&self) -> &ConnectionMetrics {
         &self.metrics
@@ -175,12 +175,12 @@ impl LimitedListener {
     /// Address of the socket.
     ///
     /// # Errors
-    /// If the system does not know it, or it is a file.
+    /// If the system cannot return it, or the socket is a file.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The next connection within the limit; those beyond it are closed at once.
+    /// Accepts the next connection within the limit. Closes connections beyond the limit immediately.
     pub async fn accept(&mut self) -> Connection {
         loop {
             let accepted = poll_fn(|context| {
@@ -199,8 +199,8 @@ impl LimitedListener {
                 self.metrics.refused.inc();
                 continue;
             };
-            // Without it small answers wait for the acknowledgement of earlier ones. It fails on
-            // connections that are gone already.
+            // Without it, small answers wait for the acknowledgement of earlier ones. It fails if the connection is
+            // already closed.
             if set_nodelay(&stream).is_err() {
                 continue;
             }
@@ -232,8 +232,8 @@ impl LimitedListener {
 }
 
 impl LimitedListener {
-    /// After an accept that failed. If the process has no descriptor left, the connection is accepted with
-    /// the spare one and closed: its client is told at once instead of waiting.
+    /// Recovers from a failed accept. If the process has no free descriptor, accepts the connection with the reserved
+    /// one and closes it. The client then gets an error immediately instead of waiting.
     async fn recover(&mut self, error: &io::Error) {
         if !mem::replace(&mut self.is_failing, true) {
             tracing::warn!(%error, "a connection was not accepted, nor may the next be");
@@ -247,7 +247,7 @@ impl LimitedListener {
         sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Whether a connection was accepted with the spare descriptor and closed.
+    /// Accepts one connection with the reserved descriptor and closes it. Returns whether it did.
     fn close_one(&mut self) -> bool {
         let _turn = take_turn();
         self.spare = None;
@@ -258,7 +258,7 @@ impl LimitedListener {
     }
 }
 
-/// Held by the port that accepts, so that no port takes the spare descriptor that another has just given up.
+/// Locked by the port that accepts, so that no port takes the reserved descriptor that another port has just freed.
 static ACCEPTING: Mutex<()> = Mutex::new(());
 
 fn take_turn() -> MutexGuard<'static, ()> {
@@ -276,13 +276,13 @@ impl Connection {
         &self.stream
     }
 
-    /// The client.
+    /// The client at the other end.
     #[must_use]
     pub const fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
 
-    /// Ready once the peer has left an answer untaken for too long.
+    /// Ready with an error when the peer has left an answer unread for too long.
     fn poll_untaken(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         while self.look.as_mut().poll(context).is_ready() {
             let looks = self.patience.untaken.as_secs() / LOOK_INTERVAL.as_secs();
@@ -294,7 +294,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Passes on what the socket says of bytes for it, and fails if it takes none for too long.
+    /// Passes on the socket's result of a write. Fails if the socket has accepted nothing for too long.
     fn written<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -324,7 +324,7 @@ impl Drop for Connection {
 }
 
 impl AsyncRead for Connection {
-    /// Fails with `TimedOut` if the peer has done nothing for too long.
+    /// Fails with `TimedOut` if the peer has sent nothing for too long.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -12,7 +12,7 @@ use tokio_util::either::Either;
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A connection, its peer, and the listener, which has no room for another.
+/// Returns a connection, its peer, and the listener, which has no room for another connection.
 async fn connect(
     first_byte: Duration,
     idle: Duration,

@@ -9,70 +9,70 @@ use std::sync::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Most that one connection may have at a time.
+/// Limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerLimits {
-    /// Calls with one answer.
+    /// Active calls with one answer.
     pub calls: usize,
-    /// Streams.
+    /// Open streams.
     pub streams: usize,
-    /// Those of them that ask.
+    /// Open streams other than publishers'.
     pub asking_streams: usize,
-    /// Calls of health and reflection.
+    /// Active calls of health and reflection.
     pub side_calls: usize,
-    /// Bytes of messages that have not arrived whole.
+    /// Bytes of messages that have not arrived completely.
     pub message_bytes: usize,
-    /// Bytes of large answers that the client has not taken.
+    /// Unread bytes of large answers.
     pub large_answer_bytes: usize,
-    /// The same of small answers.
+    /// Unread bytes of small answers.
     pub small_answer_bytes: usize,
-    /// Bytes of batches of publishers that wait for their answers.
+    /// Bytes of publishers' unanswered batches.
     pub batch_bytes: usize,
 }
 
-/// The client at the other end of one connection: what it has under way, with the limits on that.
+/// The client of one connection: its active calls and bytes, with their limits.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address, as the socket has it; none through a socket file, and in tests without a socket.
+    /// Remote address of the socket. Absent for a socket file, and in tests with no socket.
     pub address: Option<SocketAddr>,
-    /// Calls with one answer.
+    /// Active calls with one answer.
     pub calls: Limit,
-    /// Streams.
+    /// Open streams.
     pub streams: Limit,
-    /// Those of them that ask.
+    /// Open streams other than publishers'.
     pub asking_streams: Limit,
-    /// Those of them that are held open: as long as there is one, the connection gets as old as that.
+    /// Streams that are held open. While one exists, the connection is not closed for its age.
     pub held_streams: Limit,
-    /// Calls of health and reflection.
+    /// Active calls of health and reflection.
     pub side_calls: Limit,
-    /// Bytes of messages that have not arrived whole.
+    /// Bytes of messages that have not arrived completely.
     pub message_bytes: Limit,
-    /// Bytes of large answers that the client has not taken.
+    /// Unread bytes of large answers.
     pub large_answer_bytes: Limit,
-    /// The same of small answers.
+    /// Unread bytes of small answers.
     pub small_answer_bytes: Limit,
-    /// Bytes of batches of publishers that wait for their answers.
+    /// Bytes of publishers' unanswered batches.
     pub batch_bytes: Limit,
-    /// Whom its certificate names; unset if it showed none.
+    /// Names in the client's certificate; unset if it presented none.
     pub certificate: OnceLock<CertificateNames>,
-    /// One turn for what takes long: whatever a connection wants of that, it wants one after the other.
+    /// One permit for long operations, so that they run one after the other for each connection.
     pub turn: Arc<Semaphore>,
-    /// Cancelled once the connection is so old that its endless streams end.
+    /// Cancelled when the connection is so old that its endless streams end.
     pub aged: CancellationToken,
     answers: Mutex<Answers>,
 }
 
-/// Answers of a connection that may be under way.
+/// Active answers of a connection.
 #[derive(Debug, Default)]
 struct Answers {
     watched: Vec<Watched>,
-    /// With so many, those that are over are dropped from the list.
+    /// Length of the list at which finished answers are removed.
     prune_at: usize,
-    /// For how many looks the client has taken nothing while something waited.
+    /// Number of successive checks in which the client read nothing while an answer waited.
     looks: u32,
 }
 
-/// An answer, and for how many looks it has not got on.
+/// An answer, with its number of successive checks without progress.
 #[derive(Debug)]
 struct Watched {
     progress: Weak<Progress>,
@@ -80,17 +80,17 @@ struct Watched {
     looks: u32,
 }
 
-/// So many times as long as nothing at all may be taken, nothing of one answer may be.
+/// A single answer may stall this many times as long as all answers together.
 const ONE_ANSWER_FACTOR: u32 = 4;
-/// Fewest answers in the list of a connection before it is pruned.
+/// Minimum length of a connection's list of answers before it is pruned.
 const PRUNE_MIN: usize = 256;
 
-/// How far the transport is with one answer.
+/// The transport's progress with one answer.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Pieces that it was given and has not sent.
+    /// Pieces passed to the transport and not sent yet.
     untaken: AtomicUsize,
-    /// Pieces that it has sent.
+    /// Pieces sent.
     taken: AtomicU64,
 }
 
@@ -126,7 +126,7 @@ impl Peer {
         }
     }
 
-    /// Watches over an answer until nobody has its progress any more.
+    /// Monitors an answer until its progress is dropped.
     pub(super) fn watch(&self, progress: &Arc<Progress>) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.watched.len() >= answers.prune_at {
@@ -137,10 +137,10 @@ impl Peer {
         answers.watched.push(Watched { progress, taken: 0, looks: 0 });
     }
 
-    /// Looks at all answers: whether the client has taken nothing at all for more than so many looks, or nothing of one
-    /// answer for [`ONE_ANSWER_FACTOR`] times as many: with many answers at a time, one of them may wait for long. Between
-    /// two of them the transport must have had the chance to send: time alone would blame the client for a
-    /// server that is too busy to send anything.
+    /// Checks all answers. Returns whether the client has read nothing at all in more than `looks_max` checks, or
+    /// nothing of one answer in [`ONE_ANSWER_FACTOR`] times as many: among many answers, one may wait for long. Between
+    /// two checks the transport must have had a chance to send. A timeout alone would blame the client for a server
+    /// that is too busy to send.
     pub(super) fn stalls(&self, looks_max: u32) -> bool {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waits_at_all = false;

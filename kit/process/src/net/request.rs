@@ -1,4 +1,4 @@
-//! Requests on their way from a client, which must arrive in time and may be half there only in bounds.
+//! Bounds the requests that arrive: their time, and the bytes of incomplete messages.
 
 use super::{
     answer::{Charge, Exceeded},
@@ -17,26 +17,26 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, codegen::Bytes};
 
-/// How long a request of a certain kind may take to arrive.
+/// How long a request may take to arrive, by kind.
 #[derive(Debug, Clone)]
 pub enum Pace {
-    /// From the start of the request to its end; it has one message.
+    /// A request with one message: from its start to its end.
     Single(Duration),
-    /// From the first to the last byte of each message of a stream. The stream may be idle for as long as its connection
-    /// lasts: between messages it ends with that.
+    /// A stream: from the first to the last byte of each message. Between messages the stream may be idle as long as
+    /// its connection lasts.
     Endless(Duration),
-    /// The same for a stream that ends when it is idle for too long, too.
+    /// Like `Endless`, for a stream that also ends after too long an idle time.
     Idle(Duration, IdleLimit),
 }
 
-/// How long a stream may be idle: nothing is asked, and all answers are made.
+/// How long a stream may be idle: no request has arrived, and all answers are made.
 #[derive(Debug, Clone)]
 pub struct IdleLimit {
-    /// About so long, up to `crowded` longer.
+    /// Approximate limit; up to `crowded` longer.
     pub usual: Duration,
-    /// About so long, up to twice that, while more than half of `streams` are open.
+    /// Approximate limit while more than half of `streams` are open; up to twice as long.
     pub crowded: Duration,
-    /// All streams of the kind.
+    /// All streams of this kind.
     pub streams: Limit,
 }
 
@@ -46,10 +46,10 @@ impl Pace {
     }
 }
 
-/// A message may take longer than its [`Pace`] says by a second for each so many bytes that came.
+/// A message may take one second longer than its [`Pace`] allows, for each received chunk of this many bytes.
 pub const BYTES_PER_SECOND_MIN: usize = 512 << 10;
 
-/// Why a request is not read on.
+/// Why reading a request stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
     Slow,
@@ -57,54 +57,54 @@ enum Unread {
     Bytes(Exceeded),
 }
 
-/// Bounds of a request's body.
+/// Limits of a request's body.
 #[derive(Debug, Clone)]
 pub struct RequestLimits {
-    /// How it is waited for.
+    /// Timeouts of the request.
     pub pace: Pace,
-    /// Most bytes, over all connections of a port, of messages that are not whole.
+    /// Maximum bytes of incomplete messages, over all connections of a port.
     pub message_bytes: Limit,
-    /// Counts requests that are not read on, by reason: `message_slow`, `stream_idle`, `message_bytes`,
+    /// Counts requests that the server stops reading, by reason: `message_slow`, `stream_idle`, `message_bytes`,
     /// `message_bytes_of_connection`.
     pub unread: Reasons,
 }
 
-/// The body of a gRPC request. It fails with `DEADLINE_EXCEEDED` or `RESOURCE_EXHAUSTED`, and ends if it is idle.
+/// The body of a gRPC request. It fails with `DEADLINE_EXCEEDED` or `RESOURCE_EXHAUSTED`, and ends when idle too long.
 pub struct RequestBody<B> {
     body: B,
     limits: RequestLimits,
     peer: Arc<Peer>,
     messages: Messages,
-    /// What is there of the message that is not whole.
+    /// Bytes received of the incomplete message.
     charge: Option<Charge>,
-    /// Since when the message at hand is waited for,
+    /// Start of the wait for the current message.
     since: Option<Instant>,
-    /// and what came since then, in bytes.
+    /// Bytes received since then.
     came: usize,
     timer: Option<Pin<Box<Sleep>>>,
     over: bool,
-    /// A message ended in the bytes that were read last.
+    /// Whether a message ended in the bytes that were read last.
     is_whole: bool,
-    /// A message that is not asked yet, since large answers wait,
+    /// A message that is held back while large answers wait to be read.
     held_back: Option<Frame<Bytes>>,
-    /// and when that is looked at again.
+    /// Time of the next check whether to pass on `held_back`.
     look: Option<Pin<Box<Sleep>>>,
-    /// Ready once the connection is old.
+    /// Ready when the connection is old.
     aged: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// How often it is looked whether large answers still wait.
+/// Interval at which a held-back message is checked again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where messages begin and end in the bytes of a request: each has a header of five bytes, of which the last four
+/// Finds the boundaries of messages in the bytes of a request. Each message has a header of five bytes; the last four
 /// are its length.
 #[derive(Debug, Default)]
 struct Messages {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
-    /// Bytes of the message that are to come.
+    /// Bytes of the message still to come.
     left: usize,
-    /// Bytes of it that came, the header included; 0 between messages.
+    /// Received bytes of the message, including the header; 0 between messages.
     came: usize,
 }
 
@@ -139,7 +139,7 @@ impl Messages {
 }
 
 impl<B> RequestBody<B> {
-    /// The body of a request of a client.
+    /// Wraps the body of a client's request.
     pub const fn new(body: B, limits: RequestLimits, peer: Arc<Peer>) -> Self {
         Self {
             body,
@@ -158,8 +158,8 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// Ready with what was held back once fewer large answers wait: to make another one takes time, and it would not
-    /// be kept. Answers to publishers are small.
+    /// Ready with the held-back message as soon as fewer large answers wait. Computing another answer takes time, and
+    /// the answer would be rejected. Answers to publishers are small.
     fn poll_held_back(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         while self.peer.large_answer_bytes.is_half_held() {
             let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK_INTERVAL)));
@@ -174,7 +174,7 @@ impl<B> RequestBody<B> {
         let before = self.messages.came;
         let is_stream = !matches!(self.limits.pace, Pace::Single(_));
         if before == 0 && is_stream {
-            // Until now the stream was idle.
+            // The stream was idle until now.
             (self.since, self.came) = (None, 0);
         }
         self.messages.read(bytes);
@@ -201,7 +201,8 @@ impl<B> RequestBody<B> {
         charged.map_err(Unread::Bytes)
     }
 
-    /// Whether this is a stream between two messages whose connection is old. Another connection gets what is asked next.
+    /// Whether this is a stream between two messages on an old connection. The client sends further requests on another
+    /// connection.
     fn is_aged(&mut self, context: &mut Context<'_>) -> bool {
         if self.messages.came > 0 || matches!(self.limits.pace, Pace::Single(_)) {
             return false;
@@ -210,7 +211,7 @@ impl<B> RequestBody<B> {
         self.aged.get_or_insert_with(wait).as_mut().poll(context).is_ready()
     }
 
-    /// Ready once the request has taken too long.
+    /// Ready when the request has taken too long.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Unread> {
         let message = match &self.limits.pace {
             Pace::Single(message) => *message,
@@ -232,7 +233,7 @@ impl<B> RequestBody<B> {
         timer.as_mut().poll(context).map(|()| Unread::Slow)
     }
 
-    /// The timer is set anew when it elapses, not with each message: that costs nothing while a stream is busy.
+    /// Resets the timer when it elapses, not with each message: a busy stream thus has no cost.
     fn poll_idle(
         &mut self,
         usual: Duration,
@@ -251,7 +252,7 @@ impl<B> RequestBody<B> {
         Poll::Pending
     }
 
-    /// How the request ends that is not read on.
+    /// Ends a request that is not read any further.
     fn end(&mut self, why: Unread) -> Option<Result<Frame<Bytes>, Status>> {
         self.over = true;
         let (reason, status) = match why {

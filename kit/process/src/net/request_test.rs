@@ -16,7 +16,7 @@ use tonic::{Code, Status, codegen::Bytes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A stream of which there may be ten, and that limit.
+/// A stream with a limit of ten, and that limit.
 fn asking() -> (Pace, Limit) {
     let streams = Limit::new(10, Gauge::default());
     let limit = IdleLimit { usual: 60 * SECOND, crowded: 5 * SECOND, streams: streams.clone() };
@@ -26,7 +26,7 @@ fn asking() -> (Pace, Limit) {
 type Part = Result<Frame<Bytes>, Status>;
 type Request = RequestBody<StreamBody<UnboundedReceiver<Part>>>;
 
-/// A request, and what is held of messages that are there in part.
+/// A request, and the gauge of bytes of incomplete messages.
 fn request(pace: Pace) -> (UnboundedSender<Part>, Request, Gauge) {
     let (parts, body) = unbounded();
     let held = Gauge::default();
@@ -72,7 +72,7 @@ async fn streams_of_an_old_connection_end_between_messages() {
     assert_eq!(next(&mut single).await, Ok(Some(15)), "one request is answered");
 }
 
-/// A message of so many bytes, as it travels.
+/// A message of `length` bytes, as encoded on the wire.
 fn message(length: usize) -> Vec<u8> {
     let mut bytes = vec![0];
     bytes.extend(u32::try_from(length).expect("short").to_be_bytes());
@@ -85,7 +85,7 @@ fn send(parts: &UnboundedSender<Part>, bytes: &[u8]) {
     parts.unbounded_send(Ok(frame)).expect("a request that is read");
 }
 
-/// The bytes of the next frame, none at the end.
+/// The bytes of the next frame; none at the end.
 async fn next(request: &mut Request) -> Result<Option<usize>, Code> {
     let frame = request.frame().await.transpose().map_err(|status| status.code())?;
     Ok(frame.map(|frame| frame.into_data().expect("no trailers").len()))
@@ -166,7 +166,7 @@ async fn an_idle_stream_ends_sooner_among_many() {
     for _ in 0..20 {
         send(&parts, &message(1));
         assert_eq!(next(&mut stream).await, Ok(Some(6)));
-        // While an answer is made, nobody waits for a request.
+        // While an answer is being made, no timeout runs.
         advance(20 * SECOND).await;
         let waiting = tokio::time::timeout(4 * SECOND, next(&mut stream)).await;
         assert!(waiting.is_err(), "it is busy");

@@ -1,7 +1,7 @@
 use super::{answer::Charge, peer::Peer, share::Limit};
 use std::sync::Arc;
 
-/// Room for batches of publishers that wait for their answers, at the port and at one connection.
+/// Limits on the bytes of publishers' unanswered batches, at the port and at one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchRoom {
     port: Limit,
@@ -13,7 +13,7 @@ impl BatchRoom {
         Self { port, peer }
     }
 
-    /// Takes room for a batch of so many bytes, until the result is dropped; none if there is not enough now.
+    /// Reserves room for a batch of `bytes` bytes until the result is dropped. `None` if the room is insufficient now.
     pub(crate) fn take(&self, bytes: usize) -> Option<Charge> {
         Charge::take(&self.port, &self.peer.batch_bytes, bytes).ok()
     }

@@ -14,22 +14,23 @@ impl Reasons {
         registry.register(name, help, self.0.clone());
     }
 
-    /// Counts one.
+    /// Increments the counter of a reason.
     pub fn count(&self, reason: &'static str) {
         self.0.get_or_create(&[("reason", reason)]).inc();
     }
 }
 
-/// Most of something that may be held at a time. Clones are the same limit; its gauge is its count.
+/// A limit on concurrent use of a resource (a counting semaphore that never waits). Clones are the same limit; its
+/// gauge is its count.
 #[derive(Debug, Clone)]
 pub struct Limit {
     max: i64,
     held: Gauge,
-    /// Counts what is held of several limits together.
+    /// Gauge of the total use of several limits.
     total: Option<Gauge>,
 }
 
-/// A share of a limit, given back when it is dropped.
+/// A share of a limit, released on drop.
 #[derive(Debug)]
 pub struct Share {
     limit: Limit,
@@ -37,43 +38,43 @@ pub struct Share {
 }
 
 impl Limit {
-    /// A limit whose count is this gauge, which nobody else may change.
+    /// Creates a limit that counts in this gauge. Only the limit may change the gauge.
     #[must_use]
     pub fn new(max: usize, held: Gauge) -> Self {
         Self { max: count(max), held, total: None }
     }
 
-    /// The same limit, whose shares count in `total`, too: with those of other limits, which bound it together.
+    /// Also counts this limit's shares in `total`, the sum over several limits.
     #[must_use]
     pub fn counted_in(self, total: Gauge) -> Self {
         Self { total: Some(total), ..self }
     }
 
-    /// The most that may be held.
+    /// The maximum.
     #[must_use]
     pub const fn max(&self) -> i64 {
         self.max
     }
 
-    /// What may still be taken.
+    /// Amount that is still free.
     #[must_use]
     pub fn free(&self) -> usize {
         usize::try_from(self.max - self.held.get()).unwrap_or_default()
     }
 
-    /// Whether anything is held.
+    /// Whether anything is in use.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.get() > 0
     }
 
-    /// Whether more than half is held.
+    /// Whether more than half is in use.
     #[must_use]
     pub fn is_half_held(&self) -> bool {
         self.held.get() > self.max / 2
     }
 
-    /// Takes a share; none if that would be too much.
+    /// Takes a share; none if the limit would be exceeded.
     #[must_use]
     pub fn take(&self, amount: usize) -> Option<Share> {
         let amount = count(amount);
@@ -98,7 +99,7 @@ impl Limit {
 }
 
 impl Share {
-    /// Makes the share larger. Whether there was enough left; if not it is as before.
+    /// Enlarges the share. Returns false, without a change, if not enough is free.
     #[must_use]
     pub fn grow(&mut self, by: usize) -> bool {
         let by = count(by);
@@ -109,7 +110,7 @@ impl Share {
         grown
     }
 
-    /// Takes up to so much out of this share, as one of its own.
+    /// Splits off up to `amount` as a share of its own.
     #[must_use]
     pub fn split(&mut self, amount: usize) -> Self {
         let amount = count(amount).min(self.amount);

@@ -1,4 +1,4 @@
-//! What connections come by: TCP, or a socket file of this machine.
+//! Sockets of connections: TCP, or a Unix socket file on this machine.
 
 use std::{
     fs,
@@ -13,12 +13,12 @@ use std::{
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
-/// What listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listening {
-    /// An address.
+    /// Listens on an address.
     Tcp(TcpListener),
-    /// A socket file.
+    /// Listens on a socket file.
     Unix(SocketFile),
 }
 
@@ -35,10 +35,10 @@ impl From<SocketFile> for Listening {
 }
 
 impl Listening {
-    /// Its address.
+    /// Local address of the socket.
     ///
     /// # Errors
-    /// If the system does not know it, or it is a file.
+    /// If the system cannot return it, or the socket is a file.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),
@@ -63,46 +63,46 @@ impl Listening {
     }
 }
 
-/// A socket file on which this process listens, for processes of its own user. It is removed when this is dropped.
+/// A listening Unix socket for processes of the same user. The file is removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file: what lies there later may be another process's.
+    /// Device and inode of the file: a later file at this path may belong to another process.
     file: (u64, u64),
 }
 
-/// A socket file cannot be had.
+/// Why a socket file cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketFileError {
-    /// A process listens there.
+    /// Another process listens there.
     #[error("{} is in use by another process: give each its own file", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// It is no socket.
+    /// The path is not a socket.
     #[error("{} is not a socket, and is left as it is: name another file", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The system refused.
+    /// Error of the system.
     #[error("cannot listen on {}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl SocketFile {
-    /// Listens on a file that only this user may open. A file that a dead process left takes no connections, and is
-    /// replaced. Call it within a runtime.
+    /// Listens on a socket file that only this user may open. Replaces the file of a dead process, which accepts no
+    /// connections. Call it within a runtime.
     ///
     /// # Errors
-    /// If a process listens there, something else lies there, or the system refuses.
+    /// If another process listens there, the path is not a socket, or the system fails.
     pub async fn bind(path: &Path) -> Result<Self, SocketFileError> {
         let io = |error| SocketFileError::Io { path: path.to_owned(), error };
         match fs::symlink_metadata(path) {
@@ -117,13 +117,14 @@ impl SocketFile {
                 Err(error) => return Err(io(error)),
             },
         }
-        // Nobody may connect before its mode is right, so it begins in a folder that only this user may enter.
+        // Creates the socket in a folder that only this user can enter, so that no other user connects before its mode
+        // is set.
         let name = format!(".kvasir-{:016x}", RandomState::new().hash_one(process::id()));
         let folder = path.with_file_name(name);
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(io)?;
         let fresh = folder.join("s");
         let bound = listen(&fresh, path);
-        // What is left of it goes; the first error is what counts.
+        // Cleans up; the first error is the one that counts.
         drop(fs::remove_file(&fresh));
         drop(fs::remove_dir(&folder));
         let (listener, file) = bound.map_err(io)?;
@@ -137,7 +138,7 @@ impl SocketFile {
     }
 }
 
-/// Whether no process listens on a socket file.
+/// Whether a connection error means that no process listens on the socket file.
 fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -157,7 +158,7 @@ fn file_of(path: &Path) -> io::Result<(u64, u64)> {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if file_of(&self.path).is_ok_and(|file| file == self.file) {
-            // If it is gone meanwhile, nothing is left to do.
+            // If the file is already gone, no cleanup is needed.
             drop(fs::remove_file(&self.path));
         }
     }
@@ -166,7 +167,7 @@ impl Drop for SocketFile {
 /// A connection's socket: over TCP, or through a file.
 pub type Stream = Either<TcpStream, UnixStream>;
 
-/// Sends small messages at once; through a file they are anyway.
+/// Disables Nagle's algorithm, so that small messages are sent immediately. Unix sockets do not need it.
 pub(super) fn set_nodelay(stream: &Stream) -> io::Result<()> {
     match stream {
         Either::Left(stream) => stream.set_nodelay(true),

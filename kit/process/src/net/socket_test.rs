@@ -18,7 +18,7 @@ async fn only_the_user_may_connect_and_the_file_goes_with_its_listener() {
 async fn a_dead_processs_socket_is_replaced_and_a_live_ones_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
-    // What a process leaves that is killed: the standard library removes no file.
+    // The file that a killed process leaves: the standard library removes no file.
     drop(StdListener::bind(&path).expect("a socket"));
     let first = SocketFile::bind(&path).await.expect("a stale file is replaced");
     let refused = SocketFile::bind(&path).await.expect_err("it is in use");

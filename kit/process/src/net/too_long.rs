@@ -1,6 +1,5 @@
-//! Counts calls that end because a message of the client is longer than it may be. The transport refuses
-//! such messages before a handler sees them, and says so in the status of the answer only: no handler ever
-//! gives this status itself.
+//! Counts calls that end because a client's message is too long. The transport rejects such messages before a handler
+//! sees them, and reports this only in the status of the answer. Handlers never return this status themselves.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -11,17 +10,17 @@ use tonic::{
     codegen::http::{HeaderMap, Uri},
 };
 
-/// Which call.
+/// Labels of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CallLabels {
     /// Name of the method.
     call: String,
 }
 
-/// Calls that ended for a message that was too long.
+/// Number of calls that ended because of a too long message.
 pub type TooLong = Family<CallLabels, Counter>;
 
-/// A call, of which the status is looked at.
+/// A call whose status is checked.
 #[derive(Debug, Clone)]
 pub struct Call {
     uri: Uri,
@@ -29,13 +28,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of this path.
+    /// Creates the call of a path.
     #[must_use]
     pub fn new(uri: &Uri, too_long: &TooLong) -> Self {
         Self { uri: uri.clone(), too_long: too_long.clone() }
     }
 
-    /// Looks at the headers or trailers of the answer.
+    /// Checks the headers or trailers of the answer.
     pub fn look(&self, headers: &HeaderMap) {
         let status = headers.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
         if status == Some(Code::OutOfRange) {

@@ -1,4 +1,4 @@
-//! Who calls what: each call gets its principal, or is refused before anything is read of it.
+//! Authenticates the calls of a port: each call gets its principal, or is rejected before the server reads its message.
 
 use super::PortMetrics;
 use crate::{access::Access, net::Peer, quota::Quota};
@@ -16,33 +16,33 @@ use tonic::{
 };
 use tower::{Layer, Service};
 
-/// The role that each call of a port's own services needs, by path. Calls that are not here need the role admin.
+/// Required role of each call of a port's own services, by path. Calls that are not listed require the role admin.
 pub type Roles = &'static [(&'static str, Role)];
 
-/// The principal of a call, which the port has found.
+/// The principal that the port has found for a call.
 ///
 /// # Errors
-/// If it is missing: a fault of the program, which answers nobody then.
+/// If the principal is missing: a bug of the program. The call is then rejected.
 pub fn principal<T>(request: &Request<T>) -> Result<Arc<Principal>, Status> {
     let found = request.extensions().get::<Arc<Principal>>();
     found.cloned().ok_or_else(|| Status::internal("the call has no principal"))
 }
 
-/// What limits the queries of a caller; none if nothing does.
+/// Rate limits that apply to a caller, if any.
 #[must_use]
 pub fn quota<T>(request: &Request<T>) -> Option<Quota> {
     request.extensions().get().cloned()
 }
 
-/// Takes a query of a tenant from what its caller may ask, if that is limited.
+/// Takes one query of a tenant from its caller's rate limits, if there are any.
 ///
 /// # Errors
-/// If the tenant or the caller has used its rate.
+/// If the tenant's or the caller's rate is used up.
 pub fn take_query(quota: Option<&Quota>, tenant: &str) -> Result<(), Status> {
     quota.map_or(Ok(()), |quota| quota.take(tenant)).map_err(Status::from)
 }
 
-/// A request that comes by another way than a port, such as NATS, which has let its caller in.
+/// A request from another transport, such as NATS, that has already authorised its caller.
 #[must_use]
 pub fn let_in<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -56,7 +56,7 @@ pub fn client<T>(request: &Request<T>) -> Option<SocketAddr> {
     request.extensions().get::<Arc<Peer>>()?.address
 }
 
-/// Gives each call its principal.
+/// Layer that adds the principal to each call.
 #[derive(Debug, Clone)]
 pub(super) struct Authenticate {
     pub(super) access: Access,
@@ -78,7 +78,7 @@ impl Authenticate {
                         of an identity";
             return Err(Status::unauthenticated(text));
         };
-        // Health and reflection are for every identity.
+        // Health and reflection are open to every identity.
         if path.starts_with(super::limit::OURS) {
             let role = self
                 .roles
@@ -102,7 +102,7 @@ impl<S> Layer<S> for Authenticate {
     }
 }
 
-/// A service whose calls have principals.
+/// A service with authenticated calls.
 #[derive(Clone)]
 pub(super) struct Authenticated<S> {
     inner: S,

@@ -2,67 +2,70 @@ use crate::net::Patience;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use std::time::Duration;
 
-/// What the calls of a gRPC port may take.
+/// Limits of a gRPC port's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Most requests with one answer at a time, over all connections.
+    /// Maximum number of active requests with one answer, over all connections.
     pub max_in_flight: usize,
-    /// Most connections at a time.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// Largest message of a client, in bytes: a connection may have eight of them half sent.
+    /// Maximum size of a client's message, in bytes. A connection may have eight incomplete messages of this size.
     pub message_bytes_max: usize,
-    /// Most calls of one connection at a time, whatever they are: further ones wait at the client.
+    /// Maximum number of active calls of one connection, of all kinds. Further calls wait at the client.
     pub connection_calls_max: u32,
-    /// Most streams of one connection but for publishers'.
+    /// Maximum number of streams of one connection, except publishers' streams.
     pub connection_asking_streams_max: usize,
-    /// Whether each request gets a span.
+    /// Whether each request gets a trace span.
     pub spans: bool,
 }
 
-/// One connection may have this part of all that is bounded over all connections.
+/// One connection may use one eighth of each limit that applies to all connections together.
 pub(super) const CONNECTION_PART: usize = 8;
-/// Most calls of one connection at a time at ports whose calls are answered at once.
+/// Maximum number of active calls of one connection, for ports whose calls are answered immediately.
 pub const CONNECTION_CALLS_MAX: u32 = 128;
-/// Most streams at a time, over all connections.
+/// Maximum number of open streams, over all connections.
 pub(super) const STREAMS_MAX: usize = 1_024;
-/// Of these, so many are for publishers only,
+/// Streams of [`STREAMS_MAX`] that are reserved for publishers.
 pub(super) const PUBLISH_STREAMS_RESERVED: usize = 256;
-/// and so many of the others for streams with one request only.
+/// Streams, among those not reserved for publishers, that are reserved for streams with one request.
 pub(super) const READ_STREAMS_RESERVED: usize = 64;
-/// Most calls of health and reflection at a time, over all connections: clients may watch the health of a server on each,
+/// Maximum number of health and reflection calls, over all connections. Clients may watch a server's health on each
+/// connection.
 pub(super) const SIDE_CALLS_MAX: usize = 2_048;
-/// and so many on one.
+/// Maximum number of health and reflection calls of one connection.
 pub(super) const CONNECTION_SIDE_CALLS_MAX: usize = 8;
-/// Bytes of messages that have not arrived whole, over all connections.
+/// Maximum bytes of incomplete messages, over all connections.
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
-/// Of one connection, so many of the largest message: 8 publishers may each be sending one.
+/// Maximum incomplete messages of one connection, in multiples of the largest message: 8 publishers may each be sending
+/// one.
 pub(super) const CONNECTION_MESSAGES_MAX: usize = 8;
-/// Bytes of parts of answers beyond 64 KiB that clients have not taken, over all connections.
+/// Maximum unread bytes of answer parts above 64 KiB, over all connections.
 pub(super) const LARGE_ANSWER_BYTES_MAX: usize = 256 << 20;
-/// The same of parts of up to 64 KiB, so that large answers never hold up small ones.
+/// Maximum unread bytes of answer parts up to 64 KiB. The separate limit keeps large answers from delaying small ones.
 pub(super) const SMALL_ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of batches of publishers that wait for their answers, over all connections: of a publisher whose batch does not fit,
-/// nothing more is read until it does.
+/// Maximum bytes of publishers' unanswered batches, over all connections. If a publisher's batch exceeds the rest, the
+/// server stops reading this publisher until the batch fits (backpressure).
 pub(super) const BATCH_BYTES_MAX: usize = 256 << 20;
-// A connection may have a part of it, into which the largest batch must fit.
+// The largest batch must fit into one connection's share.
 const _: () = assert!(BATCH_BYTES_MAX / CONNECTION_PART >= GRPC_MESSAGE_BYTES_MAX);
-/// All of these bytes together, in both directions.
+/// Maximum of all these bytes together, in both directions.
 pub(super) const IN_FLIGHT_BYTES_MAX: usize =
     MESSAGE_BYTES_MAX + LARGE_ANSWER_BYTES_MAX + SMALL_ANSWER_BYTES_MAX + BATCH_BYTES_MAX;
-/// Largest message to the health and reflection services, in bytes.
+/// Maximum size of a message to the health and reflection services, in bytes.
 pub(super) const SIDE_MESSAGE_BYTES_MAX: usize = 4 << 10;
-/// Longest time until a response begins: that of a request with one message includes reading it.
+/// Timeout until a response begins. For a request with one message, this includes reading the message.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same of calls that do much before they answer, such as writing a checkpoint of hundreds of millions of blocks.
+/// Timeout of calls that do much work before they answer, such as writing a checkpoint of hundreds of millions of
+/// blocks.
 pub(super) const WORK_TIMEOUT: Duration = Duration::from_secs(3_600);
-/// An idle connection is asked for a sign of life this often,
+/// Interval of keepalive pings on an idle connection.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// and has this long to answer.
+/// Timeout for the answer to a keepalive ping.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes nothing for this long, while answers wait, is cut off.
+/// A client that reads nothing for this long while answers wait is disconnected.
 pub const UNTAKEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may be silent. Answers to the keepalive end a silence: only connections
-/// that do not speak HTTP/2 are silent for longer than it gives them.
+/// How long a connection may be silent. Answers to keepalive pings end a silence, so only connections that do not speak
+/// HTTP/2 exceed this time.
 pub(super) const PATIENCE: Patience = Patience {
     first_byte: Duration::from_secs(10),
     idle: Duration::from_secs(60),
@@ -70,11 +73,11 @@ pub(super) const PATIENCE: Patience = Patience {
 };
 const _: () =
     assert!(PATIENCE.idle.as_secs() > KEEPALIVE_INTERVAL.as_secs() + KEEPALIVE_TIMEOUT.as_secs());
-/// Longest time until a request with one message is there, beyond a second for each 512 KiB of it.
+/// Timeout for receiving a request with one message, plus one second per 512 KiB of it.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest time from the first to the last byte of a message of a stream, beyond the same.
+/// Timeout from the first to the last byte of a stream's message, plus one second per 512 KiB of it.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A stream of queries ends in which nothing is asked for this long,
+/// Idle timeout of a query stream.
 pub(super) const QUERY_STREAM_IDLE: Duration = Duration::from_secs(60);
-/// or for this long while more than half of such streams are open.
+/// Idle timeout of a query stream while more than half of such streams are open.
 pub(super) const QUERY_STREAM_IDLE_CROWDED: Duration = Duration::from_secs(5);

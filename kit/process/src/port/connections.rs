@@ -1,4 +1,4 @@
-//! The connections of a gRPC port, each from its first call to its last.
+//! Serves the connections of a gRPC port, each from its first call to its last.
 
 use crate::{
     net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance},
@@ -21,7 +21,7 @@ use tonic::{
 use tower::Service;
 use tracing::{Instrument, Span};
 
-/// What answers the calls of a connection.
+/// Handler of a connection's calls.
 pub(super) trait Calls:
     Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -44,21 +44,21 @@ impl<S> Calls for S where
 {
 }
 
-/// How connections are served.
+/// Settings for serving connections.
 #[derive(Clone)]
 pub(super) struct Serving<S> {
     pub(super) calls: S,
     pub(super) http2: http2::Builder<TokioExecutor>,
-    /// How old they get; none for any age.
+    /// Maximum age of connections; `None` is unlimited.
     pub(super) age: Option<Duration>,
     pub(super) metrics: ConnectionMetrics,
-    /// Whether each call gets a span.
+    /// Whether each call gets a trace span.
     pub(super) spans: bool,
 }
 
 impl<S: Calls> Serving<S> {
-    /// Serves connections until `stop` is cancelled; further ones are refused then, and what is under way is answered
-    /// once `stopped` is ready.
+    /// Serves connections until `stop` is cancelled. Then rejects new connections, waits for `stopped`, and answers the
+    /// active calls.
     pub(super) async fn serve(
         self,
         mut accepting: Accepting,
@@ -73,7 +73,7 @@ impl<S: Calls> Serving<S> {
                     let peer = Arc::clone(socket.peer());
                     connections.spawn(self.clone().connection(socket, peer, stop.clone()));
                 }
-                // The pattern must match whatever comes: else `select!` would wait for the others alone.
+                // The pattern must match every result; else `select!` would wait only for the other branches.
                 _ended = connections.join_next(), if !connections.is_empty() => {}
             }
         }
@@ -126,7 +126,7 @@ impl<S: Calls> Serving<S> {
                         serving.as_mut().graceful_shutdown();
                     }
                     Some((_, AgeStep::EndStreams)) => peer.aged.cancel(),
-                    // It ends with the last of them.
+                    // The connection ends with its last held stream.
                     Some((_, AgeStep::Cut)) if peer.held_streams.is_held() => {}
                     Some((_, AgeStep::Cut)) => {
                         self.metrics.cut_off.count("aged");

@@ -14,7 +14,7 @@ const AGE: Duration = Duration::from_secs(1_000);
 const EARLIEST: Duration = Duration::from_secs(900);
 const LATEST: Duration = Duration::from_secs(1_100);
 
-/// A connection whose calls these are, with its client.
+/// A connection with its client.
 struct Opened {
     client: SendRequest<Bytes>,
     metrics: ConnectionMetrics,
@@ -34,7 +34,7 @@ async fn open(calls: impl Calls, age: Option<Duration>) -> Opened {
     Opened { client, metrics, served }
 }
 
-/// A call that is answered when its connection's streams are to end.
+/// A call that is answered when the streams of its connection should end.
 async fn until_aged(request: Request<Body>) -> Result<Response<Body>, Infallible> {
     let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
     peer.expect("the client").aged.cancelled().await;

@@ -1,40 +1,40 @@
-//! How long a call may take: what its client says, in the header `grpc-timeout`, and what every call may.
+//! Deadlines of calls: the client's deadline in the header `grpc-timeout`, and the port's timeout.
 
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::HeaderMap};
 
-/// Where gRPC has the time that the client gives a call.
+/// gRPC header with the client's timeout.
 const HEADER: &str = "grpc-timeout";
-/// Most digits of it.
+/// Maximum number of digits in the header.
 const DIGITS_MAX: usize = 8;
 
-/// Until when a call may take.
+/// Deadlines of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Deadlines {
-    /// Until its answer begins.
+    /// Deadline for the beginning of the answer.
     pub(super) head: Instant,
-    /// Until its answer ends; none for any time.
+    /// Deadline for the end of the answer, if any.
     pub(super) end: Option<Instant>,
 }
 
 impl Deadlines {
-    /// Those of a call that begins now, whose answer is to begin within `most`.
+    /// Deadlines of a call that begins now. The answer must begin within `most`.
     pub(super) fn of(headers: &HeaderMap, most: Duration, now: Instant) -> Self {
         let asked = headers.get(HEADER).and_then(|text| read(text.to_str().ok()?));
-        // What does not fit into the clock is for ever.
+        // A timeout beyond the clock's range means no deadline.
         let end = asked.and_then(|time| now.checked_add(time));
         let head = now + most;
         Self { head: end.map_or(head, |end| end.min(head)), end }
     }
 }
 
-/// How a call ends that has taken too long.
+/// The status of a call that has exceeded its deadline.
 pub(super) fn exceeded() -> Status {
     Status::deadline_exceeded("the call has taken longer than it may")
 }
 
-/// A time as gRPC writes it: up to eight digits and a unit. A client that sends anything else has no deadline.
+/// Parses a timeout in gRPC's form: up to eight digits and a unit. Any other value means no deadline.
 fn read(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > DIGITS_MAX {

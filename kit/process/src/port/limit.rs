@@ -1,5 +1,5 @@
-//! Bounds on calls: on those with one answer until it is made, on streams until the transport has been given all of
-//! their answers. What is not taken of answers counts by its bytes.
+//! Admission control: limits the calls of a port. A call with one answer counts until its answer is made; a stream
+//! counts until the transport has received all answers. Unread answers count by their bytes.
 
 use super::{
     PortMetrics, StreamKind, Streams,
@@ -32,10 +32,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body, codegen::http};
 use tower::{Layer, Service};
 
-/// What begins the path of every call of our services. Calls of the others, such as health, are small.
+/// Path prefix of all calls of our services. Calls of other services, such as health, are small.
 pub(super) const OURS: &str = "/kvasir.v1.";
 
-/// Bounds the calls of a port. Clones share the limits.
+/// Limits the calls of a port. Clones share the limits.
 #[derive(Clone)]
 pub(super) struct RequestLimit(Arc<Limits>);
 
@@ -45,26 +45,27 @@ struct Limits {
     streams: Limit,
     /// Streams other than publishers'.
     asking_streams: Limit,
-    /// Of these, streams of queries.
+    /// Streams of queries, a part of `asking_streams`.
     query_streams: Limit,
     /// Calls of health and reflection.
     side_calls: Limit,
     message_bytes: Limit,
-    /// Of publishers' batches that wait for their answers.
+    /// Bytes of publishers' unanswered batches.
     batch_bytes: Limit,
     answers: AnswerLimits,
     metrics: PortMetrics,
     stop: CancellationToken,
 }
 
-/// A call within its limits: it counts until this is dropped.
+/// An admitted call: it counts against its limits until this is dropped.
 type Admitted = Vec<Share>;
 
-/// A limit, what there is too much of beyond it, and the reason of the refusal.
+/// A limit, the text for what exceeds it, and the reason in metrics.
 type Bound<'a> = (&'a Limit, &'static str, &'static str);
 
 impl RequestLimit {
-    /// Calls of health and reflection end when `stop` is cancelled: a client may watch the health of a server for ever.
+    /// Creates the limits. Health and reflection calls end when `stop` is cancelled, because a client may watch health
+    /// without end.
     pub(super) fn new(
         kinds: Streams,
         calls_max: usize,
@@ -95,13 +96,13 @@ impl RequestLimit {
     }
 }
 
-/// What kind of call it is.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// One request, one answer.
     Unary,
     Stream(StreamKind),
-    /// Of the services that every port has: health and reflection.
+    /// A call of health or reflection, which every port has.
     Side,
 }
 
@@ -160,7 +161,7 @@ impl Limits {
         }
     }
 
-    /// Takes a share of each limit, or refuses.
+    /// Takes a share of each limit, or rejects the call.
     fn take<'a>(
         &self,
         limits: impl Iterator<Item = &'a Bound<'a>>,
@@ -196,20 +197,20 @@ impl Limits {
         RequestLimits { pace, message_bytes, unread }
     }
 
-    /// What ends an answer before its source does: the client's deadline, the age of the connection, the stop of the server.
+    /// Reasons to end an answer before its source ends: the client's deadline, the connection's age, the server's stop.
     fn end(
         &self,
         kind: Kind,
         peer: &Peer,
         deadline: Option<Instant>,
     ) -> Option<BoxFuture<'static, Status>> {
-        // Health may be watched for ever.
+        // Clients may watch health without end.
         let (stop, aged) = match kind {
-            // It is there already.
+            // The answer is already complete.
             Kind::Unary => return None,
             Kind::Side => (Some(self.stop.clone()), Some(peer.aged.clone())),
             Kind::Stream(StreamKind::Watch) => (None, Some(peer.aged.clone())),
-            // Their requests end with the age, unless they are held open, and their services with the stop.
+            // The connection's age ends their requests, except held streams; the server's stop ends their services.
             Kind::Stream(_) if deadline.is_none() => return None,
             Kind::Stream(_) => (None, None),
         };
@@ -228,7 +229,7 @@ impl Limits {
                     limited.count("deadline");
                     exceeded()
                 }
-                // Its client opens another one.
+                // The client reconnects and opens a new stream.
                 () = cancelled(aged) => Status::ok(""),
             }
         };
@@ -250,7 +251,7 @@ pub(super) struct Limited<S> {
     limits: Arc<Limits>,
 }
 
-/// Ready once the token is cancelled; never without one.
+/// Ready when the token is cancelled. Pending forever if it is absent.
 async fn cancelled(token: Option<CancellationToken>) {
     match token {
         Some(token) => token.cancelled().await,
@@ -297,7 +298,7 @@ where
         let limits = Arc::clone(&self.limits);
         let response = self.inner.call(request);
         let counted = move |limits: &Limits, response: http::Response<Body>| {
-            // Else a client that does not take small answers would hold the places of all calls.
+            // Otherwise a client that does not read small answers would occupy the slots of all calls.
             let kept = Some(admitted).filter(|_| kind != Kind::Unary);
             call.look(response.headers());
             let end = limits.end(kind, &peer, deadlines.end);

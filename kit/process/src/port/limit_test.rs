@@ -7,7 +7,7 @@ use tower::{ServiceExt, service_fn};
 const WORK: &str = "/kvasir.v1.Test/Work";
 const ASK: &str = "/kvasir.v1.Test/Ask";
 
-/// How a call ends whose answer takes so long to make.
+/// Returns the end of a call whose answer takes `takes` to make.
 async fn call(path: &str, takes: Duration, client_gives: Option<&'static str>) -> Code {
     let kinds: Streams = &[(WORK, StreamKind::Work)];
     let stop = CancellationToken::new();

@@ -8,33 +8,33 @@ use prometheus_client::{
 /// Metrics of a gRPC port.
 #[derive(Debug, Clone, Default)]
 pub struct PortMetrics {
-    /// Connections.
+    /// Metrics of the connections.
     pub(super) connections: ConnectionMetrics,
-    /// Requests with one answer that are under way.
+    /// Active requests with one answer.
     pub(super) in_flight: Gauge,
-    /// Such requests refused, because there were too many.
+    /// Requests with one answer that were rejected because too many were active.
     pub(super) requests_refused: Counter,
-    /// Streams that are open.
+    /// Open streams.
     pub(super) streams: Gauge,
-    /// Those of them that are not publishers'.
+    /// Open streams other than publishers'.
     pub(super) asking_streams: Gauge,
-    /// Streams refused, because there were too many.
+    /// Streams rejected because too many were open.
     pub(super) streams_refused: Counter,
-    /// Calls that ended for a message that was too long.
+    /// Calls that ended because of a too long message.
     pub(super) too_long: TooLong,
-    /// Bytes of messages that have not arrived whole.
+    /// Bytes of messages that have not arrived completely.
     pub(super) message_bytes: Gauge,
-    /// Bytes of large parts of answers that clients have not taken.
+    /// Unread bytes of large answer parts.
     pub(super) large_answer_bytes: Gauge,
-    /// The same of small parts.
+    /// Unread bytes of small answer parts.
     pub(super) small_answer_bytes: Gauge,
-    /// Bytes of publishers' batches that wait for their answers.
+    /// Bytes of publishers' unanswered batches.
     pub(super) batch_bytes: Gauge,
-    /// All of these bytes together.
+    /// Total of the bytes above.
     pub(super) in_flight_bytes: Gauge,
-    /// Calls denied, by what the caller lacks.
+    /// Denied calls, by the right that the caller lacks.
     pub(super) denied: Reasons,
-    /// Calls refused or ended by a limit.
+    /// Calls rejected or ended by a limit, by reason.
     pub(super) limited: Reasons,
 }
 
@@ -42,49 +42,51 @@ impl PortMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.connections.register(registry, "grpc");
-        let help = "Calls refused or ended by a limit, by the limit";
+        let help = "gRPC calls rejected or ended by a limit, by limit";
         self.limited.register(registry, "grpc_limited", help);
         registry.register(
             "grpc_requests_in_flight",
-            "Requests with one answer under way",
+            "Active unary gRPC requests",
             self.in_flight.clone(),
         );
         registry.register(
             "grpc_requests_refused",
-            "Requests with one answer refused: the most were under way, or an eighth of them in one connection",
+            "Unary gRPC requests rejected: the maximum was active, or an eighth of it on one connection",
             self.requests_refused.clone(),
         );
-        let help = "Calls denied: their caller has no identity, or its identity lacks the role";
+        let help =
+            "gRPC calls denied because the caller has no identity, or the identity lacks the role";
         self.denied.register(registry, "grpc_denied", help);
-        registry.register("grpc_streams", "Open streams", self.streams.clone());
+        registry.register("grpc_streams", "Open gRPC streams", self.streams.clone());
         registry.register(
             "grpc_asking_streams",
-            "Open streams other than PublishEvents",
+            "Open gRPC streams other than PublishEvents",
             self.asking_streams.clone(),
         );
         registry.register(
             "grpc_streams_refused",
-            "Streams refused: the most were open",
+            "gRPC streams rejected because the maximum number was open",
             self.streams_refused.clone(),
         );
         registry.register(
             "grpc_messages_too_long",
-            "Calls that ended because a message of the client was longer than the service accepts, by call",
+            "gRPC calls that ended because a client message was longer than the service accepts, by call",
             self.too_long.clone(),
         );
-        let help = "Bytes of requests that have arrived in part";
+        let help = "Bytes of partially received gRPC requests";
         registry.register("grpc_partial_message_bytes", help, self.message_bytes.clone());
-        let help = "Bytes of answers that clients have not taken, in parts beyond 64 KiB";
+        let help = "Bytes of gRPC answers not yet read by clients, in parts over 64 KiB";
         registry.register("grpc_large_answer_bytes", help, self.large_answer_bytes.clone());
-        let help = "Bytes of answers that clients have not taken, in parts of up to 64 KiB";
+        let help = "Bytes of gRPC answers not yet read by clients, in parts of up to 64 KiB";
         registry.register("grpc_small_answer_bytes", help, self.small_answer_bytes.clone());
-        let help = "Bytes of publishers' batches that wait for their answers";
+        let help = "Bytes of publishers' batches that the server has not yet answered";
         registry.register("grpc_unanswered_batch_bytes", help, self.batch_bytes.clone());
-        let help = "Bytes of requests, batches and answers on their way, over all connections: the sum of the four above";
+        let help = "Bytes of partial requests, unanswered batches and unread answers, over all gRPC connections";
         registry.register("grpc_in_flight_bytes", help, self.in_flight_bytes.clone());
         let limit = Gauge::<i64>::default();
         limit.set(i64::try_from(IN_FLIGHT_BYTES_MAX).unwrap_or(i64::MAX));
-        let help = "Most bytes that may be on their way, over all connections";
+        let help =
+            "Maximum bytes of requests, batches and answers in flight, over all gRPC connections";
         registry.register("grpc_in_flight_bytes_limit", help, limit);
     }
 }

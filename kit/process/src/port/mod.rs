@@ -1,5 +1,5 @@
-//! A gRPC port: limits on connections, calls and what they hold, health, both versions of reflection, spans.
-//! Both servers are made of it, so that what protects one of them protects the other.
+//! A gRPC port with limits on connections, calls and their memory, health, both versions of reflection, and spans.
+//! Every gRPC server of Kvasir uses it, so that all have the same protection.
 
 mod access;
 mod config;
@@ -14,23 +14,24 @@ pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};
 
-/// How a call is bounded that is not answered at once.
+/// Kind of a stream or of a long call, which determines its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
-    /// Many messages that are acknowledged. It may be idle for ever, and some streams are kept for it.
+    /// Many acknowledged messages. It may be idle without limit, and some streams are reserved for it.
     Publish,
-    /// Many requests, each with an answer. It ends when it is idle for too long.
+    /// Many requests with one answer each. It ends after too long an idle time.
     Query,
-    /// One request with many answers, of which there is a last one.
+    /// One request with a finite number of answers.
     Read,
-    /// One request with answers for as long as the connection lasts.
+    /// One request with answers as long as the connection lasts.
     Watch,
-    /// One request whose answer is held open for as long as its client works: nothing ends it but the client and the
-    /// service. Its connection gets as old as that, and takes no further calls once it is old.
+    /// One request whose answer stays open while its client works. Only the client or the service ends it. Its
+    /// connection is not closed for its age while the stream is open, but accepts no further calls once it is old.
     Hold,
-    /// One request with one answer, which is there once much is done: within the time that its client gives, or an hour.
+    /// One request with one answer, after much work. Timeout: the client's deadline, or one hour.
     Work,
 }
 
-/// The streams of a port's services, and long work, by path. All other calls of ours have one request and one answer.
+/// The streams and long calls of a port's services, by path. All other calls of our services have one request and one
+/// answer.
 pub type Streams = &'static [(&'static str, StreamKind)];

@@ -28,15 +28,15 @@ use tonic::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::{Layer, Service};
 
-/// Why a port cannot be served.
+/// Why a port cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The reflection service cannot be built: a fault of the build.
+    /// The reflection service cannot be built: a bug in the build.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// What a port serves.
+/// The services of a port.
 #[derive(Default)]
 pub struct Services {
     routes: RoutesBuilder,
@@ -44,7 +44,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Adds a service; health reports it by its name.
+    /// Adds a service; health reports the service by its name.
     pub fn add<S>(&mut self, service: S)
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
@@ -69,22 +69,22 @@ impl fmt::Debug for Services {
 /// A gRPC port.
 #[derive(Debug, Clone)]
 pub struct Port {
-    /// What calls may take.
+    /// Limits of calls.
     pub config: PortConfig,
-    /// Which of them are streams.
+    /// Streams and long calls, by path.
     pub streams: Streams,
-    /// Which role each of them needs.
+    /// Required roles of calls, by path.
     pub roles: Roles,
-    /// Its metrics.
+    /// Metrics of the port.
     pub metrics: PortMetrics,
-    /// What the services are made of, encoded, for reflection.
+    /// Encoded descriptors of the services, for reflection.
     pub descriptors: &'static [u8],
-    /// Who gets in.
+    /// Admission to the port.
     pub guard: Guard,
 }
 
 impl Port {
-    /// Serves until `stop` is cancelled and the requests under way are answered.
+    /// Serves until `stop` is cancelled and the active requests are answered.
     ///
     /// # Errors
     /// If the services cannot be built.

@@ -10,7 +10,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const STREAMS: Streams = &[("/kvasir.v1.Test/Watch", StreamKind::Watch)];
 
-/// A port that serves health alone, at connections of this age.
+/// A port that serves only health, with connections of this maximum age.
 fn port(age: Duration) -> Port {
     Port {
         config: PortConfig {
@@ -38,7 +38,7 @@ fn metric(metrics: &PortMetrics, name: &str) -> Option<u64> {
     line.split(' ').nth(1)?.parse().ok()
 }
 
-/// Calls go on while their connection is replaced again and again, and none of them fails.
+/// All calls succeed while their connection is replaced again and again.
 #[tokio::test]
 async fn no_call_is_lost_when_connections_are_old() {
     let port = port(Duration::from_millis(50));

@@ -4,33 +4,33 @@ use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{PublishAck, PublishEventsResponse, PublishRefusal, RefusalReason};
 use tonic::Status;
 
-/// The answer to a batch, when it is there; an error ends the stream. Cancel-safe.
+/// The future answer to a batch. An error ends the stream. Cancel-safe.
 pub type PendingAnswer = BoxFuture<'static, Result<Answer, Status>>;
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is applied.
+    /// The batch is applied.
     Acked {
-        /// It had been applied before.
+        /// The batch had been applied before.
         duplicate: bool,
         /// Block operations that had an effect.
         applied: u64,
         /// Block operations that changed nothing.
         noop: u64,
-        /// Block operations that cannot be applied.
+        /// Block operations that were rejected.
         rejected: u64,
     },
-    /// Batches before it are missing.
+    /// Batches before this one are missing.
     Gap {
-        /// The one expected.
+        /// The expected sequence number.
         expected: u64,
     },
-    /// Another stream took over.
+    /// Another stream of the source took over (fencing).
     Fenced,
 }
 
-/// The answer to batch `sequence`; none if the stream is fenced.
+/// The acknowledgement of batch `sequence`; none if the stream is fenced.
 pub(super) fn message(sequence: u64, answer: Answer) -> Option<Message> {
     match answer {
         Answer::Acked { duplicate, applied, noop, rejected } => {
@@ -43,7 +43,7 @@ pub(super) fn message(sequence: u64, answer: Answer) -> Option<Message> {
     }
 }
 
-/// Why the batch is not the one expected.
+/// Error text for a batch with an unexpected sequence number.
 fn text_of_gap(sequence: u64, expected: u64) -> String {
     if sequence < expected {
         return format!(

@@ -1,5 +1,5 @@
-//! Streams of `EventIngest.PublishEvents`, as every program that takes events serves them: hello first, then each batch
-//! is answered once, in order.
+//! Serves streams of `EventIngest.PublishEvents`, for every program that receives events: first the hello, then exactly
+//! one answer per batch, in order.
 
 mod answer;
 mod stream;
@@ -26,64 +26,64 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Longest time until a publisher's hello.
+/// Timeout for a publisher's hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers of one stream that wait to be sent; no batch is read while there are so many.
+/// Maximum number of answers in one stream's send queue. While it is full, no batch is read (backpressure).
 const ANSWERS_QUEUED_MAX: usize = 64;
 
 /// The answers of one stream.
 pub type Answers = BoxStream<'static, Result<PublishEventsResponse, Status>>;
 
-/// Where the events of streams go.
+/// Receiver of the streams' events.
 pub trait Sources: Send + Sync + 'static {
-    /// An accepted stream.
+    /// Session of an accepted stream.
     type Session: Session;
 
-    /// Accepts a stream of a source. Returns the last batch of its incarnation that was applied, too.
+    /// Accepts a stream of a source. Also returns the last applied batch of the source's incarnation.
     ///
     /// # Errors
-    /// If the source is refused.
+    /// If the source is rejected.
     fn open(
         &self,
         hello: &Hello,
         peer: Option<SocketAddr>,
     ) -> impl Future<Output = Result<(Self::Session, Option<Cursor>), Status>> + Send;
 
-    /// A stream ended for a message in place of its hello, or for none in time.
+    /// Records that a stream ended: its first message was late, or was another one than a hello.
     fn note_no_hello(&self, peer: Option<SocketAddr>, error: &Status);
 
-    /// Ends streams when the program stops.
+    /// The status that ends streams when the program stops.
     fn stopping(&self) -> Status;
 }
 
-/// An accepted stream of one source. [Close](Self::close) it when it ends.
+/// An accepted stream of one source. Call [`close`](Self::close) at its end.
 pub trait Session: Send + Sync {
-    /// Cancelled once another stream of the source took over.
+    /// Cancelled when another stream of the source takes over (fencing).
     fn fenced(&self) -> &CancellationToken;
 
     /// Tokens per block.
     fn block_size(&self) -> u32;
 
-    /// Submits a batch. Answers come in the order in which batches were submitted.
+    /// Submits a batch. Answers arrive in the order of submission.
     fn apply(&self, batch: PublishedBatch) -> impl Future<Output = PendingAnswer> + Send;
 
-    /// The source has sent a heartbeat.
+    /// Handles a heartbeat of the source.
     fn heartbeat(&self, heartbeat: Heartbeat) -> impl Future<Output = ()> + Send;
 
-    /// Number of the batch that is expected next, once all that was submitted is applied; any (0) before the first.
+    /// The next expected batch number, after everything submitted is applied; 0 (any number) before the first batch.
     fn expected(&self) -> impl Future<Output = u64> + Send;
 
-    /// A batch cannot be read: it is refused.
+    /// Records a batch that cannot be decoded and is rejected.
     fn note_unreadable(&self, sequence: u64, error: &dyn fmt::Display);
 
-    /// A message breaks the contract: the stream ends.
+    /// Records a message that breaks the contract and ends the stream.
     fn note_malformed(&self, error: &dyn fmt::Display);
 
-    /// The stream has ended.
+    /// Handles the end of the stream.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Serves a stream by a task of `tasks`, which ends when `stop` is cancelled. `place` is dropped at the end.
+/// Serves a stream in a task of `tasks` until `stop` is cancelled. `place` is dropped at the end.
 pub fn publish_events<S: Sources>(
     sources: Arc<S>,
     request: Request<Streaming<PublishEventsRequest>>,
@@ -99,7 +99,7 @@ pub fn publish_events<S: Sources>(
         let first = select! {
             () = stop.cancelled() => Err(sources.stopping()),
             first = timeout(HELLO_TIMEOUT, requests.message()) => match first {
-                // The client is gone.
+                // The client has disconnected.
                 Ok(Err(error)) => Err(error),
                 Ok(Ok(first)) => hello(first).inspect_err(|error| sources.note_no_hello(peer, error)),
                 Err(_late) => Err(Status::deadline_exceeded("hello is missing"))

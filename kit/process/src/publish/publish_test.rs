@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// How each batch that was applied is answered.
+/// Senders for the answers to applied batches.
 type Applied = Arc<Mutex<Vec<oneshot::Sender<Answer>>>>;
 
 #[derive(Clone, Default)]
@@ -27,7 +27,7 @@ impl Slow {
         self.applied.lock().expect("a lock").len()
     }
 
-    /// Answers the first batch that waits.
+    /// Answers the first waiting batch.
     fn answer(&self) {
         let first = self.applied.lock().expect("a lock").remove(0);
         let answer = Answer::Acked { duplicate: false, applied: 1, noop: 0, rejected: 0 };
@@ -127,7 +127,7 @@ async fn no_more_batches_are_read_than_there_is_room_for() {
     let mut answers = client.publish_events(publishing).await.expect("a stream").into_inner();
     answers.message().await.expect("a stream").expect("the hello is accepted");
     for _ in 0..BATCHES {
-        // All who can go on have gone on when this is over.
+        // When this sleep ends, all other tasks have run as far as they can.
         sleep(Duration::from_secs(1)).await;
         let under_way = slow.under_way();
         assert!((1..=3).contains(&under_way), "{under_way}");

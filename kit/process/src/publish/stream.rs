@@ -16,27 +16,27 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-/// A stream whose hello has come.
+/// A stream that has received its hello.
 pub(super) struct OpenStream<'a, S> {
     pub(super) sources: &'a S,
     pub(super) answers: &'a Outlet<PublishEventsResponse>,
     pub(super) stop: &'a CancellationToken,
-    /// For what is not answered; none for any amount.
+    /// Limit on unanswered batches, in bytes; `None` is unlimited.
     pub(super) room: Option<BatchRoom>,
 }
 
-/// How often it is looked whether there is room for a batch again.
+/// Interval at which a batch is checked again for room.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A batch that is not answered yet.
+/// A batch that waits for its answer.
 struct Unanswered {
     sequence: u64,
     answer: PendingAnswer,
-    /// Room of its bytes.
+    /// The room that its bytes take.
     _held: Option<Charge>,
 }
 
-/// A message that has come.
+/// A received message.
 struct Arrived {
     message: PublishEventsRequest,
     bytes: usize,
@@ -53,7 +53,7 @@ impl Arrived {
 type Flow = ControlFlow<Last<PublishEventsResponse>>;
 
 impl<S: Sources> OpenStream<'_, S> {
-    /// Answers come in the order of the batches, each once it is known; meanwhile more are read.
+    /// Sends answers in the order of the batches, each as soon as it is known, and reads further batches meanwhile.
     pub(super) async fn serve(
         &self,
         session: &S::Session,
@@ -95,7 +95,7 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
-    /// Takes a message if there is room for it, and gives it back if not.
+    /// Accepts a message if there is room for it; otherwise returns the message.
     async fn take_if_fits(
         &self,
         session: &S::Session,
@@ -188,7 +188,7 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
-    /// Queues an answer. A client that does not read delays only itself.
+    /// Queues an answer. A client that does not read delays only its own stream.
     pub(super) async fn answer(&self, session: &S::Session, answer: Message) -> Flow {
         let sent = select! {
             () = self.stop.cancelled() => {
@@ -206,7 +206,7 @@ impl<S: Sources> OpenStream<'_, S> {
     }
 }
 
-/// Waits for the answer to the first batch, and takes it out.
+/// Waits for the first batch's answer, and removes the batch from the queue.
 async fn next_answer(unanswered: &mut VecDeque<Unanswered>) -> (u64, Result<Answer, Status>) {
     let Some(first) = unanswered.front_mut() else { return pending().await };
     let answer = first.answer.as_mut().await;

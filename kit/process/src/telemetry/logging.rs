@@ -16,15 +16,15 @@ use tracing_subscriber::{
     util::{SubscriberInitExt, TryInitError},
 };
 
-/// The client library of NATS. Below the level INFO it logs addresses of servers with their passwords.
+/// The NATS client library. Below INFO, it logs server addresses with their passwords.
 const NATS_CLIENT: &str = "async_nats";
 
-/// How log lines are written to standard error.
+/// Format of log lines on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -49,14 +49,14 @@ impl FromStr for LogFormat {
     }
 }
 
-/// What is logged, how, and where spans go.
+/// Logging and export of spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Form of the lines.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// Which lines are written: a level, or module=level pairs with commas between them.
+    /// Log filter: a level, or module=level pairs separated by commas.
     pub filter: String,
-    /// Where spans are exported to (OTLP over gRPC), if anywhere.
+    /// OTLP endpoint (gRPC) that receives spans. If not set: spans are dropped.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -69,31 +69,31 @@ pub enum LoggingError {
     /// Spans cannot be exported.
     #[error("otlp-endpoint: {0}")]
     Exporter(#[from] ExporterBuildError),
-    /// A subscriber is installed already.
+    /// A subscriber is already installed.
     #[error("logging: {0}")]
     Taken(#[from] TryInitError),
 }
 
-/// Logging and export of spans, once started.
+/// Active logging and export of spans.
 #[derive(Debug)]
 pub struct Logging {
     spans: Option<SdkTracerProvider>,
 }
 
-/// The finest spans and events that are exported, independent of the log filter. Finer ones also come from the
-/// exporter's own connection, which would then export itself.
+/// Finest level of exported spans and events, independent of the log filter. The exporter's own connection also creates
+/// finer ones, so exporting these would never end.
 const EXPORT_LEVEL: LevelFilter = LevelFilter::INFO;
 
-/// Longest wait for the last spans to be exported.
+/// Timeout for the export of the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts logging to standard error and, given an OTLP endpoint, the export of spans to it, under the process
-/// name `name`. The filter applies to lines, not to spans.
+/// Starts logging to standard error and, with an OTLP endpoint, the export of spans under the process name `name`. The
+/// filter applies to log lines, not to spans.
 ///
 /// # Errors
 /// If the filter or the endpoint is malformed, or logging was started before.
 pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, LoggingError> {
-    // First: a filter that cannot be read makes no exporter.
+    // Parse the filter first: with an invalid filter, no exporter is started.
     let filter: EnvFilter = config.filter.parse()?;
     let spans = config.otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
     let layers = layers(name, config.format, filter, spans.as_ref());
@@ -101,7 +101,7 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     Ok(Logging { spans })
 }
 
-/// Lines and, if there is an exporter, spans.
+/// The layer for log lines and, with an exporter, the layer for spans.
 fn layers(
     name: &'static str,
     format: LogFormat,
@@ -115,8 +115,8 @@ fn layers(
         LogFormat::Json => lines.json().boxed(),
     };
     let mut layers = vec![lines.with_filter(filter.and(without_secrets())).boxed()];
-    // Without an exporter no layer rather than an empty one: that has no filter, so all spans of the transport would be
-    // made for it, which cost a fifth of a call's processor time.
+    // Without an exporter, add no layer. An empty layer has no filter, so all spans of the transport would be created
+    // for it, which costs a fifth of a call's processor time.
     layers.extend(spans.map(|provider| {
         let exported = tracing_opentelemetry::layer().with_tracer(provider.tracer(name));
         exported.with_filter(EXPORT_LEVEL.and(without_secrets())).boxed()
@@ -124,10 +124,10 @@ fn layers(
     layers
 }
 
-/// The filter of what may be logged, whatever the other filter says.
+/// Filter that hides secrets, independent of the log filter.
 fn without_secrets() -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
-    // Without a hint, both filters together have none, so every record of libraries that use `log` is made and dropped: the
-    // tokenizer has one for each piece, which took a third of the gateway's processor time.
+    // Without a level hint here, both filters together have none. Then every record of libraries that use `log` is
+    // created and dropped. The tokenizer has one for each piece, which took a third of the gateway's processor time.
     filter_fn(shows_no_secret).with_max_level_hint(LevelFilter::TRACE)
 }
 

@@ -1,4 +1,4 @@
-//! Logs, spans, metrics registry and readiness. It knows nothing of what the process does.
+//! Logs, spans, metrics registry and readiness, independent of the process's task.
 
 mod build_info;
 mod logging;

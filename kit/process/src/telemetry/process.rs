@@ -11,15 +11,14 @@ use prometheus_client::{
 };
 use std::fmt;
 
-/// The metrics that Prometheus' client libraries export for every process, by their usual names: without our
-/// prefix.
+/// The metrics that Prometheus' client libraries export for every process, under their usual names, without our prefix.
 pub(super) fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(ProcessMetrics));
     registry
 }
 
-/// Reads `/proc` at each scrape, and leaves out what cannot be read.
+/// Collector that reads `/proc` at each scrape. Omits values that cannot be read.
 #[derive(Debug)]
 struct ProcessMetrics;
 
@@ -29,7 +28,7 @@ struct Figures {
     resident_bytes: u64,
     virtual_bytes: u64,
     open_fds: Option<u64>,
-    /// Also `None` without a limit.
+    /// `None` also stands for an unlimited number.
     max_fds: Option<u64>,
 }
 
@@ -63,15 +62,30 @@ impl Collector for ProcessMetrics {
         let help = "CPU time of the process, user and system";
         let cpu = encoder.encode_descriptor("process_cpu", help, seconds, MetricType::Counter)?;
         ConstCounter::new(figures.cpu_seconds).encode(cpu)?;
-        let help = "When the process started, in seconds since 1970";
+        let help = "Start time of the process, in seconds since 1970";
         let start =
             encoder.encode_descriptor("process_start_time", help, seconds, MetricType::Gauge)?;
         ConstGauge::new(figures.start_seconds).encode(start)?;
         let gauges = [
-            ("process_resident_memory", "Memory in use", bytes, Some(figures.resident_bytes)),
-            ("process_virtual_memory", "Address space in use", bytes, Some(figures.virtual_bytes)),
-            ("process_open_fds", "Open file descriptors", None, figures.open_fds),
-            ("process_max_fds", "Most file descriptors that may be open", None, figures.max_fds),
+            (
+                "process_resident_memory",
+                "Resident memory of the process",
+                bytes,
+                Some(figures.resident_bytes),
+            ),
+            (
+                "process_virtual_memory",
+                "Virtual address space of the process",
+                bytes,
+                Some(figures.virtual_bytes),
+            ),
+            ("process_open_fds", "Open file descriptors of the process", None, figures.open_fds),
+            (
+                "process_max_fds",
+                "Maximum number of open file descriptors of the process",
+                None,
+                figures.max_fds,
+            ),
         ];
         for (name, help, unit, value) in gauges {
             let Some(value) = value else { continue };
@@ -97,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_process_exports_its_own_metrics() {
-        // Other tests open and close some meanwhile, so how many there are is not asserted.
+        // Other tests open and close files meanwhile, so the exact number is not checked.
         let many: Vec<_> =
             (0..100).map(|_| File::open("/proc/self/stat").expect("a file")).collect();
         assert!((100.0..value("process_max_fds")).contains(&value("process_open_fds")));
@@ -105,9 +119,9 @@ mod tests {
         let resident = value("process_resident_memory_bytes");
         let mapped = value("process_virtual_memory_bytes");
         assert!(resident > 65_536.0 && mapped >= resident, "{resident} of {mapped}");
-        // After 2020.
+        // A time after 2020.
         assert!(value("process_start_time_seconds") > 1.577e9);
-        // Reading it costs some, so it grows.
+        // Each reading uses processor time, so the value grows.
         let used = value("process_cpu_seconds_total");
         while value("process_cpu_seconds_total") <= used {}
     }

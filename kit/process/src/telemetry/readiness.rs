@@ -4,25 +4,24 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Lists current problems, a line each.
+/// Lists current problems, one per line.
 type Problems = dyn Fn() -> Vec<String> + Send + Sync;
 
-/// Whether the process is ready: it is while no [`NotReady`] exists. Other problems are listed beside.
+/// Whether the process is ready: no [`NotReady`] exists. Other problems are listed separately.
 #[derive(Clone, Default)]
 pub struct Readiness {
     holders: Arc<Mutex<Holders>>,
     problems: Option<Arc<Problems>>,
 }
 
-/// The reason of each holder, in the order in which they came.
+/// Reasons of all [`NotReady`]s, oldest first.
 #[derive(Debug, Default)]
 struct Holders {
     next: u64,
     reasons: BTreeMap<u64, String>,
 }
 
-/// Keeps the process from being ready until it is dropped: held while something still starts, or has begun to
-/// stop.
+/// Guard that keeps the process not ready until it is dropped, for example during startup or shutdown.
 #[derive(Debug)]
 pub struct NotReady {
     readiness: Readiness,
@@ -30,7 +29,7 @@ pub struct NotReady {
 }
 
 impl Readiness {
-    /// With a function that lists problems which do not keep the process from being ready.
+    /// Adds a function that lists problems. Problems do not affect readiness.
     #[must_use]
     pub fn with_problems(problems: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self { problems: Some(Arc::new(problems)), ..Self::default() }
@@ -50,7 +49,7 @@ impl Readiness {
         NotReady { readiness: self.clone(), number }
     }
 
-    /// Why the process is not ready; nothing once it is.
+    /// Why the process is not ready; empty if it is ready.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         self.holders().reasons.values().cloned().collect()

@@ -8,8 +8,8 @@ use std::{fmt, sync::Arc};
 /// Media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// An empty registry. Every module registers its own metrics; all names begin with `kvasir_`. The
-/// metrics of the process itself (`process_`) come with [`Metrics`].
+/// Creates an empty registry. Every module registers its own metrics, with names beginning with `kvasir_`. [`Metrics`]
+/// adds the metrics of the process (`process_`).
 #[must_use]
 pub fn new_registry() -> Registry {
     let mut registry = Registry::with_prefix("kvasir");
@@ -17,7 +17,7 @@ pub fn new_registry() -> Registry {
     registry
 }
 
-/// All metrics of the process, complete and ready to be read.
+/// All metrics of the process, complete and readable.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -34,7 +34,7 @@ impl Metrics {
     /// All metrics in OpenMetrics text format, [`CONTENT_TYPE`].
     ///
     /// # Errors
-    /// If a metric cannot be written as text, which is a fault of that metric.
+    /// If a metric cannot be written as text: a bug in that metric.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.process)?;

@@ -7,7 +7,7 @@ use std::fmt;
 /// A value with its labels.
 pub type Row = (Vec<(&'static str, String)>, u64);
 
-/// Writes a gauge of a collector: its values at this moment, by their labels.
+/// Writes a collector's gauge: its current values, by labels.
 ///
 /// # Errors
 /// If a value cannot be written as text.
@@ -20,7 +20,7 @@ pub fn encode_gauge(
     encode(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)
 }
 
-/// Writes a counter of a collector: its values at this moment, by their labels.
+/// Writes a collector's counter: its current values, by labels.
 ///
 /// # Errors
 /// If a value cannot be written as text.

@@ -1,4 +1,4 @@
-//! Values of options in their written form: durations, byte counts, server URLs.
+//! Option values in text form: durations, byte counts, server URLs.
 
 mod server_url;
 
@@ -25,10 +25,10 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The time in whole milliseconds, if it is in a range of these.
+    /// The duration in complete milliseconds, if it is in `range`.
     ///
     /// # Errors
-    /// If it is not: the message has its value and the range.
+    /// If the duration is outside the range. The message contains the value and the range.
     pub fn millis_within(self, range: RangeInclusive<u32>) -> Result<u32, String> {
         let millis = u32::try_from(self.0.as_millis()).ok();
         millis.filter(|millis| range.contains(millis)).ok_or_else(|| {
@@ -72,7 +72,7 @@ impl Serialize for Span {
     }
 }
 
-/// A duration, or none, written as off.
+/// A duration, or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanOrOff(pub Option<Span>);
 
@@ -123,7 +123,7 @@ const BYTE_UNITS: [(&str, usize); 9] = [
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The largest unit of which it is a whole number: 1000KiB, not 1024KB.
+        // The largest unit that divides the number: 1000KiB, not 1024KB.
         let whole = BYTE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes));
         let (unit, bytes) = whole.filter(|_| self.0 > 0).unwrap_or(&("", 1));
         write!(f, "{}{unit}", self.0 / bytes)
@@ -151,7 +151,7 @@ impl FromStr for ByteCount {
     }
 }
 
-/// For `#[serde(with)]` on a value.
+/// Writes a value as text, for `#[serde(with)]`.
 ///
 /// # Errors
 /// If the serializer fails.
@@ -162,11 +162,11 @@ pub fn serialize<T: fmt::Display, S: Serializer>(
     serializer.collect_str(value)
 }
 
-/// For `#[serde(with)]` on an optional value.
+/// Functions for `#[serde(with)]` on an optional value.
 pub mod optional {
     use super::{Deserialize, Deserializer, Error, FromStr, Serializer, fmt};
 
-    /// Writes it, if it is there.
+    /// Writes the value, if present.
     ///
     /// # Errors
     /// If the serializer fails.
@@ -181,10 +181,10 @@ pub mod optional {
         }
     }
 
-    /// Reads it; where it is absent, serde does not ask.
+    /// Reads the value. For an absent value, serde does not call this function.
     ///
     /// # Errors
-    /// If it is no such value.
+    /// If the text is not a valid value.
     pub fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
     where
         T: FromStr<Err: fmt::Display>,
@@ -195,13 +195,12 @@ pub mod optional {
     }
 }
 
-/// Reads `key=value,key=value` as a table of the file would be: values are text, but for those of `numbers`
-/// and `flags`. As in the file, `name.key=value` is one entry of the table `name`, if that is one of `tables`; a table that
-/// is also one of `numbers` has numbers as values.
-/// An inline table of TOML, `{ key = value }`, is read as what it is.
+/// Reads `key=value,key=value` like a table of the file. Values are text, except those of `numbers` and `flags`. Like
+/// in the file, `name.key=value` is an entry of the table `name`, if `name` is in `tables`. A table that is also in
+/// `numbers` has numbers as values. An inline table of TOML, `{ key = value }`, is read as TOML.
 ///
 /// # Errors
-/// If it is none, or not such a table; the text names the key.
+/// If the text is not such a table. The error names the key.
 pub fn read_table<T: DeserializeOwned>(
     text: &str,
     numbers: &[&str],

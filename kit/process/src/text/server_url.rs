@@ -1,18 +1,18 @@
 use serde::{Deserialize, Serialize, Serializer};
 use std::{convert::Infallible, fmt, str::FromStr};
 
-/// What is shown in place of a password or a token.
+/// Placeholder of a password or a token.
 const HIDDEN: &str = "***";
 
-/// Where a server is, possibly with a user and a password, or with a token:
-/// `nats://user:password@host:port`. Whatever prints it hides the secret: `Display`, `Debug` and
-/// `Serialize` write `nats://user:***@host:port`. Only [`ServerUrl::expose`] gives all of it.
+/// Address of a server, optionally with a user and a password, or with a token: `nats://user:password@host:port`.
+/// `Display`, `Debug` and `Serialize` hide the secret: they write `nats://user:***@host:port`. Only
+/// [`ServerUrl::expose`] returns the complete URL.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// The URL with its secret: for the client that connects, and for nobody else.
+    /// The URL with its secret, only for the client that connects.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -36,7 +36,7 @@ impl FromStr for ServerUrl {
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<&str> = self.0.split(',').collect();
-        // A comma may belong to a password: then it cannot be told where the password begins.
+        // A comma may belong to a password; then the beginning of the password is unclear.
         let is_unclear = |part: &&str| part.contains('@') && !part.contains("://");
         if parts.iter().skip(1).any(is_unclear) {
             let shown = self.0.rsplit_once('@').map_or("", |(_, host)| host);
@@ -52,7 +52,7 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// Writes the URL of one server.
+/// Writes the URL of one server, without its secret.
 fn write_hidden(f: &mut fmt::Formatter<'_>, url: &str) -> fmt::Result {
     let Some((before, host)) = url.rsplit_once('@') else { return f.write_str(url) };
     let (scheme, credentials) = match before.split_once("://") {
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// As a configuration file has it.
+    /// The URL as a configuration file contains it.
     fn in_a_file(url: &ServerUrl) -> String {
         #[derive(Serialize)]
         struct File<'a> {

@@ -1,14 +1,14 @@
 use serde::Serialize;
 
-/// What to do with a block.
+/// Proposed action for a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdviceKind {
-    /// Copy it to a faster location.
+    /// Copy the block to a faster location.
     Promotion,
-    /// Move it to a slower location.
+    /// Move the block to a slower location.
     Demotion,
-    /// Remove it, or rewrite what it lies among.
+    /// Remove the block, or rewrite the storage around it.
     Compaction,
 }
 
@@ -16,7 +16,7 @@ impl AdviceKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Promotion, Self::Demotion, Self::Compaction];
 
-    /// Its name.
+    /// Name of the kind, in JSON and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -27,49 +27,49 @@ impl AdviceKind {
     }
 }
 
-/// Why.
+/// Reason for a piece of advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdviceReason {
-    /// It, or a block that continues it, is used often.
+    /// The block, or a block that continues it, is used often.
     Hot,
-    /// It was not used for long, and no block of the same place continues it.
+    /// The block was unused for long, and is the last of its chain in this place.
     Cold,
-    /// No location has the previous block, so no prompt can use this one.
+    /// All locations lack the previous block, so prompts cannot use this one.
     Orphan,
-    /// Too many locations have it.
+    /// Too many locations have the block.
     Copies,
 }
 
-/// One piece of advice, as it is printed: one line of JSON.
+/// One piece of advice, printed as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// What to do.
+    /// Proposed action.
     pub kind: AdviceKind,
-    /// Why.
+    /// Reason for the action.
     pub reason: AdviceReason,
     /// Model of the worker.
     pub model: String,
-    /// Its tenant.
+    /// Tenant of the worker.
     pub tenant: String,
-    /// The worker whose block manager told of the block.
+    /// Worker whose block manager reported the block.
     pub worker: String,
-    /// Where the block is.
+    /// Location of the block.
     pub from: String,
-    /// The class of location to bring it to; none for compaction.
+    /// Class of the target location; `None` for compaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The block, 16 hexadecimal digits.
+    /// Sequence hash of the block, 16 hexadecimal digits.
     pub sequence_hash: String,
-    /// The block before it, likewise; none for a first one.
+    /// Sequence hash of the previous block, 16 hexadecimal digits; `None` for a first block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix_hash: Option<String>,
-    /// Its size in bytes.
+    /// Size of the block in bytes.
     pub block_bytes: u64,
-    /// Uses of late: each counts half as much after the half-life.
+    /// Recent uses. The weight of a use halves with each half-life.
     pub heat: f64,
-    /// Whole seconds since its last use, or since it became known.
+    /// Whole seconds since the block's last use, or since it became known.
     pub idle_s: u64,
-    /// Places that have it.
+    /// Number of places that have the block.
     pub copies: usize,
 }

@@ -1,8 +1,9 @@
-//! What is stored where, as far as it was told, and what to do about it. Times are those since some beginning.
+//! State of the advisor: reported blocks by location, and the advice derived from them. Times count from a common
+//! start.
 //!
-//! - `tree`: blocks by their prefixes, and the places that have them.
-//! - `streams`: the batches of each place in order; what is lacking.
-//! - `rules`: advice of one moment. `advice`: what it looks like. `told`: advice that was given of late.
+//! - `tree`: prefix tree of blocks, with the places that have each block.
+//! - `streams`: applies the batches of each place in order, and detects missing ones.
+//! - `rules`: computes advice. `advice`: format of the advice. `told`: recently given advice.
 
 mod advice;
 mod rules;

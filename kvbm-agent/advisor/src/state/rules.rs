@@ -4,33 +4,34 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// Longest chain of blocks before a hot one that is brought up with it.
+/// Longest prefix that is promoted together with a hot block, in blocks.
 const PREFIX_BLOCKS_MAX: usize = 65_536;
 
-/// When to advise what.
+/// Thresholds of the advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Classes of locations (what stands before `:` in their names), fastest first. Others are slower than all of them.
+    /// Classes of locations (the part of a name before `:`), fastest first. Unlisted classes are slower than all listed
+    /// ones.
     pub order: Vec<String>,
-    /// Uses of late from which on a block is hot.
+    /// Number of recent uses from which a block is hot.
     pub hot_uses: f64,
     /// Time without a use after which a block is cold.
     pub cold_after: Duration,
-    /// Places that may have a block.
+    /// Maximum number of places with a copy of one block.
     pub copies_max: usize,
-    /// Most pieces of advice of each kind in a round.
+    /// Maximum pieces of advice of each kind per round.
     pub advice_max: usize,
 }
 
 impl Rules {
-    /// 0 is fastest.
+    /// Rank of a location's class; 0 is the fastest.
     fn rank(&self, location: &str) -> usize {
         let class = location.split(':').next().unwrap_or_default();
         self.order.iter().position(|at| at == class).unwrap_or(self.order.len())
     }
 }
 
-/// What to do at `now`: of each kind the most urgent.
+/// Computes the advice at `now`: the most urgent pieces of each kind.
 #[must_use]
 pub fn advise(tree: &Tree, rules: &Rules, now: Duration) -> Vec<Advice> {
     let ranks = tree.places().map(|at| (at.id, (rules.rank(at.location), at))).collect();
@@ -38,7 +39,7 @@ pub fn advise(tree: &Tree, rules: &Rules, now: Duration) -> Vec<Advice> {
     [round.promotions(), round.demotions(), round.compactions()].concat()
 }
 
-/// One look at the tree.
+/// One round of advice.
 struct Round<'a> {
     tree: &'a Tree,
     rules: &'a Rules,
@@ -47,7 +48,8 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// Hot blocks that no fastest location has, with their prefixes, which they are of no use without: the hottest.
+    /// Promotion candidates: the hottest blocks missing from the fastest location, each with its prefix (useless
+    /// without it).
     fn promotions(&self) -> Vec<Advice> {
         let Some(to) = self.rules.order.first() else { return Vec::new() };
         let heat = |node| self.tree.heat(node, self.now);
@@ -69,7 +71,7 @@ impl<'a> Round<'a> {
                 path.push(at);
                 next = self.tree.parent(at).map(|(parent, _)| parent);
             }
-            // From the root: a prefix is loaded in that order.
+            // From the root, because a prefix is loaded in this order.
             for key in path.into_iter().rev() {
                 let Some(node) = self.tree.node(key) else { continue };
                 let Some((rank, place)) = self.sorted(node).first().copied() else { continue };
@@ -89,10 +91,10 @@ impl<'a> Round<'a> {
         advice
     }
 
-    /// Cold blocks of places that have a slower one after them, and that nothing of the same place continues: least recently
-    /// used first.
+    /// Demotion candidates, least recently used first. A candidate is cold, a slower class than its place exists, and
+    /// no block of the same place continues it.
     fn demotions(&self) -> Vec<Advice> {
-        // Blocks that have a continuation in the same place.
+        // Blocks that are continued in the same place.
         let continued: FxHashSet<(BlockKey, PlaceId)> = self
             .tree
             .nodes()
@@ -121,7 +123,7 @@ impl<'a> Round<'a> {
         advice.collect()
     }
 
-    /// Blocks that no prompt reaches, then slowest copies of those that too many places have.
+    /// Compaction candidates: blocks that no prompt reaches, then the slowest copies of blocks in too many places.
     fn compactions(&self) -> Vec<Advice> {
         let mut orphans = Vec::new();
         let mut copies = Vec::new();
@@ -150,7 +152,7 @@ impl<'a> Round<'a> {
         self.tree.nodes().flat_map(each)
     }
 
-    /// Places that have a block, fastest first. A volume is one place, whoever told of it.
+    /// Places that have a block, fastest first. A volume is one place, whichever worker reports it.
     fn sorted(&self, node: &Node) -> Vec<(usize, PlaceView<'a>)> {
         let mut places: Vec<_> =
             node.places.iter().filter_map(|place| self.ranks.get(place).copied()).collect();
@@ -184,7 +186,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Whether a location of the same name is the same, behind whichever worker.
+/// Whether locations with this name are one location shared by all workers.
 fn is_shared(location: &str) -> bool {
     location.starts_with("volume:")
 }

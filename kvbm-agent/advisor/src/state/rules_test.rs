@@ -22,7 +22,7 @@ fn place(tree: &mut Tree, worker: &str, location: &str) -> PlaceId {
     tree.place(&address, location).expect("room")
 }
 
-/// A chain: each block continues the one before, from 1.
+/// One block of a chain: each block continues the previous one, from 1.
 fn block(sequence: u64) -> StorageBlock {
     let prefix = (sequence > 1).then(|| SequenceHash(sequence - 1));
     StorageBlock { sequence: SequenceHash(sequence), prefix, bytes: 10, metadata: BTreeMap::new() }
@@ -45,7 +45,7 @@ fn a_hot_block_is_brought_up_with_its_prefix() {
     tree.store(host, &block(1), now);
     (2..=3).for_each(|at| tree.store(disk, &block(at), now));
     assert_eq!(advise(&tree, &rules(), now), []);
-    // It is stored again whenever it comes back.
+    // Each return of the block stores it again.
     for _ in 0..2 {
         tree.remove(disk, 3);
         tree.store(disk, &block(3), now);

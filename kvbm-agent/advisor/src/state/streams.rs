@@ -6,14 +6,14 @@ use kvasir_proto::types::Incarnation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How far a place is known.
+/// How completely a place is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
     /// Batches are missing: an image is needed.
     Lacking,
-    /// An image is on its way.
+    /// An image is in transit.
     Imaging,
-    /// All is known that was published.
+    /// All published batches were applied.
     Exact,
 }
 
@@ -21,7 +21,7 @@ impl StreamState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Lacking, Self::Imaging, Self::Exact];
 
-    /// Its name.
+    /// Name of the state, in metrics and `/tree`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -32,14 +32,14 @@ impl StreamState {
     }
 }
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// It was the next one.
+    /// The batch was applied.
     Taken,
-    /// It was seen before, or a later one was.
+    /// This batch, or a later one, was seen before.
     Stale,
-    /// Others are missing before it, so it was left out: an image is needed.
+    /// Earlier batches are missing, so this one was skipped: an image is needed.
     Gap,
     /// There are too many places.
     Refused,
@@ -52,18 +52,18 @@ struct Stream {
     next: u64,
     state: StreamState,
     heard: Duration,
-    /// When an image was last asked for.
+    /// When an image was last requested.
     asked: Option<Duration>,
 }
 
-/// The batches of all places, in the order of their numbers.
+/// Applies the batches of all places in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: BTreeMap<PlaceId, Stream>,
 }
 
 impl Streams {
-    /// Takes a batch into the tree.
+    /// Applies a batch to the tree.
     pub fn apply(&mut self, tree: &mut Tree, batch: &StorageBatch, now: Duration) -> Applied {
         let Some(place) = tree.place(&batch.address, &batch.location) else {
             return Applied::Refused;
@@ -76,7 +76,7 @@ impl Streams {
             asked: None,
         });
         stream.heard = now;
-        // A late message of an earlier run brings that back, until the next sign of life of the present one.
+        // A late message of an earlier run brings its incarnation back, until the current run's next message.
         if stream.incarnation != batch.incarnation {
             stream.begin(batch.incarnation);
         }
@@ -101,8 +101,8 @@ impl Streams {
         if stream.state == StreamState::Lacking { Applied::Gap } else { Applied::Taken }
     }
 
-    /// The workers that must be asked for images at `now`: those that lack batches and were not asked within `interval`. They
-    /// count as asked.
+    /// Workers from which to request images at `now`: they lack batches, and were not asked within `interval`. Marks
+    /// them as asked.
     pub fn due_requests(
         &mut self,
         tree: &Tree,
@@ -114,7 +114,7 @@ impl Streams {
         for (place, stream) in &mut self.streams {
             let is_lacking = match stream.state {
                 StreamState::Lacking => true,
-                // What there was no room for is asked for once there is.
+                // Blocks refused for lack of room are requested once there is room.
                 StreamState::Exact => has_room && tree.is_partial(*place),
                 StreamState::Imaging => false,
             };
@@ -127,7 +127,7 @@ impl Streams {
         workers
     }
 
-    /// Forgets places that gave no sign of life for `timeout`. Returns how many.
+    /// Drops places that sent no message for `timeout`. Returns their number.
     pub fn expire(&mut self, tree: &mut Tree, now: Duration, timeout: Duration) -> usize {
         let silent = |stream: &Stream| now.saturating_sub(stream.heard) > timeout;
         let gone = self.streams.iter().filter(|(_, stream)| silent(stream));
@@ -139,13 +139,13 @@ impl Streams {
         gone.len()
     }
 
-    /// How far a place is known.
+    /// How completely a place is known; `None` if it is unknown.
     #[must_use]
     pub fn state(&self, place: PlaceId) -> Option<StreamState> {
         self.streams.get(&place).map(|stream| stream.state)
     }
 
-    /// Places in a state.
+    /// Number of places in a state.
     #[must_use]
     pub fn count(&self, state: StreamState) -> usize {
         self.streams.values().filter(|stream| stream.state == state).count()
@@ -153,7 +153,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// The publisher began anew: what it had stays until its first image.
+    /// Begins the publisher's new incarnation. The place's blocks stay until the first image.
     fn begin(&mut self, incarnation: Incarnation) {
         (self.incarnation, self.next, self.state) = (incarnation, 1, StreamState::Lacking);
         self.asked = None;

@@ -17,7 +17,7 @@ fn address(worker: usize) -> WorkerAddress {
     WorkerAddress { partition, worker: WorkerId::new(&format!("w{worker}")).expect("a name") }
 }
 
-/// An agent's publisher for one location: the truth, and what it has sent.
+/// A simulated publisher of one location, with the blocks that it holds.
 #[derive(Debug)]
 struct Publisher {
     worker: usize,
@@ -49,7 +49,7 @@ impl Publisher {
         self.batch(StorageContent::Changes(vec![change]))
     }
 
-    /// In parts of two blocks.
+    /// Publishes an image in parts of two blocks.
     fn image(&mut self) -> Vec<StorageBatch> {
         let held: Vec<_> = self.held.iter().copied().collect();
         let parts: Vec<_> = if held.is_empty() { vec![&[][..]] } else { held.chunks(2).collect() };
@@ -81,7 +81,7 @@ fn publishers() -> Vec<Publisher> {
     [(0, "host"), (0, "disk"), (1, "host")].map(new).into()
 }
 
-/// What the tree says of each place.
+/// The tree's blocks of each place.
 fn known(tree: &Tree) -> Map<(String, String), Vec<u64>> {
     let place = |at: super::super::tree::PlaceView<'_>| {
         let name = (at.address.worker.as_str().to_owned(), at.location.to_owned());
@@ -163,7 +163,7 @@ enum Step {
     Restart(usize),
 }
 
-/// A step, and what happens to its messages: delivered, lost, twice, or late by so many messages.
+/// A step, and the fate of its messages: delivered, lost, duplicated, or delayed by a number of messages.
 fn steps() -> impl Strategy<Value = Vec<(Step, u8, usize)>> {
     let step = prop_oneof![
         12 => (0..3_usize, 0..9_u64).prop_map(|(at, sequence)| Step::Toggle(at, sequence)),
@@ -174,8 +174,8 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u8, usize)>> {
 }
 
 proptest! {
-    /// Whatever is lost, late or told twice, and whoever restarts: whoever is not known to lack anything is known exactly,
-    /// and once those that lack something have sent an image, all are.
+    /// Messages are lost, delayed or duplicated, and publishers restart. A place in state `Exact` equals its publisher.
+    /// Once the lacking publishers have sent an image, all places do.
     #[test]
     fn who_lacks_nothing_is_known_exactly(steps in steps()) {
         let mut tree = Tree::new(1_000, HALF_LIFE);
@@ -205,7 +205,7 @@ proptest! {
         for message in wire {
             streams.apply(&mut tree, &message, Duration::ZERO);
         }
-        // A sign of life of each shows whether its last messages were lost.
+        // An empty batch of each publisher shows whether its last messages were lost.
         for publisher in &mut publishers {
             let quiet = publisher.batch(StorageContent::Changes(Vec::new()));
             streams.apply(&mut tree, &quiet, Duration::ZERO);

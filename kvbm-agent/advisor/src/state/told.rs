@@ -2,18 +2,18 @@ use super::advice::{Advice, AdviceKind};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most pieces of advice that are remembered, so that they are not repeated.
+/// Maximum number of remembered pieces of advice.
 pub const TOLD_MAX: usize = 65_536;
 
-/// Advice that was given of late.
+/// Recently given advice, so that it is not repeated.
 #[derive(Debug, Default)]
 pub struct Told {
     until: BTreeMap<(AdviceKind, String, String, String), Duration>,
 }
 
 impl Told {
-    /// Keeps advice that was not given within `repeat_after`, and remembers it. With [`TOLD_MAX`] remembered, new
-    /// advice waits.
+    /// Keeps only advice that was not given within `repeat_after`, and remembers it. While [`TOLD_MAX`] pieces are
+    /// remembered, new advice waits.
     pub fn new_only(
         &mut self,
         mut advice: Vec<Advice>,

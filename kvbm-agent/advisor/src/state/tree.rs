@@ -5,37 +5,37 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most places (locations of workers) at a time.
+/// Maximum number of places (locations of workers).
 pub const PLACES_MAX: usize = 16_384;
 
-/// Number of a place. It is not used again.
+/// Number of a place, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlaceId(u32);
 
-/// Names a block: sequence hashes of different models or tenants have nothing to do with one another.
+/// Key of a block. Sequence hashes of different models or tenants are unrelated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey {
     pub(super) partition: u32,
-    /// Its sequence hash.
+    /// Sequence hash of the block.
     pub sequence: u64,
 }
 
-/// A location of a worker, and what it has.
+/// A worker's location, with its blocks.
 #[derive(Debug)]
 struct Place {
     address: WorkerAddress,
     location: String,
     partition: u32,
-    /// Its blocks, each with the last image that had it.
+    /// Sequence hashes of the blocks, each with the number of the last image that listed it.
     blocks: FxHashMap<u64, u32>,
     bytes: u64,
-    /// Number of the image that is being taken, or was taken last.
+    /// Number of the latest image, complete or in progress.
     image: u32,
-    /// Blocks that were not taken, for the tree was full, since the last image began.
+    /// Blocks refused since the last image began, because the tree was full.
     refused: u64,
 }
 
-/// A block that some place has.
+/// A block that at least one place has.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) parent: Option<u64>,
@@ -45,42 +45,42 @@ pub(super) struct Node {
     used: Duration,
 }
 
-/// A place as it is shown.
+/// Public view of a place.
 #[derive(Debug, Clone, Copy)]
 pub struct PlaceView<'a> {
-    /// Its number.
+    /// Number of the place.
     pub id: PlaceId,
     /// The worker.
     pub address: &'a WorkerAddress,
     /// The location.
     pub location: &'a str,
-    /// Blocks that it has.
+    /// Number of blocks in the place.
     pub blocks: usize,
-    /// Their bytes.
+    /// Size of the place's blocks in bytes.
     pub bytes: u64,
 }
 
-/// Copies for each block that may be: a tree for 1,000 blocks takes 4,000 copies.
+/// Copies per block of capacity: a tree for 1,000 blocks accepts 4,000 copies.
 pub(super) const BLOCK_COPIES: usize = 4;
 
-/// Blocks by their prefixes, and the places that have them; at most so many.
+/// Prefix tree of blocks, with the places that have each block. Blocks and copies are limited.
 #[derive(Debug)]
 pub struct Tree {
     blocks_max: usize,
     half_life: Duration,
-    /// Numbers of partitions, at most as many as there were places.
+    /// Numbers of partitions, at most [`PLACES_MAX`].
     partitions: FxHashMap<PartitionKey, u32>,
     ids: FxHashMap<(WorkerAddress, String), PlaceId>,
     places: BTreeMap<PlaceId, Place>,
     next_place: u32,
     nodes: FxHashMap<BlockKey, Node>,
-    /// Blocks of all places, each as often as places have it.
+    /// Number of copies: each block counts once per place.
     copies: usize,
     refused: u64,
 }
 
 impl Tree {
-    /// An empty one for `blocks_max` blocks. A use counts half as much after `half_life`.
+    /// Creates an empty tree for `blocks_max` blocks. The weight of a use halves after `half_life`.
     #[must_use]
     pub fn new(blocks_max: usize, half_life: Duration) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// The place of a worker's location, which is new if it was not known; none if there are [`PLACES_MAX`].
+    /// Id of a worker's location, registered if it is new. `None` if there are [`PLACES_MAX`] places.
     pub fn place(&mut self, address: &WorkerAddress, location: &str) -> Option<PlaceId> {
         let key = (address.clone(), location.to_owned());
         if let Some(id) = self.ids.get(&key) {
@@ -126,7 +126,7 @@ impl Tree {
         Some(id)
     }
 
-    /// Forgets everything, places too: there were more partitions than there may be places.
+    /// Clears the tree with its places, because the number of partitions has reached [`PLACES_MAX`].
     fn forget_partitions(&mut self) {
         self.partitions.clear();
         self.ids.clear();
@@ -135,7 +135,7 @@ impl Tree {
         self.copies = 0;
     }
 
-    /// A block is stored in a place: a use of it, and of the block that it continues.
+    /// Stores a block in a place. Counts a use of the block, and of the block that it continues.
     pub fn store(&mut self, place: PlaceId, block: &StorageBlock, now: Duration) {
         if !self.insert(place, block, now) {
             return;
@@ -152,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// A block is removed from a place.
+    /// Removes a block from a place.
     pub fn remove(&mut self, place: PlaceId, sequence: u64) {
         let Some(at) = self.places.get_mut(&place) else { return };
         if at.blocks.remove(&sequence).is_none() {
@@ -168,7 +168,7 @@ impl Tree {
         }
     }
 
-    /// All that a place has is about to be told. What it had stays until [`Tree::end_image`].
+    /// Begins an image of a place. Earlier blocks stay until [`Tree::end_image`].
     pub fn begin_image(&mut self, place: PlaceId) {
         if let Some(at) = self.places.get_mut(&place) {
             at.image = at.image.wrapping_add(1);
@@ -176,12 +176,12 @@ impl Tree {
         }
     }
 
-    /// A block of an image: no use of it.
+    /// Adds a block of an image, without counting a use.
     pub fn restore(&mut self, place: PlaceId, block: &StorageBlock, now: Duration) {
         self.insert(place, block, now);
     }
 
-    /// All was told: what was not is gone.
+    /// Ends an image: removes the blocks that it did not list.
     pub fn end_image(&mut self, place: PlaceId) {
         let Some(at) = self.places.get(&place) else { return };
         let gone = at.blocks.iter().filter(|(_, image)| **image != at.image);
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    /// Forgets a place and what it has.
+    /// Removes a place and its blocks.
     pub fn forget(&mut self, place: PlaceId) {
         let Some(at) = self.places.get(&place) else { return };
         let all: Vec<_> = at.blocks.keys().copied().collect();
@@ -203,7 +203,7 @@ impl Tree {
         }
     }
 
-    /// Whether the place has the block now.
+    /// Adds a block to a place. Returns whether the place has the block now.
     fn insert(&mut self, place: PlaceId, block: &StorageBlock, now: Duration) -> bool {
         let copies_max = self.copies_max();
         let Some(at) = self.places.get_mut(&place) else { return false };
@@ -234,31 +234,31 @@ impl Tree {
         self.blocks_max.saturating_mul(BLOCK_COPIES)
     }
 
-    /// Blocks that any place has.
+    /// Number of different blocks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the tree has no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Whether a tenth of its room is free again.
+    /// Whether a tenth of the room for blocks and copies is free, if the tree has `len` blocks.
     #[must_use]
     pub const fn has_room(&self, len: usize) -> bool {
         len <= self.blocks_max / 10 * 9 && self.copies <= self.copies_max() / 10 * 9
     }
 
-    /// Blocks that were not taken, for the tree was full.
+    /// Number of blocks refused because the tree was full.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Whether a place lacks blocks that there was no room for.
+    /// Whether blocks of a place were refused for lack of room.
     #[must_use]
     pub fn is_partial(&self, place: PlaceId) -> bool {
         self.places.get(&place).is_some_and(|at| at.refused > 0)
@@ -275,7 +275,7 @@ impl Tree {
         })
     }
 
-    /// One place.
+    /// One place; `None` if it is unknown.
     #[must_use]
     pub fn view(&self, place: PlaceId) -> Option<PlaceView<'_>> {
         let at = self.places.get(&place)?;
@@ -284,7 +284,7 @@ impl Tree {
         Some(PlaceView { id: place, address: &at.address, location: &at.location, blocks, bytes })
     }
 
-    /// Blocks of a place, by their sequence hashes in order.
+    /// Sequence hashes of a place's blocks, in order.
     #[must_use]
     pub fn blocks_of(&self, place: PlaceId) -> Vec<u64> {
         let blocks = self.places.get(&place).map(|at| at.blocks.keys().copied());
@@ -302,14 +302,14 @@ impl Tree {
         self.nodes.get(&key)
     }
 
-    /// The block that a block continues, if any place has it.
+    /// The block that a block continues; `None` if the tree lacks it.
     pub(super) fn parent(&self, key: BlockKey) -> Option<(BlockKey, &Node)> {
         let sequence = self.node(key)?.parent?;
         let key = BlockKey { sequence, ..key };
         Some((key, self.node(key)?))
     }
 
-    /// Uses of a block of late.
+    /// Recent uses of a block, weighted by age.
     pub(super) fn heat(&self, node: &Node, now: Duration) -> f64 {
         node.heat_at(now, self.half_life)
     }

@@ -10,31 +10,31 @@ pub struct Registration {
     pub identity: BlockIdentity,
 }
 
-/// What happened to a registration.
+/// How a registration changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It began.
+    /// The block was registered.
     Register,
-    /// It ended.
+    /// The block's registration ended.
     Remove,
 }
 
-/// One change. Everything that a KV event of the index needs is in it.
+/// One change of a registration, with all that a KV event of the index needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockEvent {
     /// 1 for the first event of an [`crate::EventManager`], and one more for each further one.
     pub number: u64,
-    /// What happened.
+    /// Whether the block was registered or removed.
     pub change: Change,
-    /// To what.
+    /// The block and its tier.
     pub registration: Registration,
 }
 
-/// Everything that is registered: state, not a change.
+/// Snapshot of all registrations at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Number of the last event that it contains.
+    /// Number of the last event included in the snapshot.
     pub watermark: u64,
-    /// All registrations, each once. A block stands after those that are nearer to the root.
+    /// All registrations, each once. A block comes after its ancestors.
     pub registrations: Vec<Registration>,
 }

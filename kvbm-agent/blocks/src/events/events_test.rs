@@ -132,7 +132,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// What a reader knows: for each registration that it was told of, the number of the last event.
+/// State of a reader: the number of the last event of each registration.
 #[derive(Debug, Default)]
 struct Reader {
     last: u64,
@@ -148,7 +148,7 @@ impl Reader {
         assert_eq!(event.number, self.last + 1, "no number is left out");
         self.last = event.number;
         let key = Self::key(&event.registration);
-        // In order for each hash: a registration begins where there is none, and ends where there is one.
+        // Per hash, events are in order: a registration begins only if none exists, and ends only if one exists.
         match event.change {
             Change::Register => assert!(self.held.insert(key, event.registration).is_none()),
             Change::Remove => assert!(self.held.remove(&key).is_some()),

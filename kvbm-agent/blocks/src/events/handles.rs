@@ -2,7 +2,7 @@ use super::Registration;
 use super::manager::{EventManager, PublishError};
 use std::sync::Arc;
 
-/// May publish one registration. Dropped before that, it publishes nothing.
+/// Permission to publish one registration. Dropping it unused publishes nothing.
 #[derive(Debug)]
 #[must_use]
 pub struct PublishHandle {
@@ -11,24 +11,25 @@ pub struct PublishHandle {
 }
 
 impl EventManager {
-    /// What publishes `registration`.
+    /// Creates the handle that publishes `registration`.
     pub fn prepare(self: &Arc<Self>, registration: Registration) -> PublishHandle {
         PublishHandle { events: Arc::clone(self), registration }
     }
 }
 
 impl PublishHandle {
-    /// Publishes the registration, which lasts as long as the handle that it returns. Never blocks.
+    /// Publishes the registration, which lasts until the returned handle is dropped. Never blocks.
     ///
     /// # Errors
-    /// [`PublishError`] if the block is registered in this tier, or in another one as another block.
+    /// [`PublishError`] if the block is registered in this tier already, or if its sequence hash names a different
+    /// block.
     pub fn publish(self) -> Result<RegistrationHandle, PublishError> {
         self.events.begin(self.registration)?;
         Ok(RegistrationHandle { events: self.events, registration: self.registration })
     }
 }
 
-/// A registration. Dropping it publishes [`Remove`](super::Change::Remove); there is no other way to end one.
+/// A published registration. Only its drop ends it, and publishes [`Remove`](super::Change::Remove).
 #[derive(Debug)]
 #[must_use]
 pub struct RegistrationHandle {
@@ -37,7 +38,7 @@ pub struct RegistrationHandle {
 }
 
 impl RegistrationHandle {
-    /// What is registered.
+    /// The block and the tier of the registration.
     #[must_use]
     pub const fn registration(&self) -> &Registration {
         &self.registration

@@ -13,15 +13,15 @@ use thiserror::Error;
 /// Why a registration can't be published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PublishError {
-    /// The block is registered in this tier, by another pool with the same events.
+    /// Another pool that uses the same [`EventManager`] has registered the block in this tier.
     #[error("the block is registered in this tier already")]
     AlreadyRegistered,
-    /// Its sequence hash names another block in some tier: one of the two hashes is wrong, or they collide.
+    /// The sequence hash names a different block in some tier: one of the two hashes is wrong, or they collide.
     #[error("the sequence hash names another block")]
     Conflict,
 }
 
-/// Events were lost: take an [`Image`].
+/// Events were lost because the queue was full. The reader must take an [`Image`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("events did not fit into the queue; take an image")]
 pub struct Overflowed;
@@ -29,17 +29,17 @@ pub struct Overflowed;
 /// Counters and gauges of an [`EventManager`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventStats {
-    /// Registrations ever published.
+    /// Registrations published since the start.
     pub registers: u64,
-    /// Registrations that ended.
+    /// Registrations ended since the start.
     pub removes: u64,
-    /// Times that the queue overflowed.
+    /// How often the queue overflowed.
     pub overflows: u64,
-    /// Events that no reader got, because an image replaced them.
+    /// Events that were never read, because an image replaced them.
     pub dropped_events: u64,
-    /// Events that wait to be read.
+    /// Unread events in the queue.
     pub queued_events: u64,
-    /// Blocks that are registered in some tier.
+    /// Blocks that are registered in at least one tier.
     pub held_blocks: u64,
 }
 
@@ -61,14 +61,14 @@ struct Book {
     stats: EventStats,
 }
 
-/// Knows every registration of a worker's tiers, and queues what changes for one reader.
+/// Records all registrations of a worker's tiers, and queues their changes for one reader.
 #[derive(Debug)]
 pub struct EventManager {
     book: Mutex<Book>,
 }
 
 impl EventManager {
-    /// One with room for `queue_events_max` unread events, at least one.
+    /// Creates a manager with room for `queue_events_max` unread events, at least one.
     #[must_use]
     pub fn new(queue_events_max: usize) -> Arc<Self> {
         let queue_events_max = queue_events_max.max(1);
@@ -84,10 +84,10 @@ impl EventManager {
         Arc::new(Self { book: Mutex::new(book) })
     }
 
-    /// Moves at most `max` events to the end of `events`, in order.
+    /// Moves at most `max` unread events, in order, to the end of `events`.
     ///
     /// # Errors
-    /// [`Overflowed`] if some were lost, until [`EventManager::image`] is called.
+    /// [`Overflowed`] if events were lost. The error is repeated until [`EventManager::image`] is called.
     pub fn read(&self, max: usize, events: &mut Vec<BlockEvent>) -> Result<(), Overflowed> {
         let mut book = self.book.lock();
         if book.is_overflowed {
@@ -98,7 +98,8 @@ impl EventManager {
         Ok(())
     }
 
-    /// Whether there is something to read; if not, `waker` is woken by the next event. It replaces an earlier waker.
+    /// Returns whether there are unread events or an overflow. If not, the next event wakes `waker`, which replaces an
+    /// earlier waker.
     pub fn poll(&self, waker: &Waker) -> bool {
         let mut book = self.book.lock();
         let is_ready = book.is_overflowed || !book.queue.is_empty();
@@ -106,8 +107,8 @@ impl EventManager {
         is_ready
     }
 
-    /// Everything that is registered now. Unread events are in it, so they are dropped; the next event has the number
-    /// after the watermark.
+    /// Returns all current registrations and clears the queue, because the image includes the unread events. The next
+    /// event has the number after the watermark.
     #[must_use]
     pub fn image(&self) -> Image {
         let mut book = self.book.lock();
@@ -117,13 +118,14 @@ impl EventManager {
         Self::image_of(book)
     }
 
-    /// The same for a further reader: the queue stays as it is, and events up to the watermark may still be in it.
+    /// Returns all current registrations for an additional reader. The queue is not cleared: it may still contain
+    /// events up to the watermark.
     #[must_use]
     pub fn registrations(&self) -> Image {
         Self::image_of(self.book.lock())
     }
 
-    /// Sorts after the lock is given back.
+    /// Releases the lock before it sorts the registrations.
     fn image_of(book: MutexGuard<'_, Book>) -> Image {
         let watermark = book.last_number;
         let mut held: Vec<_> = book.held.values().map(|at| (at.identity, at.tiers)).collect();
@@ -135,13 +137,13 @@ impl EventManager {
         Image { watermark, registrations: held.into_iter().flat_map(of).collect() }
     }
 
-    /// The tiers in which a block is registered.
+    /// Returns the tiers in which a block is registered.
     #[must_use]
     pub fn tiers(&self, sequence: SequenceHash) -> BlockTiers {
         self.book.lock().held.get(&sequence).map_or(BlockTiers::EMPTY, |held| held.tiers)
     }
 
-    /// For each block of a prompt, in order, the tiers in which it is registered. Read under one lock.
+    /// Returns the tiers of each block of a prompt, in order, read in one critical section.
     #[must_use]
     pub fn tiers_of(&self, sequences: &[SequenceHash]) -> Vec<BlockTiers> {
         let book = self.book.lock();
@@ -149,7 +151,7 @@ impl EventManager {
         sequences.iter().map(tiers).collect()
     }
 
-    /// Whether a block is registered in a tier.
+    /// Returns whether a block is registered in a tier.
     #[must_use]
     pub fn holds(&self, sequence: SequenceHash, tier: BlockTier) -> bool {
         self.tiers(sequence).contains(tier)
@@ -212,7 +214,7 @@ impl Book {
             if is_planted(Planted::SilentOverflow) {
                 return;
             }
-            // Nobody can use the rest without what is lost.
+            // After an overflow the remaining events are useless: the reader needs an image.
             self.stats.dropped_events += self.queue.len() as u64 + 1;
             self.stats.overflows += 1;
             self.is_overflowed = true;

@@ -1,8 +1,8 @@
-//! What is registered where, and what changed, as values.
+//! Publishes the registrations of a worker's blocks: a snapshot, then ordered change events.
 //!
-//! One [`EventManager`] serves all tiers of a worker. It has one entry for each block that is registered in any tier,
-//! and a bounded queue of changes. Both change under one lock, so an [`Image`] and the events after its watermark
-//! together are the truth. Publishing never blocks: a change that does not fit makes the consumer take an image.
+//! One [`EventManager`] serves all tiers of a worker. It keeps an entry for each block that is registered in any tier,
+//! and a bounded queue of changes. One lock protects both. Therefore an [`Image`] plus the events after its watermark
+//! give the exact current state. Publishing never blocks: if the queue is full, the reader must take a new image.
 
 mod event;
 mod handles;

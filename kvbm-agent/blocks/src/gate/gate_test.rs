@@ -74,7 +74,7 @@ fn measurements_of_nothing_say_nothing() {
     assert_eq!(gate.bytes_per_second(ROUTE, at(0)), None);
 }
 
-/// A bandwidth so low that the time does not fit is a very long time.
+/// If the bandwidth is so low that the time overflows, the time is capped.
 #[test]
 fn extremes_do_not_panic() {
     let mut gate = Gate::new(GateConfig::DEFAULT);

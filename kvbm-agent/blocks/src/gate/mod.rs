@@ -1,4 +1,4 @@
-//! Load a cached block from a lower tier, or compute it again: which is faster.
+//! Decides whether to load a cached block from a lower tier or to compute it again: whichever is faster.
 
 use crate::plan::Route;
 use std::collections::BTreeMap;
@@ -7,49 +7,49 @@ use std::time::Duration;
 #[cfg(test)]
 mod gate_test;
 
-/// How a [`Gate`] measures.
+/// How a [`Gate`] averages measured bandwidths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateConfig {
-    /// Weight of a new measurement in the mean, over 0 and up to 1.
+    /// Weight of a new measurement in the moving average: more than 0, at most 1.
     pub weight: f64,
-    /// Age after which a bandwidth counts as unknown: then a load measures it again.
+    /// Age after which a bandwidth counts as unknown. The next load then measures it again.
     pub measured_age_max: Duration,
 }
 
 impl GateConfig {
-    /// Each measurement weighs a fifth; after a minute it is forgotten.
+    /// Each measurement weighs 0.2 and expires after 60 s.
     pub const DEFAULT: Self = Self { weight: 0.2, measured_age_max: Duration::from_secs(60) };
 }
 
-/// What a verdict rests on.
+/// The inputs of a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateInputs {
-    /// How the blocks would be loaded.
+    /// The route on which the blocks would be loaded.
     pub route: Route,
     /// Bytes to load.
     pub load_bytes: u64,
-    /// Bytes that are loaded or wait on this route already.
+    /// Bytes already queued or in transfer on this route.
     pub queued_bytes: u64,
-    /// Tokens that would have to be computed instead.
+    /// Tokens that the engine would have to compute instead.
     pub tokens: u64,
-    /// Tokens that the engine computes a second while it prefills; 0 if that is unknown.
+    /// The engine's prefill rate, in tokens a second; 0 if unknown.
     pub prefill_tokens_per_second: f64,
-    /// Time that a request waits before its prefill begins.
+    /// How long a request waits before its prefill begins.
     pub prefill_wait: Duration,
 }
 
-/// The answer, with all that led to it.
+/// A decision with the estimates that led to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateVerdict {
-    /// Load if true, else compute.
+    /// True to load, false to compute.
     pub is_load: bool,
-    /// Expected time to load; none if the bandwidth is unknown.
+    /// Expected time to load; `None` if the bandwidth is unknown.
     pub load: Option<Duration>,
-    /// Expected time to compute; none if the prefill rate is unknown.
+    /// Expected time to compute; `None` if the prefill rate is unknown.
     pub compute: Option<Duration>,
     /// Measured bandwidth, in bytes a second.
     pub bytes_per_second: Option<f64>,
-    /// What was asked.
+    /// The inputs of the decision.
     pub inputs: GateInputs,
 }
 
@@ -59,7 +59,7 @@ struct Measured {
     at: Duration,
 }
 
-/// Knows the bandwidth of each route, as transfers show it.
+/// Estimates the bandwidth of each route from finished transfers (exponential moving average).
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
@@ -67,13 +67,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// One that has measured nothing.
+    /// Creates a gate without measurements.
     #[must_use]
     pub const fn new(config: GateConfig) -> Self {
         Self { config, routes: BTreeMap::new() }
     }
 
-    /// Takes a measurement: `bytes` came in `took`. One without bytes or time says nothing.
+    /// Records that a transfer of `bytes` bytes took `took`. Ignores transfers of 0 bytes or 0 time.
     pub fn measure(&mut self, route: Route, bytes: u64, took: Duration, now: Duration) {
         let seconds = took.as_secs_f64();
         if bytes == 0 || seconds <= 0.0 {
@@ -85,7 +85,7 @@ impl Gate {
         self.routes.insert(route, Measured { bytes_per_second: mean, at: now });
     }
 
-    /// Measured bandwidth of a route, in bytes a second; none if it was not measured of late.
+    /// Returns the measured bandwidth of a route, in bytes a second; `None` without a recent measurement.
     #[must_use]
     pub fn bytes_per_second(&self, route: Route, now: Duration) -> Option<f64> {
         let measured = self.routes.get(&route)?;
@@ -93,7 +93,8 @@ impl Gate {
         (age <= self.config.measured_age_max).then_some(measured.bytes_per_second)
     }
 
-    /// Decides. What is unknown is decided for loading: that measures it.
+    /// Decides whether to load or to compute. If the bandwidth or the prefill rate is unknown, it decides to load,
+    /// which measures the bandwidth.
     #[must_use]
     pub fn decide(&self, inputs: GateInputs, now: Duration) -> GateVerdict {
         let bytes_per_second = self.bytes_per_second(inputs.route, now);

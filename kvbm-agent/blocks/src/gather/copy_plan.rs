@@ -2,10 +2,10 @@ use super::pair::Pair;
 use super::side::{self, CopyRank};
 use super::{CopyError, CopyLimits, CopyOp};
 
-/// Copies that bring tokens from the blocks of one group of ranks into those of another one.
+/// The copies that move tokens from the blocks of one group of ranks to the blocks of another group.
 ///
-/// Each byte of each destination block (padding excepted) is written exactly once. Operations that touch on both sides
-/// are one. They may be carried out in any order, unless source and destination share memory, which nobody checks here.
+/// Each byte of each destination block, except padding, is written exactly once. Operations that are adjacent on both
+/// sides are merged. They may run in any order, unless source and destination share memory, which is not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyPlan {
     ops: Vec<CopyOp>,
@@ -13,16 +13,17 @@ pub struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// Plans a copy of the same tokens from `sources` to `destinations`, which each have any ranks of their groups, each
-    /// once. The sources must hold all that the destinations need; of several that hold the same heads, destinations
-    /// are spread over those that are given. Who has only some of the sources makes the same plan and carries out its part.
+    /// Plans a copy of the same tokens from `sources` to `destinations`. Each side lists any ranks of its group, each
+    /// once. The sources must have all heads that the destinations need. If several sources have the same heads, the
+    /// destinations are distributed among them. A process that has only some of the sources makes the same plan and
+    /// executes its part.
     ///
-    /// Page sizes may differ if one is a multiple of the other; so may forms, alignments, and the ways in which heads
-    /// are split. Layers, outer dimension, element width and content must be equal. Within a token, elements are in the
-    /// order of the heads.
+    /// Page sizes may differ if one is a multiple of the other. Forms, alignments and the split of heads may differ,
+    /// too. Layers, outer dimension, element width and content must be equal. Within a token, elements are ordered by
+    /// head.
     ///
     /// # Errors
-    /// [`CopyError`] names the field that differs, or the limit that is reached.
+    /// [`CopyError`] names the field that differs, or the limit that was exceeded.
     pub fn new(
         sources: &[CopyRank<'_>],
         destinations: &[CopyRank<'_>],
@@ -36,11 +37,11 @@ impl CopyPlan {
         Self::of_pairs(&pairs, limits)
     }
 
-    /// Plans what one source has of what one destination needs: the part that this source has in the plan of all of them. It
-    /// is empty if the source has nothing of it.
+    /// Plans the operations of one source for one destination: this source's part of the plan with all sources. The
+    /// plan is empty if the source has no bytes that the destination needs.
     ///
     /// # Errors
-    /// As for [`CopyPlan::new`], except that other parts may be missing.
+    /// Same errors as [`CopyPlan::new`], but parts of other sources may be missing.
     pub fn part(
         source: CopyRank<'_>,
         destination: CopyRank<'_>,
@@ -72,13 +73,13 @@ impl CopyPlan {
         &self.ops
     }
 
-    /// Bytes that all of them move.
+    /// Bytes moved by all operations together.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds an operation, joined to the last one if it continues that, and cut where it is too long.
+    /// Adds an operation. Merges it with the last one if they are adjacent, and splits it at `op_bytes_max`.
     fn push(&mut self, op: CopyOp, limits: &CopyLimits) -> Result<(), CopyError> {
         self.bytes = self.bytes.saturating_add(op.bytes);
         let mut rest = op;
@@ -101,7 +102,7 @@ impl CopyPlan {
     }
 }
 
-/// What is left of an operation without its first bytes.
+/// Returns the operation without its first `bytes` bytes.
 const fn after(op: CopyOp, bytes: u64) -> CopyOp {
     CopyOp {
         source: op.source.after(bytes),
@@ -110,7 +111,7 @@ const fn after(op: CopyOp, bytes: u64) -> CopyOp {
     }
 }
 
-/// Adds the pairs that together write all elements of one destination, each once.
+/// Adds the source-destination pairs that write each element of one destination exactly once.
 fn choose<'a>(
     sources: &[CopyRank<'a>],
     destination: &CopyRank<'a>,

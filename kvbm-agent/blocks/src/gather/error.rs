@@ -6,9 +6,9 @@ use thiserror::Error;
 /// One of the two sides of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// It is read.
+    /// The side that is read.
     Source,
-    /// It is written.
+    /// The side that is written.
     Destination,
 }
 
@@ -21,30 +21,30 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why blocks can't be copied from one group of ranks to another one.
+/// Why blocks can't be copied from one group of ranks to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CopyError {
     /// A side has no ranks.
     #[error("the {side} has no ranks")]
     NoRanks {
-        /// Which side.
+        /// The side without ranks.
         side: Side,
     },
-    /// A field that all ranks must agree on, of both sides or of one, differs.
+    /// The ranks disagree on a field that must be equal, on one side or on both.
     #[error("{field}: {expected} at the first rank, {found} at {side} rank {rank}")]
     Differs {
         /// The field.
         field: &'static str,
-        /// Its value at the first source, or at the first rank of the side.
+        /// The value at the first source, or at the first rank of the side.
         expected: u64,
-        /// The side that has another value.
+        /// The side with the different value.
         side: Side,
-        /// The rank that has another value.
+        /// The rank with the different value.
         rank: u32,
-        /// That value.
+        /// The different value.
         found: u64,
     },
-    /// Neither page size is a multiple of the other one.
+    /// Neither page size is a multiple of the other.
     #[error(
         "page_size: neither of {source_tokens} and {destination_tokens} is a multiple of the other"
     )]
@@ -54,39 +54,39 @@ pub enum CopyError {
         /// Tokens of a destination block.
         destination_tokens: u32,
     },
-    /// The heads of both groups have different widths together.
+    /// The two groups have different total widths of heads.
     #[error(
         "inner_dim: {source_elements} elements a token in all source ranks, {destination_elements} in all destination ranks"
     )]
     InnerDims {
-        /// Elements of a token in all different parts of the source.
+        /// Elements of a token in all distinct parts of the source.
         source_elements: u64,
-        /// The same of the destination.
+        /// Elements of a token in all distinct parts of the destination.
         destination_elements: u64,
     },
-    /// A rank's blocks hold more or fewer tokens than those of the first source.
+    /// A rank's blocks have a different number of tokens than the blocks of the first source.
     #[error(
         "blocks: those of {side} rank {rank} hold {found} tokens, those of the first source {expected}"
     )]
     Tokens {
-        /// Whose.
+        /// The side of the rank.
         side: Side,
         /// The rank.
         rank: u32,
-        /// Tokens of its blocks.
+        /// Tokens in the blocks of this rank.
         found: u64,
-        /// Tokens of the first source's blocks.
+        /// Tokens in the blocks of the first source.
         expected: u64,
     },
-    /// A rank is named twice on one side.
+    /// A rank is listed twice on one side.
     #[error("{side} rank {rank} is named twice")]
     DuplicateRank {
-        /// Which side.
+        /// The side of the rank.
         side: Side,
         /// The rank.
         rank: u32,
     },
-    /// No source has a part of the heads that a destination needs.
+    /// A destination needs a part of the heads that no source has.
     #[error("no source holds part {shard} of the heads, which destination rank {rank} needs")]
     MissingShard {
         /// The part, below [`TensorParallel::shards`](crate::sets::TensorParallel::shards) of the source.
@@ -94,7 +94,7 @@ pub enum CopyError {
         /// The destination rank.
         rank: u32,
     },
-    /// A block would be written twice.
+    /// A destination block is listed twice, so it would be written twice.
     #[error("destination rank {rank} has {block:?} twice")]
     DuplicateBlock {
         /// The destination rank.
@@ -102,15 +102,15 @@ pub enum CopyError {
         /// The block.
         block: SlotId,
     },
-    /// A limit is reached, or is 0.
+    /// A limit is exceeded, or is 0.
     #[error("{limit}: the limit is {max}")]
     Limit {
         /// The field of [`CopyLimits`](super::CopyLimits).
         limit: &'static str,
-        /// Its value.
+        /// The limit's value.
         max: u64,
     },
-    /// A block is out of range.
+    /// A block number is out of range.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }

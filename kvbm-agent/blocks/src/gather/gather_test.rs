@@ -48,7 +48,7 @@ fn slots(blocks: &[u32]) -> Vec<SlotId> {
     blocks.iter().map(|&block| SlotId(block)).collect()
 }
 
-/// A plan between two single ranks that hold everything, over the same blocks.
+/// A plan between two single ranks with all heads, over the same blocks.
 fn single(
     (from, to): (&BlockSetLayout, &BlockSetLayout),
     (read, written): (&[u32], &[u32]),
@@ -87,7 +87,7 @@ fn long_operations_are_cut() {
     assert_eq!(plan.bytes(), 1_024);
     let bytes: Vec<_> = plan.ops().iter().map(|op| op.bytes).collect();
     assert_eq!(bytes, [[100; 10].as_slice(), &[24]].concat());
-    // The third one begins in the first block and ends in the second.
+    // The third operation begins in the first block and ends in the second.
     let third = plan.ops()[2].destination;
     assert_eq!((third.block, third.allocation, third.offset), (SlotId(0), 0, 200));
     assert_eq!(plan.ops()[3].source.block, SlotId(1));
@@ -112,7 +112,7 @@ fn four_ranks_become_eight_and_back() {
     assert_eq!((odd.source.block, odd.source.offset % 32), (SlotId(3), 16), "the second half");
     let back = CopyPlan::new(&eight, &four, &CopyLimits::DEFAULT).expect("a plan");
     assert_eq!(back.bytes(), plan.bytes());
-    // One rank pulls its part by itself, and it is the same.
+    // A rank that fetches its part alone gets the same part.
     let part = CopyPlan::new(&four, &eight[5..6], &CopyLimits::DEFAULT).expect("a plan");
     let of_five: Vec<_> = plan.ops().iter().filter(|op| op.destination.rank == 5).collect();
     assert_eq!(part.ops().iter().collect::<Vec<_>>(), of_five);
@@ -120,7 +120,7 @@ fn four_ranks_become_eight_and_back() {
     assert_eq!(missing, Err(CopyError::MissingShard { shard: 2, rank: 4 }));
 }
 
-/// MLA: each rank holds everything. Destinations are spread over the sources.
+/// MLA: each rank has all heads. Destinations are distributed among the sources.
 #[test]
 fn ranks_that_hold_everything_are_read_in_turn() {
     let all = |size| {
@@ -256,7 +256,7 @@ struct Case {
     num_layers: u32,
     width: u32,
     elements: u32,
-    /// In the larger of both blocks.
+    /// Counted in blocks of the larger page size.
     pages: u32,
     op_bytes_max: u64,
     seed: u64,
@@ -286,7 +286,7 @@ prop_compose! {
     }
 }
 
-/// A rank's set with its bytes, one vector an allocation.
+/// A rank's set with its bytes: one vector per allocation.
 struct Memory {
     layout: BlockSetLayout,
     blocks: Vec<SlotId>,
@@ -322,8 +322,8 @@ impl Memory {
         (0..size).map(of).collect()
     }
 
-    /// Every byte that is to be copied: its allocation and offset, and which byte of the tokens it is. Walks over
-    /// single elements, and knows nothing of plans.
+    /// Every byte to copy: its allocation and offset, and its position among the tokens' bytes. Iterates over single
+    /// elements, without using plans.
     fn each(&self, mut see: impl FnMut(usize, usize, [u32; 5])) {
         let config = *self.layout.config();
         let first = self.layout.tensor_parallel().shard() * config.inner_dim;
@@ -346,7 +346,7 @@ impl Memory {
     }
 }
 
-/// Each layer with each outer index.
+/// Each combination of layer and outer index.
 fn regions(config: &LayoutConfig) -> impl Iterator<Item = (u32, u32)> {
     let outers = config.outer_dim;
     (0..config.num_layers).flat_map(move |layer| (0..outers).map(move |outer| (layer, outer)))
@@ -356,13 +356,13 @@ fn index(at: u64) -> usize {
     usize::try_from(at).expect("tests are small")
 }
 
-/// The byte that stands at one place of the tokens, whoever holds it.
+/// The expected byte at a position of the tokens, independent of the rank.
 fn content(seed: u64, what: [u32; 5]) -> u8 {
     let bytes: Vec<u8> = what.iter().flat_map(|at| at.to_le_bytes()).collect();
     xxhash_rust::xxh3::xxh3_64_with_seed(&bytes, seed).to_le_bytes()[0]
 }
 
-/// Some of the ranks in some order, but one at least for each part of the heads where `is_source`.
+/// Some of the ranks in random order. If `is_source`, at least one for each part of the heads.
 fn chosen<'a>(group: &'a [Memory], is_source: bool, rng: &mut ChaCha8Rng) -> Vec<&'a Memory> {
     let mut shuffled: Vec<_> = group.iter().collect();
     shuffled.shuffle(rng);
@@ -428,7 +428,7 @@ fn check(case: &Case) {
             let holder = source.layout.tensor_parallel().rank;
             let is_its = |op: &&CopyOp| op.source.rank == holder && op.destination.rank == rank;
             let expected: u64 = plan.ops().iter().filter(is_its).map(|op| op.bytes).sum();
-            // Who is not chosen among those that hold the same heads has the same part.
+            // A rank that was not chosen has the same part as the chosen ranks with the same heads.
             assert!(expected == 0 || part.bytes() == expected, "{source:?}");
             for op in part.ops() {
                 let at = &from[holder as usize].bytes[op.source.allocation as usize];
@@ -454,7 +454,7 @@ fn check(case: &Case) {
     assert!(writes.iter().flatten().flatten().all(|count| *count == 0), "nobody else is written");
 }
 
-/// The block that a place names is the one that its first byte lies in.
+/// The block of a position must be the block of its first byte.
 fn check_block(group: &[Memory], place: &CopyPlace) {
     let layout = group[place.rank as usize].layout.layout();
     let region = |(layer, outer)| layout.region(place.block.0, layer, outer).expect("it exists");

@@ -1,11 +1,11 @@
-//! Gather and scatter: which bytes of which source go where, when blocks of the same tokens lie differently.
+//! Gather and scatter: plans copies between block layouts that store the same tokens differently.
 //!
-//! A worker with 4 tensor-parallel ranks and one with 8 split the heads of each token differently, and may have other
-//! page sizes, forms of layout and alignments. A [`CopyPlan`] is the list of copies between them, as offsets in the
-//! memory of [block sets](crate::sets). It is a value: somebody else carries it out.
+//! A worker with 4 tensor-parallel ranks and a worker with 8 split the heads of each token differently. Page sizes,
+//! forms of layout and alignments may differ, too. A [`CopyPlan`] lists the copies between them, as offsets in the
+//! memory of [block sets](crate::sets). It is plain data: the caller executes it.
 //!
-//! Splits are compared as intervals of elements, so a plan exists for any two ways to split the same heads. Groups in which
-//! ranks hold the same heads (MLA, or fewer heads than ranks) state so in
+//! Splits are compared as intervals of elements, so a plan exists for any two splits of the same heads. In some groups
+//! several ranks have the same heads (MLA, or fewer heads than ranks). They state this in
 //! [`TensorParallel::replicas`](crate::sets::TensorParallel::replicas).
 
 mod error;

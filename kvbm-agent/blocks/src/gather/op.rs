@@ -1,26 +1,26 @@
 use crate::identity::SlotId;
 
-/// Where an operation reads or writes.
+/// The position at which an operation reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyPlace {
     /// The tensor-parallel rank.
     pub rank: u32,
-    /// The block that the first byte belongs to. An operation may go on in the next blocks.
+    /// The block of the first byte. The operation may continue in the next blocks.
     pub block: SlotId,
-    /// The allocation of the rank's set, in which all bytes lie.
+    /// The allocation of the rank's set that contains all bytes.
     pub allocation: u32,
     /// Bytes from the start of the allocation.
     pub offset: u64,
 }
 
 impl CopyPlace {
-    /// Whether `next` begins where `bytes` bytes from here end.
+    /// Whether `next` begins exactly `bytes` bytes after this position.
     fn is_before(&self, bytes: u64, next: &Self) -> bool {
         let is_same = self.rank == next.rank && self.allocation == next.allocation;
         is_same && self.offset.checked_add(bytes) == Some(next.offset)
     }
 
-    /// The place `bytes` further on.
+    /// The position `bytes` bytes further on.
     pub(super) const fn after(self, bytes: u64) -> Self {
         Self { offset: self.offset.saturating_add(bytes), ..self }
     }
@@ -29,11 +29,11 @@ impl CopyPlace {
 /// One copy of contiguous bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyOp {
-    /// Where bytes are read.
+    /// Position to read from.
     pub source: CopyPlace,
-    /// Where they are written.
+    /// Position to write to.
     pub destination: CopyPlace,
-    /// How many, at least one.
+    /// Length in bytes, at least one.
     pub bytes: u64,
 }
 
@@ -45,19 +45,19 @@ impl CopyOp {
     }
 }
 
-/// What one plan has at most.
+/// Limits of one plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyLimits {
-    /// Stretches that are looked at before those that touch are joined: bounds the time that a plan takes.
+    /// Maximum ranges before adjacent ones are merged; bounds the planning time.
     pub pieces_max: u64,
-    /// Operations: bounds the memory that a plan takes, 64 bytes each.
+    /// Maximum operations; bounds the memory of a plan, 64 bytes each.
     pub ops_max: usize,
-    /// Bytes of an operation: longer ones are cut.
+    /// Maximum bytes of an operation; longer ones are split.
     pub op_bytes_max: u64,
 }
 
 impl CopyLimits {
-    /// A plan takes at most some 100 ms and 16 MiB. Plan a prompt in parts if it needs more.
+    /// A plan takes at most about 100 ms and 16 MiB. Split larger prompts into several plans.
     pub const DEFAULT: Self =
         Self { pieces_max: 1 << 22, ops_max: 1 << 18, op_bytes_max: 16 << 20 };
 }

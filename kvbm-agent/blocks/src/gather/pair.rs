@@ -4,26 +4,26 @@ use crate::identity::SlotId;
 use crate::layout::{BlockLayout, LayerOrder, LayoutError, LayoutForm};
 use std::ops::Range;
 
-/// A source rank and a destination rank that hold some of the same elements of each token.
+/// A source rank and a destination rank that have elements of each token in common.
 #[derive(Debug, Clone)]
 pub(super) struct Pair<'a> {
     source: CopyRank<'a>,
     destination: CopyRank<'a>,
-    /// The elements of a token that both hold, counted over all parts of the group.
+    /// The common elements of a token, counted over all parts of the group.
     shared: Range<u64>,
 }
 
-/// Tokens, one or more in a row, of one layer and outer index.
+/// One or more consecutive tokens of one layer and outer index.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     layer: u32,
     outer: u32,
-    /// The first token of all that are copied.
+    /// Index of the first token, among all copied tokens.
     token: u64,
 }
 
 impl<'a> Pair<'a> {
-    /// None if they hold no element in common.
+    /// Returns `None` if the two ranks have no element in common.
     pub(super) fn new(source: CopyRank<'a>, destination: CopyRank<'a>) -> Option<Self> {
         let from = source.elements();
         let to = destination.elements();
@@ -31,8 +31,8 @@ impl<'a> Pair<'a> {
         (!shared.is_empty()).then_some(Self { source, destination, shared })
     }
 
-    /// Tokens that lie one behind the other on both sides: those of the smaller block where each side holds exactly the
-    /// shared elements, else one.
+    /// Number of tokens that are contiguous on both sides. It is the smaller block's tokens if each side has exactly
+    /// the common elements, else 1.
     fn run_tokens(&self) -> u64 {
         let source = self.source.config();
         let destination = self.destination.config();
@@ -42,16 +42,16 @@ impl<'a> Pair<'a> {
         if is_whole { source.page_size.min(destination.page_size).into() } else { 1 }
     }
 
-    /// Stretches that the pair has.
+    /// Number of ranges that the pair copies.
     pub(super) fn pieces(&self) -> u64 {
         let config = self.destination.config();
         let regions = u64::from(config.num_layers) * u64::from(config.outer_dim);
-        // The tokens are whole blocks of both sides, so runs divide them.
+        // The token count is a multiple of both block sizes, so runs divide it.
         (self.destination.tokens() / self.run_tokens()).saturating_mul(regions)
     }
 
-    /// All copies of the pair, in the order in which the destination lies in memory if its blocks do: what touches
-    /// follows one another.
+    /// Emits all copies of the pair in the memory order of the destination, assuming that its blocks are in memory
+    /// order. Adjacent ranges are therefore emitted one after another.
     pub(super) fn each(
         &self,
         mut emit: impl FnMut(CopyOp) -> Result<(), CopyError>,
@@ -100,18 +100,18 @@ impl<'a> Pair<'a> {
         Ok(CopyOp {
             source: self.place(&self.source, stretch)?,
             destination: self.place(&self.destination, stretch)?,
-            // At most the bytes of a region, which fit.
+            // At most the bytes of a region, which do not overflow.
             bytes: run * (self.shared.end - self.shared.start) * width,
         })
     }
 
-    /// Where a stretch lies in one side. No sum overflows: the result lies in a region of a checked layout.
+    /// Position of a range on one side. No sum overflows, because the result lies in a region of a checked layout.
     fn place(&self, at: &CopyRank<'_>, stretch: Stretch) -> Result<CopyPlace, LayoutError> {
         let config = at.config();
         let page = u64::from(config.page_size);
         let index = stretch.token / page;
         let token = stretch.token % page;
-        // Blocks and tokens of both sides were compared.
+        // The caller has compared blocks and tokens of both sides, so the index is valid.
         let block = usize::try_from(index).ok().and_then(|index| at.blocks.get(index)).copied();
         let block = block.unwrap_or(SlotId(u32::MAX));
         let region = at.layout.layout().region(block.0, stretch.layer, stretch.outer)?;

@@ -5,12 +5,12 @@ use crate::sets::{BlockSetLayout, TensorParallel};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// One rank's blocks that take part in a copy, in the order of their tokens.
+/// One rank's blocks in a copy, in the order of their tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyRank<'a> {
-    /// Where they lie.
+    /// The layout of the rank's memory.
     pub layout: &'a BlockSetLayout,
-    /// Which. Blocks of a source may be named more than once.
+    /// The slots to copy. A source may list a block more than once.
     pub blocks: &'a [SlotId],
 }
 
@@ -23,12 +23,12 @@ impl CopyRank<'_> {
         self.layout.tensor_parallel()
     }
 
-    /// Tokens of its blocks.
+    /// Number of tokens in the listed blocks.
     pub(super) fn tokens(&self) -> u64 {
         (self.blocks.len() as u64).saturating_mul(self.config().page_size.into())
     }
 
-    /// The elements of a token that it holds, counted over all parts of the group.
+    /// The rank's elements of each token, counted over all parts of the group.
     pub(super) fn elements(&self) -> Range<u64> {
         let width = u64::from(self.config().inner_dim);
         let start = u64::from(self.parallel().shard()) * width;
@@ -36,7 +36,7 @@ impl CopyRank<'_> {
     }
 }
 
-/// Checks that both sides hold the same tokens in ways that can be matched. Both have a rank at least.
+/// Checks that both sides have the same tokens in compatible layouts. Each side has at least one rank.
 pub(super) fn check(
     sources: &[CopyRank<'_>],
     destinations: &[CopyRank<'_>],
@@ -47,7 +47,7 @@ pub(super) fn check(
     check_side(Side::Destination, destinations, other, first)?;
     let source_tokens = first.config().page_size;
     let destination_tokens = other.config().page_size;
-    // A checked layout has no page size of 0.
+    // The page size of a checked layout is never 0.
     let is_multiple = source_tokens.is_multiple_of(destination_tokens)
         || destination_tokens.is_multiple_of(source_tokens);
     if !is_multiple {
@@ -77,7 +77,8 @@ fn first<'a, 'b>(side: Side, ranks: &'a [CopyRank<'b>]) -> Result<&'a CopyRank<'
     ranks.first().ok_or(CopyError::NoRanks { side })
 }
 
-/// Compares the ranks of a side: what one group shares with its first rank, what both share with the first source.
+/// Compares the ranks of one side: some fields with the side's first rank, fields common to both sides with the first
+/// source.
 fn check_side(
     side: Side,
     ranks: &[CopyRank<'_>],

@@ -2,24 +2,24 @@ use super::{ClassLists, FrequencySketch, InactiveEntry, InactiveIndex};
 use crate::identity::{Priority, SlotId};
 use kvasir_proto::types::SequenceHash;
 
-/// Uses from which a block is in the second, third and fourth tier.
+/// Minimum number of uses for the second, third and fourth frequency tier.
 const WARM: [u8; 3] = [3, 8, 15];
 const TIERS: u32 = 4;
 const CLASSES: u32 = 256 * TIERS;
 
-/// Evicts from the coldest of four tiers, of the lowest priority: blocks that were used once make room before blocks
-/// that are used again and again.
+/// Evicts by priority, then by frequency (`TinyLFU` with four frequency tiers). Blocks that were used once are evicted
+/// before blocks that are used repeatedly.
 #[derive(Debug)]
 pub struct TinyLfu {
     sketch: FrequencySketch,
-    /// A class for each priority and tier.
+    /// One class for each priority and frequency tier.
     lists: ClassLists,
-    /// Hash of the inactive block in each slot.
+    /// Sequence hash of the inactive block in each slot.
     hashes: Vec<SequenceHash>,
 }
 
 impl TinyLfu {
-    /// For a pool of `blocks` blocks.
+    /// Creates an index for a pool of `blocks` blocks.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         Self {
@@ -29,14 +29,14 @@ impl TinyLfu {
         }
     }
 
-    /// How warm a block is: 0 to 3.
+    /// The frequency tier of a block, 0 (coldest) to 3.
     fn tier(&self, hash: SequenceHash) -> u32 {
         let uses = self.sketch.estimate(hash);
         WARM.iter().map(|least| u32::from(uses >= *least)).sum()
     }
 
-    /// Blocks of a priority that were warm when they came, and are no longer, move down: of each tier the one that
-    /// has been there for longest is looked at.
+    /// Ages blocks of a priority: in each frequency tier, checks the block that entered first. If its estimate has
+    /// dropped, moves it to a colder tier.
     fn cool(&mut self, priority: Priority) {
         let first = u32::from(priority.0) * TIERS;
         for class in first + 1..first + TIERS {

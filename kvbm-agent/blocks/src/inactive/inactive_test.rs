@@ -1,4 +1,4 @@
-//! Each policy against a model that looks at all blocks.
+//! Compares each policy with a model that scans all blocks.
 
 use super::*;
 use crate::identity::BlockIdentity;
@@ -26,7 +26,7 @@ fn entry(number: u32, priority: u8) -> InactiveEntry {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Registers a block that is not, or brings one that is into use and out of it.
+    /// Registers a new block, or activates and releases a registered one.
     Toggle(u32, u8),
     Unregister(u32),
     Evict(usize),
@@ -47,7 +47,7 @@ enum Place {
     Inactive { priority: u8, since: u64 },
 }
 
-/// Registered blocks, said literally.
+/// Model: the registered blocks as a plain list.
 #[derive(Debug, Clone, Default)]
 struct Model {
     blocks: BTreeMap<u32, Place>,
@@ -60,7 +60,7 @@ impl Model {
         !self.blocks.keys().any(|other| identity(*other).parent == Some(sequence))
     }
 
-    /// The next one to go.
+    /// The next block to evict.
     fn victim(&self, only_leaves: bool) -> Option<u32> {
         let inactive = self.blocks.iter().filter_map(|(number, place)| match place {
             Place::Used => None,
@@ -75,7 +75,7 @@ impl Model {
     }
 }
 
-/// Runs steps on both, and compares every eviction. `only_leaves` is what the policy must keep to.
+/// Runs steps on policy and model, and compares every eviction. `only_leaves` is the policy's rule.
 fn equals_the_model(mut index: Box<dyn InactiveIndex>, only_leaves: bool, steps: &[Step]) {
     let mut model = Model::default();
     for step in steps {
@@ -138,10 +138,10 @@ proptest! {
         equals_the_model(EvictionPolicy::Lineage.index(BLOCKS), true, &steps);
     }
 
-    /// Without uses that differ there is one tier, which is an LRU.
+    /// If all blocks have equal use counts, there is one frequency tier, which is an LRU.
     #[test]
     fn tiny_lfu_among_equals_is_lru(steps in steps()) {
-        // A sketch so large, and blocks so few, that nothing is used three times.
+        // The sketch is so large, and the blocks so few, that no estimate reaches three.
         let steps: Vec<_> = {
             let mut seen = BTreeMap::<u32, u32>::new();
             steps.into_iter().filter(|step| match step {
@@ -153,7 +153,7 @@ proptest! {
         equals_the_model(Box::new(TinyLfu::new(4_096)), false, &steps);
     }
 
-    /// What it gives up is of the lowest priority and, among those, not warmer than what it keeps.
+    /// The evicted block has the lowest priority and, within it, is not warmer than the remaining blocks.
     #[test]
     fn tiny_lfu_evicts_the_coldest(uses in prop::collection::vec((0..BLOCKS, 1..20u8), 1..60)) {
         let mut index = TinyLfu::new(BLOCKS);
@@ -183,7 +183,7 @@ proptest! {
         prop_assert_eq!(order.len(), numbers.len());
     }
 
-    /// Few uses halve each word once at most.
+    /// A few uses halve each word at most once.
     #[test]
     fn a_sketch_underestimates_only_by_age(hashes in prop::collection::vec(0..40u64, 1..300)) {
         let mut sketch = FrequencySketch::new(1_000);
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// Ten uses of each block after a burst, the burst is half forgotten; then again.
+/// After ten uses of each block, the counts of a burst are halved; then again.
 #[test]
 fn counts_age() {
     let mut sketch = FrequencySketch::new(64);
@@ -232,7 +232,7 @@ fn counts_age() {
     assert_eq!(sketch.estimate(hot), 15);
     for round in 0..4 {
         for other in 0..640u64 {
-            // Others, far apart, each once.
+            // Uses of other hashes, far apart, each once.
             sketch.record(SequenceHash(
                 (round * 640 + other + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ));
@@ -241,7 +241,7 @@ fn counts_age() {
     assert!(sketch.estimate(hot) < 8, "{}", sketch.estimate(hot));
 }
 
-/// A block that was warm and is no longer goes, although newer blocks are as cold.
+/// A block that was warm and has cooled down is evicted, although newer blocks are equally cold.
 #[test]
 fn warm_blocks_cool_down() {
     let mut index = TinyLfu::new(BLOCKS);
@@ -262,7 +262,7 @@ fn warm_blocks_cool_down() {
     assert_eq!(slots.len(), BLOCKS as usize);
 }
 
-/// One use of many does not push out what is used again and again.
+/// A single use of many blocks does not evict blocks that are used repeatedly.
 #[test]
 fn a_scan_does_not_flush_tiny_lfu() {
     let mut index = TinyLfu::new(BLOCKS);
@@ -281,7 +281,7 @@ fn a_scan_does_not_flush_tiny_lfu() {
     assert!(!slots.contains(&SlotId(0)), "{slots:?}");
 }
 
-/// Hashes that engines state may lead in a circle; positions do not.
+/// Hashes reported by engines may form a cycle; positions can't.
 #[test]
 fn a_circle_of_parents_is_evicted_all_the_same() {
     let of = |sequence, parent, position| BlockIdentity {
@@ -302,7 +302,7 @@ fn a_circle_of_parents_is_evicted_all_the_same() {
     assert_eq!(slots, [SlotId(1), SlotId(0)]);
 }
 
-/// After everything has gone, a lineage remembers nothing.
+/// After all blocks are gone, a lineage has no state left.
 #[test]
 fn nothing_is_left_of_a_lineage() {
     let mut index = Lineage::new();

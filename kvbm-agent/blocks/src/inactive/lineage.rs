@@ -4,26 +4,26 @@ use kvasir_proto::types::SequenceHash;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Sequence hash and position: a parent's position is lower, so no block is its own ancestor, whatever hashes engines
-/// state.
+/// Sequence hash and position. A parent's position is lower, so a block can't be its own ancestor, even if an engine
+/// reports wrong hashes.
 type Key = (SequenceHash, u32);
-/// The order of eviction: priority, then how long it has been unused.
+/// Eviction order: by priority, then least recently used first.
 type Turn = (Priority, u64);
 
-/// A block that is registered, or that registered blocks name as their parent.
+/// A block that is registered, or that a registered block names as its parent.
 #[derive(Debug, Default)]
 struct Node {
     parent: Option<Key>,
-    /// Registered blocks whose parent it is.
+    /// Number of registered blocks with this parent.
     children: u32,
     is_registered: bool,
-    /// Its slot and turn, while it is inactive.
+    /// Slot and position in the eviction order, while the block is inactive.
     inactive: Option<(SlotId, Turn)>,
 }
 
-/// Evicts leaves only, those unused for longest first, of the lowest priority: what is left of a prompt is always its
-/// beginning. A block is a leaf if no registered block, in use or not, names it as its parent; it does not matter
-/// which of the two was registered first.
+/// Evicts only leaves: lowest priority first, then least recently used. The remaining blocks of a prompt are therefore
+/// always a prefix. A block is a leaf if no registered block, in use or not, names it as its parent. The order in which
+/// the two were registered does not matter.
 #[derive(Debug, Default)]
 pub struct Lineage {
     nodes: FxHashMap<Key, Node>,
@@ -42,7 +42,7 @@ fn parent(identity: &BlockIdentity) -> Option<Key> {
 }
 
 impl Lineage {
-    /// Without blocks.
+    /// Creates an empty index.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -131,7 +131,7 @@ impl InactiveIndex for Lineage {
             slots.extend(taken.iter().map(|(_, _, slot, _)| *slot));
             return true;
         }
-        // The rest are ancestors of blocks in use. Everything comes back to its place.
+        // The remaining blocks are ancestors of blocks in use. Restore all entries.
         for (key, parent, slot, turn) in taken.into_iter().rev() {
             self.begin(key, parent);
             self.park(key, slot, turn);

@@ -1,4 +1,4 @@
-//! Queues of slots, linked through one table: every step is O(1), and none allocates.
+//! Intrusive linked lists of slots in one table: every operation is O(1) and allocation-free.
 
 #![expect(
     clippy::indexing_slicing,
@@ -15,7 +15,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 struct Link {
     before: u32,
     after: u32,
-    /// The class that the slot is in, or [`NONE`].
+    /// The class that contains the slot, or [`NONE`].
     class: u32,
 }
 
@@ -25,18 +25,18 @@ struct Ends {
     back: u32,
 }
 
-/// A queue for each class. A slot is in one of them or in none.
+/// One FIFO queue for each class. A slot is in at most one queue.
 #[derive(Debug)]
 pub(crate) struct ClassLists {
     links: Vec<Link>,
     ends: Vec<Ends>,
-    /// A bit for each class that is not empty.
+    /// Bit set of the non-empty classes.
     filled: Vec<u64>,
     len: usize,
 }
 
 impl ClassLists {
-    /// Empty queues. `slots` and `classes` are the numbers of either.
+    /// Creates empty queues for `slots` slots and `classes` classes.
     pub(crate) fn new(slots: u32, classes: u32) -> Self {
         let unlinked = Link { before: NONE, after: NONE, class: NONE };
         let classes = classes as usize;
@@ -48,18 +48,18 @@ impl ClassLists {
         }
     }
 
-    /// Slots in all queues.
+    /// Number of slots in all queues.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The class that a slot is in.
+    /// The class that contains a slot.
     pub(crate) fn class_of(&self, slot: SlotId) -> Option<u32> {
         let class = self.links[slot.index()].class;
         (class != NONE).then_some(class)
     }
 
-    /// Puts a slot, which must be in no queue, at the end of one.
+    /// Appends a slot, which must be in no queue, to a class.
     pub(crate) fn push_back(&mut self, class: u32, slot: SlotId) {
         debug_assert_eq!(self.class_of(slot), None, "{slot:?} is in one queue at most");
         let at = class as usize;
@@ -74,7 +74,7 @@ impl ClassLists {
         self.len += 1;
     }
 
-    /// Takes a slot out of its queue. Whether it was in one.
+    /// Removes a slot from its queue. Returns whether it was in one.
     pub(crate) fn remove(&mut self, slot: SlotId) -> bool {
         let Link { before, after, class } = self.links[slot.index()];
         if class == NONE {
@@ -97,26 +97,26 @@ impl ClassLists {
         true
     }
 
-    /// The lowest class that is not empty.
+    /// The lowest non-empty class.
     pub(crate) fn lowest(&self) -> Option<u32> {
         let word = self.filled.iter().position(|word| *word != 0)?;
         let class = word * WORD_BITS + self.filled[word].trailing_zeros() as usize;
         u32::try_from(class).ok()
     }
 
-    /// The slot that has been in a class for longest.
+    /// The slot that was added to a class first.
     pub(crate) fn front(&self, class: u32) -> Option<SlotId> {
         let front = self.ends[class as usize].front;
         (front != NONE).then_some(SlotId(front))
     }
 
-    /// The slot that came last into a class.
+    /// The slot that was added to a class last.
     pub(crate) fn back(&self, class: u32) -> Option<SlotId> {
         let back = self.ends[class as usize].back;
         (back != NONE).then_some(SlotId(back))
     }
 
-    /// Takes the slot that came last into a class.
+    /// Removes the slot that was added to a class last.
     pub(crate) fn pop_back(&mut self, class: u32) -> Option<SlotId> {
         let slot = self.back(class)?;
         self.remove(slot);

@@ -3,15 +3,15 @@ use crate::identity::SlotId;
 
 const PRIORITIES: u32 = 256;
 
-/// Evicts what was unused for longest, of the lowest priority.
+/// Evicts the least recently used block of the lowest priority.
 #[derive(Debug)]
 pub struct Lru {
-    /// A class for each priority.
+    /// One class for each priority.
     lists: ClassLists,
 }
 
 impl Lru {
-    /// For a pool of `blocks` blocks.
+    /// Creates an index for a pool of `blocks` blocks.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         Self { lists: ClassLists::new(blocks, PRIORITIES) }

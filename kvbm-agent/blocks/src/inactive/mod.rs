@@ -1,7 +1,7 @@
-//! Which unused block goes first, when a pool needs room.
+//! Eviction policies: choose which unused block to evict when a pool needs room.
 //!
-//! A block that is registered and in no use is *inactive*: it can be found, and it can be evicted. Each policy stands
-//! behind [`InactiveIndex`], whose steps cost O(1) or O(log n); none looks at all blocks.
+//! A registered block that is not in use is *inactive*: it can still be found, and it can be evicted. Each policy
+//! implements [`InactiveIndex`] with operations in O(1) or O(log n). No operation scans all blocks.
 
 mod frequency;
 mod lineage;
@@ -22,31 +22,32 @@ use crate::identity::{BlockIdentity, Priority, SlotId};
 use kvasir_proto::types::SequenceHash;
 use std::fmt::Debug;
 
-/// A registered block, as policies see it.
+/// A registered block, as policies receive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InactiveEntry {
-    /// Its slot.
+    /// The block's slot.
     pub slot: SlotId,
-    /// What it is.
+    /// The block's identity.
     pub identity: BlockIdentity,
-    /// The lowest goes first.
+    /// Blocks with the lowest priority are evicted first.
     pub priority: Priority,
 }
 
-/// How a pool chooses what it evicts.
+/// The eviction policy of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum EvictionPolicy {
-    /// [`Lru`]: what was unused for longest.
+    /// [`Lru`]: evicts the least recently used block.
     Lru,
-    /// [`TinyLfu`]: what was used least often of late, in four tiers; within a tier, what was unused for longest.
+    /// [`TinyLfu`]: evicts the least frequently used block, in four frequency tiers; within a tier, the least recently
+    /// used.
     TinyLfu,
-    /// [`Lineage`]: blocks that no other block continues, unused for longest, so that no prefix breaks in the middle.
+    /// [`Lineage`]: evicts the least recently used block without children, so that prefixes stay complete.
     #[default]
     Lineage,
 }
 
 impl EvictionPolicy {
-    /// An empty index for a pool of `blocks` blocks.
+    /// Creates an empty index for a pool of `blocks` blocks.
     #[must_use]
     pub fn index(self, blocks: u32) -> Box<dyn InactiveIndex> {
         match self {
@@ -57,32 +58,32 @@ impl EvictionPolicy {
     }
 }
 
-/// Inactive blocks of one pool in the order of eviction. The pool tells it of every registration, too: a block in use
-/// may be why another one has to stay.
+/// Inactive blocks of one pool in eviction order. The pool reports active registrations, too, because a block in use
+/// may prevent the eviction of another block.
 pub trait InactiveIndex: Debug + Send {
-    /// A block was registered. It is in use.
+    /// Reports a new registration. The block is in use.
     fn registered(&mut self, _identity: &BlockIdentity) {}
 
-    /// A block in use is registered no longer.
+    /// Reports that the registration of a block in use ended.
     fn unregistered(&mut self, _identity: &BlockIdentity) {}
 
-    /// A block was asked for and found, or registered.
+    /// Counts a use: the block was found or registered.
     fn touched(&mut self, _sequence: SequenceHash) {}
 
-    /// A registered block is in use no longer.
+    /// Adds a registered block that is no longer in use.
     fn insert(&mut self, entry: InactiveEntry);
 
-    /// An inactive block is in use again.
+    /// Removes an inactive block that is in use again.
     fn remove(&mut self, entry: &InactiveEntry);
 
-    /// Takes `count` blocks, which then are neither inactive nor registered, in the order of eviction; or none and
-    /// `false` if there are not as many that may go. Their slots go to the end of `slots`.
+    /// Evicts `count` blocks in eviction order and appends their slots to `slots`. The blocks are then neither inactive
+    /// nor registered. If fewer blocks can be evicted, it evicts none and returns `false`.
     fn evict(&mut self, count: usize, slots: &mut Vec<SlotId>) -> bool;
 
-    /// Inactive blocks.
+    /// Number of inactive blocks.
     fn len(&self) -> usize;
 
-    /// Whether no block is inactive.
+    /// Whether there are no inactive blocks.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -2,30 +2,31 @@
 
 use kvasir_proto::types::SequenceHash;
 
-/// Counters of 4 bits in a word.
+/// Counters per word, of 4 bits each.
 const COUNTERS: u32 = 16;
-/// Odd multipliers that make four independent places of one hash.
+/// Odd multipliers that derive four independent positions from one hash.
 const SPREAD: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9, 0xd6e8_feb8_6659_fd93];
-/// The lowest three bits of each counter: what is left after its half was taken.
+/// Mask of the lowest three bits of each counter, for halving all counters of a word.
 const HALVES: u64 = 0x7777_7777_7777_7777;
-/// Uses of each block after which all counts have been halved.
+/// Uses per block after which all counters have been halved once.
 const AGEING_USES: u64 = 10;
 
-/// Estimates how often each hash was used of late: a count-min sketch with four counters of 4 bits a hash.
+/// Count-min sketch that estimates how often each hash was used recently: four counters of 4 bits per hash.
 ///
-/// Counts are at most 15. They age: after ten uses per block of the pool, all have been halved, a word at a time.
+/// Counts are at most 15. They age: after ten uses per block of the pool, every counter has been halved, one word at a
+/// time.
 #[derive(Debug)]
 pub struct FrequencySketch {
     words: Vec<u64>,
-    /// Uses between two halved words, times the number of words.
+    /// Number of uses between two halvings of a word, times the number of words.
     period: u64,
     due: u64,
     next: usize,
 }
 
 impl FrequencySketch {
-    /// For `blocks` different hashes in use at a time.
+    /// Creates a sketch for `blocks` different hashes.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         let words = (blocks as usize).next_power_of_two().max(16);
@@ -39,7 +40,7 @@ impl FrequencySketch {
         if u32::from(estimate) < COUNTERS - 1 {
             for (word, shift) in self.places(hash) {
                 let count = self.words[word] >> shift & 0xf;
-                // Only the least counters grow: that keeps the estimates of others low.
+                // Conservative update: only the smallest counters grow, which keeps the estimates of other hashes low.
                 if count == u64::from(estimate) {
                     self.words[word] += 1 << shift;
                 }
@@ -53,7 +54,7 @@ impl FrequencySketch {
         }
     }
 
-    /// Uses of late, at most 15. It is too low by age only, and too high where hashes collide in all four places.
+    /// Estimated recent uses, at most 15. Ageing lowers the estimate; a collision in all four positions raises it.
     #[must_use]
     pub fn estimate(&self, hash: SequenceHash) -> u8 {
         let counts = self.places(hash).map(|(word, shift)| self.words[word] >> shift & 0xf);
@@ -61,7 +62,7 @@ impl FrequencySketch {
         u8::try_from(least).unwrap_or(u8::MAX)
     }
 
-    /// Word and shift of each of the four counters.
+    /// Word and shift of each of a hash's four counters.
     fn places(&self, hash: SequenceHash) -> [(usize, u32); SPREAD.len()] {
         let mask = self.words.len() - 1;
         SPREAD.map(|spread| {

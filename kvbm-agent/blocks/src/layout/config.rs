@@ -1,28 +1,28 @@
 use super::LayoutError;
 
-/// Widest element: 16 bytes.
+/// Maximum bytes of an element.
 const DTYPE_WIDTH_BYTES_MAX: u32 = 16;
-/// Keys and values, or both as one.
+/// Maximum outer dimension: keys and values separate.
 const OUTER_DIM_MAX: u32 = 2;
 
 /// Dimensions of the blocks of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LayoutConfig {
-    /// Blocks.
+    /// Number of blocks.
     pub num_blocks: u32,
-    /// Layers of the model.
+    /// Number of layers of the model.
     pub num_layers: u32,
     /// 2 for keys and values, 1 where one tensor holds both (MLA).
     pub outer_dim: u32,
-    /// Tokens of a block.
+    /// Tokens per block.
     pub page_size: u32,
-    /// Elements of a token, in one layer and outer index: heads times their width.
+    /// Elements per token, in one layer and outer index: number of heads times their width.
     pub inner_dim: u32,
-    /// Bytes of an element: a power of two, at most 16.
+    /// Bytes per element: a power of two, at most 16.
     pub dtype_width_bytes: u32,
-    /// Every block begins at a multiple of it: a power of two; 1 for none.
+    /// Alignment of every block, in bytes: a power of two; 1 for none.
     pub alignment_bytes: u64,
-    /// Bytes before the first block, in every allocation: a multiple of the alignment.
+    /// Bytes before the first block of every allocation: a multiple of the alignment.
     pub base_offset_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl LayoutConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// [`LayoutError`] names the first field that is 0, too large, no power of two or misaligned, or the size that
+    /// [`LayoutError`] names the first field that is 0, too large, misaligned or not a power of two, or the size that
     /// overflows.
     pub fn validate(&self) -> Result<(), LayoutError> {
         for (field, value) in [
@@ -61,7 +61,7 @@ impl LayoutConfig {
         Ok(())
     }
 
-    /// Bytes of one region: `page_size × inner_dim × dtype_width_bytes`. A checked configuration does not overflow.
+    /// Bytes of one region: `page_size × inner_dim × dtype_width_bytes`. Never overflows for a checked configuration.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.checked_region_bytes().unwrap_or(u64::MAX)
@@ -79,7 +79,7 @@ impl LayoutConfig {
         mul("region_bytes", elements, u64::from(self.dtype_width_bytes))
     }
 
-    /// Refuses a block, layer or outer index that does not exist.
+    /// Checks that a block, layer and outer index exist.
     pub(super) fn check(&self, block: u32, layer: u32, outer: u32) -> Result<(), LayoutError> {
         for (field, value, count) in [
             ("block", block, self.num_blocks),
@@ -105,17 +105,17 @@ const fn power_of_two(field: &'static str, value: u64) -> Result<(), LayoutError
     if value.is_power_of_two() { Ok(()) } else { Err(LayoutError::NotPowerOfTwo { field, value }) }
 }
 
-/// `a × b`, or which size overflows.
+/// Multiplies, or names the field whose size overflows.
 pub(super) fn mul(field: &'static str, a: u64, b: u64) -> Result<u64, LayoutError> {
     a.checked_mul(b).ok_or(LayoutError::Overflow { field })
 }
 
-/// `a + b`, or which size overflows.
+/// Adds, or names the field whose size overflows.
 pub(super) fn add(field: &'static str, a: u64, b: u64) -> Result<u64, LayoutError> {
     a.checked_add(b).ok_or(LayoutError::Overflow { field })
 }
 
-/// The least multiple of `alignment`, a power of two, that is not less than `value`.
+/// Rounds `value` up to a multiple of `alignment`, which is a power of two.
 pub(super) fn align_up(
     field: &'static str,
     value: u64,

@@ -12,10 +12,10 @@ pub struct FullyContiguous {
 }
 
 impl FullyContiguous {
-    /// A layout of these dimensions.
+    /// Creates a layout with the dimensions in `config`.
     ///
     /// # Errors
-    /// [`LayoutError`] if a field is not accepted or a size overflows.
+    /// [`LayoutError`] if a field is invalid or a size overflows.
     pub fn new(config: LayoutConfig) -> Result<Self, LayoutError> {
         config.validate()?;
         let outer = config.region_bytes();

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why a layout can't be made, or has no such region.
+/// Why a layout is invalid, or has no such region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// A field is 0.
@@ -9,30 +9,30 @@ pub enum LayoutError {
         /// The field.
         field: &'static str,
     },
-    /// A field is larger than it may be.
+    /// A field exceeds its limit.
     #[error("{field} is {value}, the limit is {max}")]
     TooLarge {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The field's value.
         value: u64,
-        /// The largest that is accepted.
+        /// The limit.
         max: u64,
     },
-    /// A field is no power of two.
+    /// A field is not a power of two.
     #[error("{field} is {value}, which is not a power of two")]
     NotPowerOfTwo {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The field's value.
         value: u64,
     },
-    /// A field is no multiple of the alignment.
+    /// A field is not a multiple of the alignment.
     #[error("{field} is {value}, which is not a multiple of the alignment {alignment}")]
     Misaligned {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The field's value.
         value: u64,
         /// The alignment.
         alignment: u64,
@@ -40,15 +40,15 @@ pub enum LayoutError {
     /// A size does not fit into 64 bits.
     #[error("{field} overflows 64 bits")]
     Overflow {
-        /// What was computed.
+        /// The size that was computed.
         field: &'static str,
     },
-    /// There is no such block, layer or outer index.
+    /// The block, layer or outer index does not exist.
     #[error("{field} {value} is out of range, there are {count}")]
     OutOfRange {
-        /// What was asked for.
+        /// Block, layer or outer index.
         field: &'static str,
-        /// Its number.
+        /// The requested number.
         value: u32,
         /// How many there are.
         count: u32,

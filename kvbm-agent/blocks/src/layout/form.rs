@@ -1,20 +1,20 @@
 use super::{BlockLayout, FullyContiguous, LayerOrder, LayerSeparate, LayoutConfig};
 use super::{LayoutError, Strides};
 
-/// Which layout: what one is made from besides its dimensions.
+/// The form of a layout: how layers and blocks are arranged, without the dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayoutForm {
     /// [`FullyContiguous`].
     FullyContiguous,
-    /// [`LayerSeparate`], in this order.
+    /// [`LayerSeparate`] with this order.
     LayerSeparate(LayerOrder),
 }
 
 impl LayoutForm {
-    /// The layout of this form and these dimensions.
+    /// Creates the layout of this form with the dimensions in `config`.
     ///
     /// # Errors
-    /// [`LayoutError`] if a field is not accepted or a size overflows.
+    /// [`LayoutError`] if a field is invalid or a size overflows.
     pub fn layout(self, config: LayoutConfig) -> Result<AnyLayout, LayoutError> {
         Ok(match self {
             Self::FullyContiguous => AnyLayout::FullyContiguous(FullyContiguous::new(config)?),
@@ -25,17 +25,17 @@ impl LayoutForm {
     }
 }
 
-/// A layout whose form is known at run time only, as that of a peer.
+/// A layout whose form is known only at run time, such as the layout of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnyLayout {
     /// One allocation.
     FullyContiguous(FullyContiguous),
-    /// One allocation a layer.
+    /// One allocation per layer.
     LayerSeparate(LayerSeparate),
 }
 
 impl AnyLayout {
-    /// Which layout it is.
+    /// The layout's form.
     #[must_use]
     pub const fn form(&self) -> LayoutForm {
         match self {

@@ -2,10 +2,10 @@ use super::config::{add, align_up, mul};
 use super::{AnyLayout, BlockLayout, LayoutConfig, LayoutError, LayoutForm, Region};
 use std::ops::Range;
 
-/// One block in a slot of its own: the allocations of a layout with a single block, one behind the other.
+/// One block in its own slot: the allocations of a layout with a single block, one after another.
 ///
 /// Each allocation begins at a multiple of the alignment, counted from the start of the slot. Bytes between regions are
-/// padding; their value is 0.
+/// padding with value 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockInSlot {
     layout: AnyLayout,
@@ -14,11 +14,11 @@ pub struct BlockInSlot {
 }
 
 impl BlockInSlot {
-    /// A block of this form and these dimensions. `num_blocks` and `base_offset_bytes` are ignored: it is one block, at the
-    /// start of its slot.
+    /// Creates a block of this form with the dimensions in `config`. Ignores `num_blocks` and `base_offset_bytes`:
+    /// there is one block, at the start of its slot.
     ///
     /// # Errors
-    /// [`LayoutError`] if a field is not accepted or a size overflows.
+    /// [`LayoutError`] if a field is invalid or a size overflows.
     pub fn new(form: LayoutForm, config: LayoutConfig) -> Result<Self, LayoutError> {
         let config = LayoutConfig { num_blocks: 1, base_offset_bytes: 0, ..config };
         let layout = form.layout(config)?;
@@ -31,13 +31,13 @@ impl BlockInSlot {
         Ok(Self { layout, allocation_stride, bytes })
     }
 
-    /// The layout, of one block.
+    /// The layout, which has one block.
     #[must_use]
     pub const fn layout(&self) -> &AnyLayout {
         &self.layout
     }
 
-    /// Bytes from the start of an allocation to the start of the next one.
+    /// Distance between the starts of two allocations, in bytes.
     #[must_use]
     pub const fn allocation_stride(&self) -> u64 {
         self.allocation_stride
@@ -49,14 +49,14 @@ impl BlockInSlot {
         self.bytes
     }
 
-    /// The stretches that no region covers, in order. A contiguous block has none.
+    /// The ranges outside all regions, in order. A contiguous block has none.
     #[must_use]
     pub fn padding(&self) -> Vec<Range<u64>> {
         let layers = self.layout.config().num_layers;
         let outers = self.layout.config().outer_dim;
         let mut padding = Vec::new();
         let mut end = 0;
-        // Regions lie in this order in each form.
+        // In each form, the regions are in this order.
         for (layer, outer) in (0..layers).flat_map(|at| (0..outers).map(move |outer| (at, outer))) {
             let Ok(Region { allocation, offset, bytes }) = self.layout.region(0, layer, outer)
             else {

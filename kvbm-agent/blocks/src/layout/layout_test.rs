@@ -144,7 +144,7 @@ fn regions_out_of_range_are_refused() {
     }
 }
 
-/// The same offsets, by walking over the bytes in order and counting.
+/// Expected offsets, computed by counting the bytes in order.
 fn enumerated(config: &LayoutConfig, form: usize) -> Vec<((u32, u32, u32), Region)> {
     let region = u64::from(config.page_size * config.inner_dim * config.dtype_width_bytes);
     let blocks = config.num_blocks;
@@ -198,7 +198,7 @@ fn enumerated(config: &LayoutConfig, form: usize) -> Vec<((u32, u32, u32), Regio
     found
 }
 
-/// region = 40; two of them = 80, aligned = 128; each by itself, aligned = 64.
+/// region = 40; two regions = 80, aligned = 128; a single region aligned = 64.
 #[test]
 fn a_block_in_a_slot_has_its_allocations_one_behind_the_other() {
     let of = |form| BlockInSlot::new(form, SMALL).expect("a block");
@@ -261,7 +261,7 @@ proptest! {
         }
     }
 
-    /// Each byte of a slot is in one region, or in the padding.
+    /// Each byte of a slot is either in exactly one region, or padding.
     #[test]
     fn regions_and_padding_cover_a_slot(config in configs(), form in 0..3_usize) {
         let form = [

@@ -1,7 +1,8 @@
-//! Where the bytes of a block lie: arithmetic of offsets, exact in `u64`.
+//! Computes where the bytes of a block are: exact offset arithmetic in `u64`.
 //!
-//! A block is `[layer][outer][page × inner]`: for each layer, one *region* for keys and one for values, or one for
-//! both (MLA). A layout states offset and length of each region. All tiers with the same [`LayoutConfig`] share it.
+//! A block is `[layer][outer][page × inner]`: for each layer, one *region* for keys and one for values, or one for both
+//! (MLA). A layout gives offset and length of each region. All tiers with the same [`LayoutConfig`] have the same
+//! layout.
 
 mod config;
 mod contiguous;
@@ -22,31 +23,32 @@ pub use separate::{LayerOrder, LayerSeparate};
 
 use std::fmt::Debug;
 
-/// A stretch of bytes.
+/// A contiguous range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// The allocation that it lies in. A fully contiguous layout has one, number 0; a layer-separate one has one a layer.
+    /// The allocation that contains the region: 0 in a fully contiguous layout, the layer's number in a layer-separate
+    /// one.
     pub allocation: u32,
     /// Bytes from the start of the allocation.
     pub offset: u64,
-    /// Bytes in it.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Bytes from one thing to the next one of its kind.
+/// Distances in bytes between consecutive blocks, layers, and keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Strides {
-    /// From a block to the next.
+    /// From a block to the next block.
     pub block: u64,
-    /// From a layer to the next of the same block; none where each layer has an allocation of its own.
+    /// From a layer to the next layer of the same block; `None` if each layer has its own allocation.
     pub layer: Option<u64>,
     /// From keys to values of the same layer.
     pub outer: u64,
 }
 
-/// How the blocks of one tier lie in its memory.
+/// How the blocks of one tier are arranged in memory.
 pub trait BlockLayout: Debug + Send + Sync {
-    /// What it was made from.
+    /// The dimensions of the layout.
     fn config(&self) -> &LayoutConfig;
 
     /// Number of allocations: one, or one for each layer.
@@ -54,16 +56,16 @@ pub trait BlockLayout: Debug + Send + Sync {
         if self.strides().layer.is_some() { 1 } else { self.config().num_layers }
     }
 
-    /// Bytes that each allocation needs, the base offset included.
+    /// Bytes of each allocation, including the base offset.
     fn allocation_bytes(&self) -> u64;
 
-    /// Distances.
+    /// Distances between blocks, layers, and keys and values.
     fn strides(&self) -> Strides;
 
-    /// The region of one block, layer and outer index.
+    /// Returns the region of one block, layer and outer index.
     ///
     /// # Errors
-    /// [`LayoutError::OutOfRange`] if there is no such block, layer or outer index.
+    /// [`LayoutError::OutOfRange`] if the block, layer or outer index does not exist.
     fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
         let config = self.config();
         let strides = self.strides();
@@ -72,7 +74,7 @@ pub trait BlockLayout: Debug + Send + Sync {
             Some(stride) => (0, u64::from(layer) * stride),
             None => (layer, 0),
         };
-        // Below the bytes of an allocation, which fit.
+        // Less than the bytes of an allocation, which do not overflow.
         let offset = config.base_offset_bytes
             + u64::from(block) * strides.block
             + layers_before
@@ -80,12 +82,12 @@ pub trait BlockLayout: Debug + Send + Sync {
         Ok(Region { allocation, offset, bytes: config.region_bytes() })
     }
 
-    /// Bytes that all allocations need together. It was checked when the layout was made.
+    /// Bytes of all allocations together. The constructor has checked that they do not overflow.
     fn total_bytes(&self) -> u64 {
         self.allocation_bytes().saturating_mul(u64::from(self.allocations()))
     }
 
-    /// Bytes of one block without padding: what a transfer moves.
+    /// Bytes of one block without padding: the bytes that a transfer moves.
     fn block_bytes(&self) -> u64 {
         self.config().block_bytes()
     }

@@ -1,7 +1,7 @@
 use super::config::{add, align_up, mul};
 use super::{BlockLayout, LayoutConfig, LayoutError, Strides};
 
-/// What follows what within a layer's allocation.
+/// The order of blocks and of keys and values within a layer's allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayerOrder {
     /// `[block][outer][page × inner]`: `outer_stride = region`, `block_stride = align_up(outer_dim × region)`.
@@ -10,7 +10,7 @@ pub enum LayerOrder {
     OuterContiguous,
 }
 
-/// An allocation for each layer.
+/// A layout with one allocation per layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LayerSeparate {
     config: LayoutConfig,
@@ -20,10 +20,10 @@ pub struct LayerSeparate {
 }
 
 impl LayerSeparate {
-    /// A layout of these dimensions.
+    /// Creates a layout with the dimensions in `config`.
     ///
     /// # Errors
-    /// [`LayoutError`] if a field is not accepted or a size overflows.
+    /// [`LayoutError`] if a field is invalid or a size overflows.
     pub fn new(config: LayoutConfig, order: LayerOrder) -> Result<Self, LayoutError> {
         config.validate()?;
         let region = config.region_bytes();
@@ -46,7 +46,7 @@ impl LayerSeparate {
         Ok(Self { config, order, strides: Strides { block, layer: None, outer }, bytes })
     }
 
-    /// What follows what.
+    /// The order within a layer's allocation.
     #[must_use]
     pub const fn order(&self) -> LayerOrder {
         self.order

@@ -6,7 +6,7 @@ use crate::tier::TierMarker;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A block in Complete: full, and only its owner sees it. Dropped, it is free again.
+/// A full block that only its owner can access (state Complete). Dropping it frees the slot.
 #[derive(Debug)]
 #[must_use]
 pub struct CompleteBlock<T> {
@@ -19,15 +19,15 @@ pub struct CompleteBlock<T> {
 
 in_state!(CompleteBlock, Complete);
 
-/// What became of a block that was registered.
+/// The result of registering a block.
 #[derive(Debug)]
 #[must_use]
 pub enum Registration<T> {
-    /// It is the first of its content.
+    /// The block is the first with its content.
     New(RegisteredBlock<T>),
-    /// It keeps its slot, beside the first of its content, which queries find.
+    /// Another block has the same content. This one keeps its slot as a duplicate; queries find the first one.
     Duplicate(RegisteredBlock<T>),
-    /// Its slot is free again; this is the first of its content, in another slot.
+    /// Another block has the same content. This one's slot was freed, and the handle refers to the first block.
     Existing(RegisteredBlock<T>),
 }
 
@@ -45,28 +45,28 @@ impl<T: TierMarker> CompleteBlock<T> {
         Self { held, identity, checksum: None, priority: Priority(0), tier: PhantomData }
     }
 
-    /// What it is.
+    /// The block's identity.
     #[must_use]
     pub const fn identity(&self) -> &BlockIdentity {
         &self.identity
     }
 
-    /// States the checksum of its bytes. It goes with the block to every tier.
+    /// Sets the checksum of the block's bytes. Copies into other tiers keep it.
     pub const fn with_checksum(mut self, checksum: Option<Checksum>) -> Self {
         self.checksum = checksum;
         self
     }
 
-    /// States how much it is worth keeping; 0 if nobody does.
+    /// Sets the eviction priority; the default is 0.
     pub const fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Complete → Registered: everyone finds it, and the event is published. Every byte must be in its slot.
+    /// Complete → Registered: makes the block findable and publishes the event. All bytes must be in the slot.
     ///
     /// # Errors
-    /// [`RegisterError`] with the block.
+    /// [`RegisterError`], together with the block.
     pub fn register(self) -> Result<Registration<T>, BlockRefused<Self, RegisterError>> {
         let Self { identity, checksum, priority, .. } = self;
         let block = BlockInfo { slot: self.slot(), identity, checksum, priority };

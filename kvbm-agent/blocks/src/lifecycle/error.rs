@@ -1,30 +1,30 @@
 use std::fmt::{Debug, Display};
 use thiserror::Error;
 
-/// A block did not go on, and is still its owner's.
+/// A state transition was refused. Returns the block to its owner.
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct BlockRefused<B: Debug, E: Debug + Display> {
-    /// Why.
+    /// Why the transition was refused.
     pub reason: E,
-    /// The block, as it was.
+    /// The unchanged block.
     pub block: B,
 }
 
 /// Why a block can't be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// It is not full.
+    /// The block is not full.
     #[error("the block has {tokens} of {block_tokens} tokens")]
     NotFull {
-        /// Tokens in it.
+        /// Tokens in the block.
         tokens: usize,
         /// Tokens of a full block.
         block_tokens: usize,
     },
 }
 
-/// Position and parent of a block do not fit one another.
+/// Position and parent of a block contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a block has a parent unless its position is 0")]
 pub struct IdentityError;

@@ -1,4 +1,4 @@
-//! The two tables of document 002, a test for each row.
+//! Tests each row of the two tables of document 002.
 
 use super::*;
 use crate::events::{Change, EventManager};
@@ -53,7 +53,7 @@ fn seed() -> hash::Seed {
 
 // === The table of states ===
 
-/// Row Reset of document 002: the block belongs to no sequence, and the pool gives it out again.
+/// Row Reset of document 002: the block belongs to no sequence, and the pool can allocate it again.
 #[test]
 fn reset_is_free_and_reusable() {
     let tier = Tier::new(1);
@@ -67,7 +67,7 @@ fn reset_is_free_and_reusable() {
     assert_eq!(tier.mutable().slot(), slot);
 }
 
-/// Row Partial: whoever began the sequence owns the block and fills it.
+/// Row Partial: the handle that began the sequence owns the block and fills it.
 #[test]
 fn partial_accumulates_tokens_of_its_owner() {
     let tier = Tier::new(1);
@@ -81,7 +81,7 @@ fn partial_accumulates_tokens_of_its_owner() {
     assert_eq!(block.tokens(), 4);
 }
 
-/// Row Complete: the block is full, and only its owner sees it.
+/// Row Complete: the block is full, and only its owner can access it.
 #[test]
 fn complete_is_not_visible() {
     let tier = Tier::new(1);
@@ -91,7 +91,7 @@ fn complete_is_not_visible() {
     assert_eq!(tier.changes(), []);
 }
 
-/// Row Registered: lookups find the block, and several may hold it.
+/// Row Registered: lookups find the block, and several handles may exist.
 #[test]
 fn registered_is_found_and_shared() {
     let tier = Tier::new(1);
@@ -122,7 +122,7 @@ fn init_sequence_begins_a_sequence_with_a_salt() {
     assert_eq!(of(seed()).position, 0);
 }
 
-/// Partial → Complete by `commit()`: must be full. If not, the block comes back with its tokens.
+/// Partial → Complete by `commit()`: the block must be full. Otherwise it is returned with its tokens.
 #[test]
 fn commit_needs_a_full_block() {
     let tier = Tier::new(1);
@@ -136,9 +136,9 @@ fn commit_needs_a_full_block() {
     assert!(block.commit().is_ok());
 }
 
-/// Complete → Registered by `register()`; only a complete block has it.
+/// Complete → Registered by `register()`; only a complete block has this method.
 ///
-/// The names are those that a query for the prompt has.
+/// The hashes are the same as in a query for the prompt.
 #[test]
 fn registered_names_are_those_of_queries() {
     let tier = Tier::new(8);
@@ -167,7 +167,7 @@ fn registered_names_are_those_of_queries() {
     assert_eq!(identities, blocks.iter().map(|at| *at.identity()).collect::<Vec<_>>());
 }
 
-/// Multimodal content is in the hash as in a query's, whatever its order.
+/// Multimodal content changes the hash as in a query, independent of its order.
 #[test]
 fn multimodal_content_is_in_the_name() {
     let tier = Tier::new(1);
@@ -183,7 +183,7 @@ fn multimodal_content_is_in_the_name() {
     assert_eq!(block.identity().local, locals[0]);
 }
 
-/// Registered → Reset by dropping the registration: automatic, with the Remove event.
+/// Registered → Reset by dropping the registration: automatic, with a Remove event.
 #[test]
 fn eviction_drops_the_registration() {
     let tier = Tier::new(1);
@@ -197,7 +197,7 @@ fn eviction_drops_the_registration() {
     assert_eq!(tier.changes(), [Change::Register, Change::Remove]);
 }
 
-/// The same when the whole pool goes.
+/// Dropping the complete pool has the same effect.
 #[test]
 fn the_end_of_a_pool_removes_its_blocks() {
     let tier = Tier::new(2);
@@ -209,7 +209,7 @@ fn the_end_of_a_pool_removes_its_blocks() {
     assert!(tier.events.image().registrations.is_empty());
 }
 
-/// Partial → Reset: aborted, explicitly or by a drop.
+/// Partial → Reset: aborted explicitly or by a drop.
 #[test]
 fn an_aborted_sequence_frees_its_block() {
     let tier = Tier::new(1);
@@ -221,7 +221,7 @@ fn an_aborted_sequence_frees_its_block() {
     assert_eq!(tier.pool.stats().free, 1);
 }
 
-/// Complete → Reset: invalidated, explicitly or by a drop.
+/// Complete → Reset: invalidated explicitly or by a drop.
 #[test]
 fn an_invalidated_block_is_free() {
     let tier = Tier::new(1);
@@ -233,7 +233,7 @@ fn an_invalidated_block_is_free() {
     assert_eq!(tier.changes(), []);
 }
 
-// === What goes beyond the tables ===
+// === Beyond the tables ===
 
 #[test]
 fn a_duplicate_keeps_its_primary_alive() {
@@ -274,7 +274,7 @@ fn a_rejected_duplicate_becomes_its_primary() {
     assert_eq!(tier.pool.stats().inactive, 1);
 }
 
-/// Two contents under one name are never taken for one another.
+/// Two different contents with the same hash are never mixed up.
 #[test]
 fn contradicting_hashes_are_refused_and_the_block_comes_back() {
     let tier = Tier::new(2);
@@ -336,7 +336,7 @@ fn a_withdrawn_block_is_not_found_and_its_slot_waits_for_its_users() {
     assert_eq!(tier.pool.slot_state(slot), Some(SlotState::Free));
 }
 
-/// Withdrawing a duplicate concerns its bytes, not its primary's.
+/// Withdrawing a duplicate affects only its own bytes, not the primary block.
 #[test]
 fn a_withdrawn_duplicate_leaves_its_primary() {
     let tier = Tier::new(2);
@@ -388,7 +388,7 @@ fn events_have_all_that_an_index_needs() {
     assert_eq!(events[0].registration.identity, *block.identity());
 }
 
-/// Tokens are prompts.
+/// Tokens are prompts, so debug output must not contain them.
 #[test]
 fn a_partial_block_never_shows_its_tokens() {
     let tier = Tier::new(1);

@@ -1,4 +1,5 @@
-//! A block's life as types: what a block can't do in its state does not compile, or gives it back with a reason.
+//! Block states as types: an operation that a state does not allow either does not compile, or returns the block with
+//! the reason.
 //!
 //! | state | type | what it can do |
 //! | --- | --- | --- |
@@ -7,8 +8,8 @@
 //! | Complete | [`CompleteBlock`] | `register`, `reset` |
 //! | Registered | [`RegisteredBlock`] | `clone`, `downgrade`, `withdraw` |
 //!
-//! Dropping a block is possible in every state. It goes back to Reset, except from Registered: the last handle makes
-//! a registered block inactive, and eviction drops its registration, which resets it.
+//! A block can be dropped in every state. Dropping it resets it, except in Registered: there, dropping the last handle
+//! makes the block inactive, and eviction ends the registration and resets it.
 
 mod complete;
 mod error;

@@ -6,7 +6,7 @@ use crate::tier::TierMarker;
 use kvasir_proto::hash::Seed;
 use std::marker::PhantomData;
 
-/// A block in Reset with one owner, who may write its slot. Dropped, it is free again.
+/// An empty block with one owner, who may write its slot (state Reset). Dropping it frees the slot.
 #[derive(Debug)]
 #[must_use]
 pub struct MutableBlock<T> {
@@ -26,15 +26,15 @@ impl<T: TierMarker> MutableBlock<T> {
         PartialBlock::new(self.held, salt_hash, None)
     }
 
-    /// Reset → Partial: goes on with a sequence after the block `before`.
+    /// Reset → Partial: continues a sequence after the block `before`.
     pub fn continue_sequence(self, salt_hash: Seed, before: &BlockIdentity) -> PartialBlock<T> {
         PartialBlock::new(self.held, salt_hash, Some(*before))
     }
 
-    /// Reset → Complete, without tokens: for engines that state hashes themselves, and for copies from other tiers.
+    /// Reset → Complete, without tokens: for engines that supply hashes, and for copies from other tiers.
     ///
     /// # Errors
-    /// [`IdentityError`] if position and parent do not fit one another.
+    /// [`IdentityError`] if position and parent contradict each other.
     pub fn complete(
         self,
         identity: BlockIdentity,
@@ -45,31 +45,31 @@ impl<T: TierMarker> MutableBlock<T> {
         Ok(CompleteBlock::new(self.held, identity))
     }
 
-    /// Hands the slot to a transfer that writes it.
+    /// Quarantines the slot, because a transfer will write it.
     pub fn quarantine(self) -> QuarantinedBlock<T> {
         self.held.shared().lock().quarantine(self.held.slot());
         QuarantinedBlock::new(self.held)
     }
 }
 
-// What leads back to Reset stands here: no other state knows this one.
+// Transitions back to Reset are defined here, because no other state's module refers to `MutableBlock`.
 
 impl<T: TierMarker> PartialBlock<T> {
-    /// Partial → Reset: forgets the tokens.
+    /// Partial → Reset: discards the tokens.
     pub fn reset(self) -> MutableBlock<T> {
         MutableBlock::new(self.held)
     }
 }
 
 impl<T: TierMarker> CompleteBlock<T> {
-    /// Complete → Reset: it is invalid.
+    /// Complete → Reset: invalidates the block.
     pub fn reset(self) -> MutableBlock<T> {
         MutableBlock::new(self.held)
     }
 }
 
 impl<T: TierMarker> QuarantinedBlock<T> {
-    /// The transfer has stopped: it neither writes now nor ever will.
+    /// Ends the quarantine. The caller guarantees that the transfer has stopped and will never write again.
     pub fn stopped(self) -> MutableBlock<T> {
         self.held.shared().lock().end_quarantine(self.held.slot());
         MutableBlock::new(self.held)

@@ -8,12 +8,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use thiserror::Error;
 
-/// A block has no room for a token.
+/// The block has no room for another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the block is full")]
 pub struct BlockFull;
 
-/// A block in Partial: its owner fills it with tokens. Dropped, it is free again.
+/// A block that its owner fills with tokens (state Partial). Dropping it frees the slot.
 #[must_use]
 pub struct PartialBlock<T> {
     pub(super) held: Held,
@@ -38,22 +38,22 @@ impl<T: TierMarker> PartialBlock<T> {
         self.held.shared().config.block_tokens as usize
     }
 
-    /// Tokens in it.
+    /// Number of tokens in the block.
     #[must_use]
     pub const fn tokens(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Tokens that still fit.
+    /// Number of tokens that still fit.
     #[must_use]
     pub fn room(&self) -> usize {
         self.block_tokens() - self.tokens.len()
     }
 
-    /// Adds a token.
+    /// Appends a token.
     ///
     /// # Errors
-    /// [`BlockFull`] if there is no room for it.
+    /// [`BlockFull`] if the block is full.
     pub fn add_token(&mut self, token: u32) -> Result<(), BlockFull> {
         if self.room() == 0 {
             return Err(BlockFull);
@@ -62,7 +62,7 @@ impl<T: TierMarker> PartialBlock<T> {
         Ok(())
     }
 
-    /// Adds as many tokens as fit, and returns the rest: they belong into the next block.
+    /// Appends as many tokens as fit, and returns the rest for the next block.
     #[must_use = "the rest belongs into the next block"]
     pub fn add_tokens<'a>(&mut self, tokens: &'a [u32]) -> &'a [u32] {
         let (fit, rest) = tokens.split_at(self.room().min(tokens.len()));
@@ -70,11 +70,11 @@ impl<T: TierMarker> PartialBlock<T> {
         rest
     }
 
-    /// Adds multimodal content that spans tokens of the block, by [`kvasir_proto::hash::multimodal_hash`]. Once per
-    /// span; at most one span begins with each token.
+    /// Adds the hash of multimodal content that spans tokens of the block, computed by
+    /// [`kvasir_proto::hash::multimodal_hash`]. Call it once per span; at most one span begins at each token.
     ///
     /// # Errors
-    /// [`BlockFull`] if there are as many as the block can have tokens.
+    /// [`BlockFull`] if the block has as many spans as tokens.
     pub fn add_multimodal(&mut self, hash: u64) -> Result<(), BlockFull> {
         if self.multimodal.len() >= self.block_tokens() {
             return Err(BlockFull);
@@ -83,10 +83,10 @@ impl<T: TierMarker> PartialBlock<T> {
         Ok(())
     }
 
-    /// Partial → Complete: the tokens become hashes, the same that a query for the prompt has.
+    /// Partial → Complete: computes the block's hashes from its tokens, as a query for the prompt does.
     ///
     /// # Errors
-    /// [`CommitError::NotFull`] with the block.
+    /// [`CommitError::NotFull`], together with the block.
     pub fn commit(mut self) -> Result<CompleteBlock<T>, BlockRefused<Self, CommitError>> {
         let block_tokens = self.block_tokens();
         if self.tokens.len() < block_tokens {
@@ -103,7 +103,7 @@ impl<T: TierMarker> PartialBlock<T> {
     }
 }
 
-/// Without tokens: they are prompts.
+/// Omits the tokens, because they are prompts.
 impl<T> fmt::Debug for PartialBlock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PartialBlock")

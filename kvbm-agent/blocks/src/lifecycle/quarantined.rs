@@ -3,8 +3,8 @@ use crate::store::Held;
 use crate::tier::TierMarker;
 use std::marker::PhantomData;
 
-/// A block in Reset whose slot a transfer may write. Nothing but [`QuarantinedBlock::stopped`] ends that: dropped, its
-/// slot is never used again, which [`crate::PoolStats::abandoned`] counts.
+/// A block in Reset whose slot a transfer may write. Only [`QuarantinedBlock::stopped`] ends the quarantine. If it is
+/// dropped, the slot is never used again and [`crate::PoolStats::abandoned`] counts it.
 #[derive(Debug)]
 #[must_use]
 pub struct QuarantinedBlock<T> {
@@ -17,7 +17,7 @@ impl<T: TierMarker> QuarantinedBlock<T> {
         Self { held, tier: PhantomData }
     }
 
-    /// The slot that is written.
+    /// The slot that the transfer writes.
     #[must_use]
     pub const fn slot(&self) -> SlotId {
         self.held.slot()

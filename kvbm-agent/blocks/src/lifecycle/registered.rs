@@ -5,7 +5,7 @@ use crate::tier::TierMarker;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A block in Registered, in use as long as a handle of it is there. Nobody may write its slot.
+/// A handle to a registered block. The block is in use, and its slot is read-only, while a handle exists.
 #[derive(Debug)]
 #[must_use]
 pub struct RegisteredBlock<T> {
@@ -17,52 +17,52 @@ pub struct RegisteredBlock<T> {
 in_state!(RegisteredBlock, Registered);
 
 impl<T: TierMarker> RegisteredBlock<T> {
-    /// A handle with the share that was just counted.
+    /// Creates a handle from a reference that was already counted.
     pub(crate) const fn new(held: Held, identity: BlockIdentity) -> Self {
         Self { held, identity, tier: PhantomData }
     }
 
-    /// What it is.
+    /// The block's identity.
     #[must_use]
     pub const fn identity(&self) -> &BlockIdentity {
         &self.identity
     }
 
-    /// Checksum of its bytes, if it is known.
+    /// Checksum of the block's bytes, if known.
     #[must_use]
     pub fn checksum(&self) -> Option<Checksum> {
         self.held.shared().lock().info(self.held.slot())?.checksum
     }
 
-    /// States the checksum of its bytes, if none is known yet.
+    /// Sets the checksum of the block's bytes, unless one is set.
     pub fn set_checksum(&self, checksum: Checksum) {
         self.held.shared().lock().set_checksum(self.held.slot(), checksum);
     }
 
-    /// How much it is worth keeping. None if it was withdrawn.
+    /// The block's eviction priority; `None` if the block was withdrawn.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
         Some(self.held.shared().lock().info(self.held.slot())?.priority)
     }
 
-    /// States how much it is worth keeping.
+    /// Sets the block's eviction priority.
     pub fn set_priority(&self, priority: Priority) {
         self.held.shared().lock().set_priority(self.held.slot(), priority);
     }
 
-    /// Whether it is still found: nobody has withdrawn it.
+    /// Whether the block is still registered, not withdrawn.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.held.shared().lock().info(self.held.slot()).is_some()
     }
 
-    /// Ends its registration at once, whoever uses it: its bytes are wrong. The slot is free when the last handle is
-    /// dropped. Whether it was registered.
+    /// Ends the registration immediately, even if the block is in use, because its bytes are wrong. The slot becomes
+    /// free when the last handle is dropped. Returns whether the block was registered.
     pub fn withdraw(&self) -> bool {
         self.held.shared().lock().withdraw(self.held.slot())
     }
 
-    /// A handle that does not keep it in use.
+    /// Returns a weak handle, which does not keep the block in use.
     #[must_use]
     pub fn downgrade(&self) -> WeakBlock<T> {
         WeakBlock { held: self.held.downgrade(), identity: self.identity, tier: PhantomData }
@@ -81,7 +81,7 @@ impl<T> Clone for RegisteredBlock<T> {
     }
 }
 
-/// Knows a registered block, and does not keep it.
+/// A weak handle to a registered block: it does not prevent eviction.
 #[derive(Debug)]
 pub struct WeakBlock<T> {
     held: WeakHeld,
@@ -90,13 +90,13 @@ pub struct WeakBlock<T> {
 }
 
 impl<T: TierMarker> WeakBlock<T> {
-    /// What it is.
+    /// The block's identity.
     #[must_use]
     pub const fn identity(&self) -> &BlockIdentity {
         &self.identity
     }
 
-    /// The block, if it was not evicted or withdrawn since. One that was inactive is in use again.
+    /// Returns a handle to the block, unless it was evicted or withdrawn. Activates an inactive block.
     #[must_use]
     pub fn upgrade(&self) -> Option<RegisteredBlock<T>> {
         Some(RegisteredBlock::new(self.held.upgrade()?, self.identity))

@@ -1,24 +1,24 @@
 use crate::identity::SlotId;
 
-/// The state of a block in its life.
+/// The state of a block in its lifecycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockState {
-    /// Nothing is in it. No sequence has it.
+    /// The block is empty and belongs to no sequence.
     Reset,
-    /// Its owner fills it with tokens.
+    /// The owner fills the block with tokens.
     Partial,
-    /// It is full, and only its owner sees it.
+    /// The block is full, and only its owner can access it.
     Complete,
-    /// Everyone finds it by its sequence hash.
+    /// The block can be found by its sequence hash.
     Registered,
 }
 
-/// What blocks in any state have.
+/// Common interface of the block types of all states.
 pub trait Block {
-    /// The state.
+    /// The state of this type.
     const STATE: BlockState;
 
-    /// The block's place in its tier's storage.
+    /// The block's slot in its tier's storage.
     fn slot(&self) -> SlotId;
 }
 

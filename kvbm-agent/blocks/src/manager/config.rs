@@ -7,25 +7,25 @@ use crate::tier::BlockTier;
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// One tier.
+/// Configuration of one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierConfig {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What is evicted first.
+    /// The eviction policy.
     pub eviction: EvictionPolicy,
-    /// What happens to second blocks of the same content.
+    /// How the pool treats a second block with the same content.
     pub duplicates: DuplicatePolicy,
-    /// Most pins at a time.
+    /// Maximum pins at a time.
     pub pins_max: usize,
-    /// What the lanes into this tier may have at a time.
+    /// Limits of each lane into this tier.
     pub lane: LaneLimits,
-    /// How often a block must have been offered before it is offloaded into this tier; 0 and 1 let all through.
+    /// How often a block must be offered before it is offloaded into this tier. 0 and 1 disable the filter.
     pub offers_min: u64,
 }
 
 impl TierConfig {
-    /// A tier of `blocks` blocks, and defaults for the rest.
+    /// A tier of `blocks` blocks with defaults for the other fields.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         let PoolConfig { eviction, duplicates, pins_max, .. } = PoolConfig::new(blocks, 1);
@@ -38,7 +38,7 @@ impl TierConfig {
         PoolConfig { blocks, block_tokens, duplicates, eviction, pins_max }
     }
 
-    /// Refuses limits that let no block of `block_bytes` bytes through, ever.
+    /// Rejects limits that would never admit a block of `block_bytes` bytes.
     pub(super) fn validate(&self, tier: BlockTier, block_bytes: u64) -> Result<(), ConfigError> {
         let LaneLimits { queued_blocks_max, batch_blocks_max, in_flight_transfers_max, .. } =
             self.lane;
@@ -56,23 +56,23 @@ impl TierConfig {
     }
 }
 
-/// What a [`crate::KvBlockManagerState`] is made from.
+/// Configuration of a [`crate::KvBlockManagerState`].
 #[derive(Debug, Clone)]
 pub struct KvBlockManagerConfig {
-    /// How blocks lie in memory; `num_blocks` is each tier's own. Its `page_size` is the tokens of a block.
+    /// Dimensions of blocks. Each tier replaces `num_blocks`; `page_size` is the number of tokens per block.
     pub layout: LayoutConfig,
-    /// How the parts of a block lie in its slot.
+    /// How the parts of a block are arranged in its slot.
     pub form: LayoutForm,
-    /// The tiers that there are.
+    /// The configured tiers.
     pub tiers: BTreeMap<BlockTier, TierConfig>,
-    /// Events that wait for their reader.
+    /// Maximum unread events.
     pub queued_events_max: usize,
-    /// How loads are measured.
+    /// How load bandwidth is measured.
     pub gate: GateConfig,
 }
 
 impl KvBlockManagerConfig {
-    /// One without tiers, of contiguous blocks, with room for 65,536 events.
+    /// A configuration without tiers, with contiguous blocks and room for 65,536 events.
     #[must_use]
     pub const fn new(layout: LayoutConfig) -> Self {
         let gate = GateConfig::DEFAULT;
@@ -87,15 +87,15 @@ impl KvBlockManagerConfig {
         self
     }
 
-    /// A block in its slot.
+    /// The layout of one block in its slot.
     ///
     /// # Errors
-    /// [`LayoutError`] if the layout is not accepted.
+    /// [`LayoutError`] if the layout is invalid.
     pub fn block(&self) -> Result<BlockInSlot, LayoutError> {
         BlockInSlot::new(self.form, self.layout)
     }
 
-    /// The layout of one tier.
+    /// The layout of one tier; `None` if the tier is not configured.
     #[must_use]
     pub fn layout_of(&self, tier: BlockTier) -> Option<LayoutConfig> {
         let num_blocks = self.tiers.get(&tier)?.blocks;
@@ -103,33 +103,33 @@ impl KvBlockManagerConfig {
     }
 }
 
-/// Why a configuration is refused.
+/// Why a configuration is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// The layout can't be made.
+    /// The layout is invalid.
     #[error("layout: {0}")]
     Layout(#[from] LayoutError),
-    /// A tier's pool can't be made.
+    /// A tier's pool configuration is invalid.
     #[error("{tier}: {error}")]
     Pool {
         /// The tier.
         tier: BlockTier,
-        /// Why.
+        /// Why the pool configuration is invalid.
         error: PoolConfigError,
     },
-    /// Nothing could ever be copied into a tier.
+    /// A tier's lane limits would never admit a block.
     #[error("{tier}: {field} is {value}: give at least {min}, or nothing is ever copied into it")]
     Lane {
         /// The tier.
         tier: BlockTier,
-        /// Which limit of its lanes.
+        /// The limit.
         field: &'static str,
-        /// Its value.
+        /// The limit's value.
         value: u64,
-        /// The least that lets a block through.
+        /// The lowest value that admits a block.
         min: u64,
     },
-    /// There is no tier.
+    /// No tier is configured.
     #[error("there is no tier")]
     NoTier,
 }

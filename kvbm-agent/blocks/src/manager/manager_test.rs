@@ -54,7 +54,7 @@ const fn done(order: &TransferOrder) -> Outcome {
     Outcome::Done { bytes: order.bytes, read: Checksum(1), written: Checksum(1) }
 }
 
-/// Carries out everything that is ordered.
+/// Executes all orders.
 fn settle(manager: &KvBlockManagerState, now: Duration) -> usize {
     let mut count = 0;
     loop {
@@ -83,7 +83,7 @@ fn configurations_are_checked() {
     let many = config().with_tier(BlockTier::Disk, TierConfig::new(u32::MAX));
     let error = PoolConfigError { field: "blocks", value: u32::MAX, max: 1 << 26 };
     assert_eq!(refused(many), ConfigError::Pool { tier: BlockTier::Disk, error });
-    // A block has 256 bytes: nothing would ever be copied.
+    // A block has 256 bytes: no block could ever be copied.
     let mut narrow = TierConfig::new(4);
     narrow.lane.in_flight_bytes_max = 255;
     let tier = BlockTier::Disk;
@@ -96,7 +96,7 @@ fn configurations_are_checked() {
     assert_eq!(refused(config().with_tier(tier, closed)), error);
 }
 
-/// All tiers share the layout; the number of blocks is each one's own.
+/// All tiers have the same layout, with their own numbers of blocks.
 #[test]
 fn tiers_share_the_layout() {
     let config = config();
@@ -131,7 +131,7 @@ fn a_prompt_is_found_by_tier() {
     assert!(manager.volume().is_none());
 }
 
-/// Device → host → disk by itself; after the upper tiers lost it, it comes back step by step.
+/// Device → host → disk automatically. After the upper tiers have lost the block, it returns tier by tier.
 #[test]
 fn blocks_go_down_and_come_back() {
     let manager = manager();

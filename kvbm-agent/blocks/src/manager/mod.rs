@@ -1,4 +1,4 @@
-//! The pools of a worker's tiers together: what is where, and how it gets to another tier.
+//! Combines the pools of a worker's tiers: finds blocks and plans copies between tiers.
 
 mod config;
 mod found;

@@ -18,22 +18,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hashes that a frequency filter knows, for each block of its tier.
+/// Capacity of a tier's frequency filter, in hashes per block of the tier.
 const FILTER_HASHES_PER_BLOCK: usize = 4;
 
-/// Gauges and counters of everything.
+/// Gauges and counters of pools, lanes and events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerStats {
-    /// Of each tier's pool.
+    /// Statistics of each tier's pool.
     pub pools: BTreeMap<BlockTier, PoolStats>,
-    /// Of each lane.
+    /// Statistics of each lane.
     pub lanes: BTreeMap<Route, LaneStats>,
-    /// Of the events.
+    /// Statistics of the events.
     pub events: EventStats,
 }
 
-/// The pools, the plan between them, and what is registered where. All methods take `&self`; the plan's lock is taken
-/// before a pool's.
+/// Pools, copy plan and events of a worker. All methods take `&self`. Lock order: the plan's lock before a pool's lock.
 #[derive(Debug)]
 pub struct KvBlockManagerState {
     config: KvBlockManagerConfig,
@@ -45,10 +44,10 @@ pub struct KvBlockManagerState {
 }
 
 impl KvBlockManagerState {
-    /// Empty pools for all tiers of the configuration, with lanes between tiers that follow one another.
+    /// Creates empty pools for all configured tiers, with lanes between adjacent tiers.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is refused.
+    /// [`ConfigError`] names the invalid setting.
     pub fn new(config: KvBlockManagerConfig) -> Result<Self, ConfigError> {
         let block = config.block()?;
         let events = EventManager::new(config.queued_events_max);
@@ -69,25 +68,25 @@ impl KvBlockManagerState {
         Ok(Self { config, block, events, pools, plan, gate })
     }
 
-    /// What it was made from.
+    /// The configuration.
     #[must_use]
     pub const fn config(&self) -> &KvBlockManagerConfig {
         &self.config
     }
 
-    /// A block in its slot.
+    /// The layout of a block in its slot.
     #[must_use]
     pub const fn block(&self) -> &BlockInSlot {
         &self.block
     }
 
-    /// What is registered where, and what changed.
+    /// Current registrations and their changes.
     #[must_use]
     pub const fn events(&self) -> &Arc<EventManager> {
         &self.events
     }
 
-    /// The pool of any tier.
+    /// The pool of a tier; `None` if the tier is not configured.
     #[must_use]
     pub fn pool(&self, tier: BlockTier) -> Option<&TierPool> {
         self.pools.get(&tier)
@@ -105,7 +104,7 @@ impl KvBlockManagerState {
         self.pool(BlockTier::Host).and_then(TierPool::host)
     }
 
-    /// The pool of the disk.
+    /// The pool of the local disk.
     #[must_use]
     pub fn disk(&self) -> Option<&BlockPool<Disk>> {
         self.pool(BlockTier::Disk).and_then(TierPool::disk)
@@ -117,14 +116,14 @@ impl KvBlockManagerState {
         self.pool(BlockTier::Volume).and_then(TierPool::volume)
     }
 
-    /// How much of a prompt is where. Takes no share and counts as no use.
+    /// Returns the tiers of a prompt's leading blocks. Takes no reference and does not count as a use.
     #[must_use]
     pub fn find(&self, sequences: &[SequenceHash]) -> Found {
         let tiers = self.events.tiers_of(sequences);
         Found { blocks: tiers.into_iter().take_while(|tiers| !tiers.is_empty()).collect() }
     }
 
-    /// Those of some blocks that no tier has. Takes no share and counts as no use.
+    /// Returns the blocks that are in no tier. Takes no reference and does not count as a use.
     #[must_use]
     pub fn unknown(&self, sequences: &[SequenceHash]) -> Vec<SequenceHash> {
         let tiers = self.events.tiers_of(sequences);
@@ -132,7 +131,7 @@ impl KvBlockManagerState {
         unknown.map(|(sequence, _)| *sequence).collect()
     }
 
-    /// The leading blocks of a prompt, each in the nearest tier that has it, in use from now on.
+    /// Returns a prompt's leading blocks, each from the nearest tier that has it. The handles keep the blocks in use.
     #[must_use]
     pub fn match_nearest(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {
         let nearest = |sequence: &SequenceHash| {
@@ -141,30 +140,30 @@ impl KvBlockManagerState {
         sequences.iter().map_while(nearest).collect()
     }
 
-    /// Offers a block to the tier below: call it when a block was registered, and when it was found.
+    /// Offers a block to the next lower tier. Call it after a block was registered or found.
     pub fn offload<T: AnyTier>(&self, block: &RegisteredBlock<T>, priority: Priority) -> Offered {
         self.plan.lock().offload(T::wrap(block.clone()), priority)
     }
 
-    /// Asks for a copy in the tier above. The block is kept while it waits.
+    /// Requests a copy of a block in the next higher tier. Keeps the block in use until the transfer.
     pub fn onboard(&self, block: TierBlock, priority: Priority) -> Offered {
         self.plan.lock().onboard(block, priority)
     }
 
-    /// Whether a copy of a block in a tier above is asked for, and has not ended: [`finish`](Self::finish) will say how.
-    /// A request also ends without that, when its block is gone, there already, or gave way to others.
+    /// Whether a copy of a block into a higher tier is pending. [`finish`](Self::finish) reports its result. A request
+    /// can also end without a result: its block is gone, is there already, or was displaced by other requests.
     #[must_use]
     pub fn is_onboarding(&self, sequence: SequenceHash) -> bool {
         self.plan.lock().is_onboarding(sequence)
     }
 
-    /// Orders the next transfers. Call it after offers and outcomes.
+    /// Starts the next transfers and returns their orders. Call it after offers and outcomes.
     pub fn start(&self, now: Duration) -> Vec<TransferOrder> {
         self.plan.lock().start(now)
     }
 
-    /// Takes the outcome of a transfer, once; what was copied tells the gate how fast it goes. None if there is no such
-    /// transfer, or its outcome came before.
+    /// Accepts the outcome of a transfer, once. A successful copy updates the measured bandwidth. Returns `None` for an
+    /// unknown or already finished transfer.
     pub fn finish(&self, id: TransferId, outcome: Outcome, now: Duration) -> Option<Settled> {
         let settled = self.plan.lock().finish(id, outcome, now)?;
         if settled.verdict == Verdict::Committed {
@@ -173,18 +172,18 @@ impl KvBlockManagerState {
         Some(settled)
     }
 
-    /// Gives up a transfer. Its slots stay as they are until its outcome comes. Whether it was running.
+    /// Cancels a transfer. Its slots stay reserved until its outcome is reported. Returns whether it was running.
     pub fn cancel(&self, id: TransferId) -> bool {
         self.plan.lock().cancel(id)
     }
 
-    /// Gives up the copies of a block in tiers above; an offload of it goes on. Returns the transfers that executors should
-    /// stop.
+    /// Cancels all copies of a block into higher tiers, but not its offload. Returns the transfers that executors
+    /// should stop.
     pub fn cancel_onboard(&self, sequence: SequenceHash) -> Vec<TransferId> {
         self.plan.lock().cancel_onboard(sequence)
     }
 
-    /// Ends pins and cancels transfers whose time is over. Returns the transfers that executors should stop.
+    /// Ends expired pins and cancels overdue transfers. Returns the transfers that executors should stop.
     pub fn expire(&self, now: Duration) -> Vec<TransferId> {
         self.pools.values().for_each(|pool| {
             pool.expire_pins(now);
@@ -192,19 +191,19 @@ impl KvBlockManagerState {
         self.plan.lock().expire(now)
     }
 
-    /// When the next transfer's time is over.
+    /// The earliest deadline of a running transfer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.plan.lock().next_deadline()
     }
 
-    /// A tick of the frequency filters: counts go down by one.
+    /// Decrements all counts of the frequency filters. Call it once per tick.
     pub fn decay(&self) {
         self.plan.lock().decay();
     }
 
-    /// Whether `blocks` blocks should be loaded on a route, or computed again by an engine that prefills
-    /// `prefill_tokens_per_second` (0 if that is unknown) after `prefill_wait`.
+    /// Decides whether to load `blocks` blocks on a route or to compute them again. The engine prefills
+    /// `prefill_tokens_per_second` (0 if unknown) after `prefill_wait`.
     #[must_use]
     pub fn decide(
         &self,
@@ -238,7 +237,7 @@ impl KvBlockManagerState {
     }
 }
 
-/// Lanes in both directions between each tier and the next one that there is.
+/// Creates lanes in both directions between each configured tier and the next one.
 fn lanes(
     config: &KvBlockManagerConfig,
     block_bytes: u64,

@@ -11,20 +11,20 @@ use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pool of any tier.
+/// The pool of any tier, for code that is not generic over tiers.
 #[derive(Debug, Clone)]
 pub enum TierPool {
-    /// Of the accelerator's memory.
+    /// Pool of the accelerator's memory.
     Device(BlockPool<Device>),
-    /// Of host memory.
+    /// Pool of host memory.
     Host(BlockPool<Host>),
-    /// Of a disk.
+    /// Pool of a disk.
     Disk(BlockPool<Disk>),
-    /// Of a volume.
+    /// Pool of a volume.
     Volume(BlockPool<Volume>),
 }
 
-/// The same expression for the pool of whichever tier.
+/// Evaluates one expression for the pool of any tier.
 macro_rules! each {
     ($tier:expr, $pool:ident => $do:expr) => {
         match $tier {
@@ -76,58 +76,58 @@ impl TierPool {
         each!(self, pool => pool.stats())
     }
 
-    /// As [`BlockPool::match_prefix`].
+    /// See [`BlockPool::match_prefix`].
     #[must_use]
     pub fn match_prefix(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {
         each!(self, pool => wrapped(pool, sequences))
     }
 
-    /// As [`BlockPool::contains`].
+    /// See [`BlockPool::contains`].
     #[must_use]
     pub fn contains(&self, sequence: SequenceHash) -> bool {
         each!(self, pool => pool.contains(sequence))
     }
 
-    /// As [`BlockPool::slot_state`].
+    /// See [`BlockPool::slot_state`].
     #[must_use]
     pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {
         each!(self, pool => pool.slot_state(slot))
     }
 
-    /// As [`BlockPool::slot_block`].
+    /// See [`BlockPool::slot_block`].
     #[must_use]
     pub fn slot_block(&self, slot: SlotId) -> Option<BlockInfo> {
         each!(self, pool => pool.slot_block(slot))
     }
 
-    /// As [`BlockPool::free_slot`].
+    /// See [`BlockPool::free_slot`].
     #[must_use]
     pub fn free_slot(&self, evicts: bool) -> Option<SlotId> {
         each!(self, pool => pool.free_slot(evicts))
     }
 
-    /// As [`BlockPool::restore`].
+    /// See [`BlockPool::restore`].
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`BlockPool::restore`].
     pub fn restore(&self, block: BlockInfo) -> Result<(), RestoreError> {
         each!(self, pool => pool.restore(block))
     }
 
-    /// As [`BlockPool::expire_pins`].
+    /// See [`BlockPool::expire_pins`].
     pub fn expire_pins(&self, now: Duration) -> usize {
         each!(self, pool => pool.expire_pins(now))
     }
 
-    /// As [`BlockPool::reset_inactive`].
+    /// See [`BlockPool::reset_inactive`].
     pub fn reset_inactive(&self) -> Vec<Evicted> {
         each!(self, pool => pool.reset_inactive())
     }
 
-    /// As [`BlockPool::pin`]; none if the block is of another tier.
+    /// See [`BlockPool::pin`]. Returns `None` if the block is in another tier.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`BlockPool::pin`].
     pub fn pin(
         &self,
         block: &TierBlock,
@@ -142,7 +142,7 @@ impl TierPool {
         }
     }
 
-    /// As [`BlockPool::unpin`].
+    /// See [`BlockPool::unpin`].
     pub fn unpin(&self, pin: PinId) -> bool {
         each!(self, pool => pool.unpin(pin))
     }

@@ -2,17 +2,17 @@ use kvasir_proto::types::SequenceHash;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// Largest count of a hash.
+/// Maximum count of a hash.
 const COUNT_MAX: u64 = 1 << 20;
 
-/// Lets a block through once it was offered often enough of late: what is written to disk once and never read wears
-/// the disk and helps nobody.
+/// Frequency filter (admission policy): admits a block once it was offered often enough recently. Writing blocks to
+/// disk that are never read wears out the disk and saves no work.
 ///
-/// The first offer of a hash counts 1, and each further one doubles the count, which goes down by one a tick. A hash
-/// whose count is 0 is forgotten.
+/// The first offer of a hash sets its count to 1, and each further offer doubles it. Each tick decrements all counts. A
+/// hash whose count reaches 0 is dropped.
 #[derive(Debug)]
 pub struct FrequencyFilter {
-    /// Number of the tick in which each hash is forgotten: its count is what is left until then.
+    /// Tick in which each hash is dropped. The difference to the current tick is its count.
     ends: FxHashMap<SequenceHash, u64>,
     by_end: BTreeSet<(u64, SequenceHash)>,
     tick: u64,
@@ -21,8 +21,8 @@ pub struct FrequencyFilter {
 }
 
 impl FrequencyFilter {
-    /// Lets hashes with a count of `count_min` through. It knows `hashes_max` at most: the one that would be forgotten
-    /// first makes room.
+    /// Creates a filter that admits hashes with a count of at least `count_min`. It stores at most `hashes_max` hashes:
+    /// a new one replaces the hash that would expire first.
     #[must_use]
     pub fn new(count_min: u64, hashes_max: usize) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl FrequencyFilter {
         }
     }
 
-    /// Counts an offer. Whether the block may go through.
+    /// Counts an offer. Returns whether the block is admitted.
     pub fn admit(&mut self, hash: SequenceHash) -> bool {
         let count = match self.ends.remove(&hash) {
             None => 1,
@@ -54,7 +54,7 @@ impl FrequencyFilter {
         count >= self.count_min
     }
 
-    /// Takes one from each count.
+    /// Decrements every count.
     pub fn decay(&mut self) {
         self.tick += 1;
         while let Some(&(end, hash)) = self.by_end.first() {
@@ -72,13 +72,13 @@ impl FrequencyFilter {
         self.ends.get(&hash).map_or(0, |end| end - self.tick)
     }
 
-    /// Hashes that it knows.
+    /// Number of stored hashes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether it knows none.
+    /// Whether no hash is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()

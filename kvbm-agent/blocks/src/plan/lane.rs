@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// One transfer in flight. Both blocks are missing only where a test has broken a rule.
+/// One transfer in flight. A block is `None` only if a test breaks a rule on purpose (`planted`).
 #[derive(Debug)]
 struct Transfer<S, D> {
     source: Option<RegisteredBlock<S>>,
@@ -26,7 +26,7 @@ struct Transfer<S, D> {
     is_cancelled: bool,
 }
 
-/// The plan of copies from tier `S` to tier `D`.
+/// Plans the copies from tier `S` to tier `D`.
 #[derive(Debug)]
 pub struct Lane<S, D> {
     destination: BlockPool<D>,
@@ -43,8 +43,8 @@ pub struct Lane<S, D> {
 }
 
 impl<S: AnyTier, D: AnyTier> Lane<S, D> {
-    /// A lane into `destination`, whose blocks have `block_bytes` bytes. With a filter, only what was offered often
-    /// enough is copied.
+    /// Creates a lane into `destination`, whose blocks have `block_bytes` bytes. A filter admits only blocks that were
+    /// offered often enough.
     #[must_use]
     pub fn new(
         destination: BlockPool<D>,
@@ -66,10 +66,10 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
     }
 
-    /// From where to where.
+    /// Source and destination tier.
     pub const ROUTE: Route = Route { from: S::TIER, to: D::TIER };
 
-    /// Offers a block that may be evicted while it waits.
+    /// Offers a block. The block may be evicted while it is queued.
     pub fn offer(&mut self, block: &RegisteredBlock<S>, priority: Priority) -> Offered {
         if let Some(refused) = self.refused(block.identity().sequence) {
             return refused;
@@ -77,7 +77,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         self.enqueue(Candidate { source: Source::Weak(block.downgrade()), priority })
     }
 
-    /// Asks for a copy of a block, which is kept while it waits. No filter applies.
+    /// Requests a copy of a block. The block is kept while it is queued, and the frequency filter is bypassed.
     pub fn request(&mut self, block: RegisteredBlock<S>, priority: Priority) -> Offered {
         if let Some(refused) = self.refused_present(block.identity().sequence) {
             return refused;
@@ -85,7 +85,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         self.enqueue(Candidate { source: Source::Held(block), priority })
     }
 
-    /// Whether a block waits, or is on its way.
+    /// Whether a block is queued or in transfer.
     #[must_use]
     pub fn is_pending(&self, sequence: SequenceHash) -> bool {
         self.queue.contains(sequence) || self.on_their_way.contains_key(&sequence)
@@ -127,7 +127,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
     }
 
-    /// Orders the next transfers, as far as the limits and the destination's room allow.
+    /// Starts the next transfers and returns their orders, up to the limits and the destination's free room.
     pub fn start(&mut self, now: Duration) -> Vec<TransferOrder> {
         let mut orders = Vec::new();
         while orders.len() < self.limits.batch_blocks_max && self.has_room() {
@@ -200,7 +200,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         order
     }
 
-    /// Takes the outcome of a transfer, once. None if there is no such transfer, or its outcome came before.
+    /// Accepts the outcome of a transfer, once. Returns `None` for an unknown or already finished transfer.
     pub fn finish(&mut self, id: TransferId, outcome: Outcome, now: Duration) -> Option<Settled> {
         let found = (id.route == Self::ROUTE).then(|| self.in_flight.remove(&id.number)).flatten();
         let Some(mut transfer) = found else {
@@ -238,7 +238,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         Some(Settled { id, identity, verdict, copy, bytes: self.block_bytes, took })
     }
 
-    /// Whether a copy may be registered, and the checksum of its bytes.
+    /// Decides whether a copy may be registered, and with which checksum.
     fn judge(&self, transfer: &Transfer<S, D>, outcome: Outcome) -> (Verdict, Option<Checksum>) {
         let is_late = transfer.is_cancelled && !is_planted(Planted::CommitLate);
         let verdict = match outcome {
@@ -267,14 +267,14 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         (verdict, None)
     }
 
-    /// Registers a copy.
+    /// Registers a copy in the destination pool.
     fn commit(
         block: MutableBlock<D>,
         transfer: &Transfer<S, D>,
         read: Option<Checksum>,
     ) -> Result<RegisteredBlock<D>, Verdict> {
         if let (Some(read), Some(source)) = (read, &transfer.source) {
-            // From now on the source is held to it, too.
+            // From now on, this checksum also verifies the source.
             source.set_checksum(read);
         }
         let checksum = read.filter(|_| !is_planted(Planted::LoseChecksum));
@@ -304,7 +304,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
     }
 
-    /// Gives up a transfer. Its slots stay as they are until its outcome comes. Whether it was running.
+    /// Cancels a transfer. Its slots stay reserved until its outcome is reported. Returns whether it was running.
     pub fn cancel(&mut self, id: TransferId) -> bool {
         let found = (id.route == Self::ROUTE).then(|| self.in_flight.get_mut(&id.number)).flatten();
         let Some(transfer) = found.filter(|transfer| !transfer.is_cancelled) else { return false };
@@ -316,7 +316,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         true
     }
 
-    /// Gives up a block: it waits no longer, or its transfer is cancelled. Returns the transfer for its executor.
+    /// Cancels the copy of a block: removes it from the queue, or cancels its transfer. Returns the transfer that its
+    /// executor should stop.
     pub fn cancel_block(&mut self, sequence: SequenceHash) -> Option<TransferId> {
         if self.queue.remove(sequence).is_some() {
             return None;
@@ -326,7 +327,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         self.cancel(id).then_some(id)
     }
 
-    /// Cancels the transfers whose time is over. Their executors should stop them.
+    /// Cancels overdue transfers. Returns the transfers that executors should stop.
     pub fn expire(&mut self, now: Duration) -> Vec<TransferId> {
         let mut expired = Vec::new();
         while let Some(&(deadline, number)) = self.deadlines.first() {
@@ -340,13 +341,13 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         expired
     }
 
-    /// When the next transfer's time is over.
+    /// The earliest deadline of a running transfer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes one from each count of the frequency filter.
+    /// Decrements every count of the frequency filter.
     pub fn decay(&mut self) {
         if let Some(filter) = &mut self.filter {
             filter.decay();

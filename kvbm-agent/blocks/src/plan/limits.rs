@@ -1,23 +1,23 @@
 use crate::identity::BlockIdentity;
 use std::time::Duration;
 
-/// What a lane may have at a time.
+/// Limits of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneLimits {
-    /// Blocks that wait.
+    /// Maximum queued blocks.
     pub queued_blocks_max: usize,
-    /// Transfers that one call orders.
+    /// Maximum transfers that one call starts.
     pub batch_blocks_max: usize,
-    /// Transfers that have not ended, cancelled ones included.
+    /// Maximum unfinished transfers, including cancelled ones.
     pub in_flight_transfers_max: usize,
-    /// Bytes of these.
+    /// Maximum bytes of all unfinished transfers.
     pub in_flight_bytes_max: u64,
-    /// Time after which a transfer is cancelled.
+    /// Timeout after which a transfer is cancelled.
     pub transfer_timeout: Duration,
 }
 
 impl LaneLimits {
-    /// 4,096 blocks waiting, 16 a batch, 64 transfers and 256 MiB in flight, 30 s each.
+    /// 4,096 queued blocks, 16 per batch, 64 transfers and 256 MiB in flight, 30 s per transfer.
     pub const DEFAULT: Self = Self {
         queued_blocks_max: 4_096,
         batch_blocks_max: 16,
@@ -27,65 +27,65 @@ impl LaneLimits {
     };
 }
 
-/// What became of a candidate.
+/// The result of offering a block to a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offered {
-    /// It waits.
+    /// The block was queued.
     Queued {
-        /// What gave way to it.
+        /// The block with lower priority that it displaced from a full queue.
         displaced: Option<BlockIdentity>,
     },
-    /// The destination has it already.
+    /// The destination has the block already.
     Present,
-    /// It waits already, or is on its way.
+    /// The block is queued or in transfer already.
     Pending,
-    /// It was not offered often enough.
+    /// The block was not offered often enough.
     Infrequent,
-    /// The queue is full of blocks that are as important.
+    /// The queue is full, and no queued block has a lower priority.
     QueueFull,
-    /// There is no such lane, or the block is of another tier.
+    /// There is no lane for this route, or the block is of another tier.
     NoLane,
 }
 
 /// Gauges and counters of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneStats {
-    /// Blocks that wait.
+    /// Blocks in the queue.
     pub queued: u64,
-    /// Transfers that have not ended.
+    /// Unfinished transfers, including cancelled ones.
     pub in_flight: u64,
-    /// Of these, transfers that were cancelled.
+    /// Unfinished transfers that were cancelled.
     pub cancelling: u64,
-    /// Bytes of transfers that have not ended.
+    /// Bytes of unfinished transfers.
     pub in_flight_bytes: u64,
-    /// Blocks ever queued.
+    /// Blocks queued since the start.
     pub offered: u64,
-    /// Offers of blocks that the destination had, or that were pending.
+    /// Offers of blocks that the destination had, or that were queued or in transfer.
     pub skipped_present: u64,
-    /// Offers that came too seldom.
+    /// Offers that the frequency filter rejected.
     pub skipped_infrequent: u64,
-    /// Blocks that found no place in the queue, or lost it.
+    /// Blocks that a full queue rejected or displaced.
     pub skipped_full: u64,
-    /// Blocks that were evicted while they waited.
+    /// Blocks that were evicted while queued.
     pub gone: u64,
-    /// Times that the destination had no room.
+    /// How often the destination had no free slot.
     pub no_room: u64,
-    /// Transfers ever ordered.
+    /// Transfers started.
     pub ordered: u64,
     /// Copies registered.
     pub committed: u64,
-    /// Bytes of these.
+    /// Bytes of registered copies.
     pub committed_bytes: u64,
-    /// Transfers that failed or ended short.
+    /// Transfers that failed or were incomplete.
     pub failed: u64,
     /// Transfers with wrong bytes.
     pub corrupt: u64,
-    /// Transfers that were cancelled and stopped.
+    /// Cancelled transfers that stopped before their end.
     pub cancelled: u64,
-    /// Transfers that came to their end after they were cancelled.
+    /// Cancelled transfers that completed nevertheless.
     pub late: u64,
-    /// Copies that their pool refused.
+    /// Copies that the destination pool refused to register.
     pub refused: u64,
-    /// Outcomes of transfers that are not in flight.
+    /// Outcomes of unknown transfers.
     pub unknown: u64,
 }

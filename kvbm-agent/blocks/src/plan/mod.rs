@@ -1,9 +1,9 @@
-//! Which blocks are copied from one tier to another, when, and what becomes of the copies.
+//! Plans copies of blocks between tiers and processes their outcomes.
 //!
-//! A [`Lane`] is the plan of one direction: candidates wait by priority, transfers are started within limits, and each
-//! ends with one [`Outcome`] that its executor reports when it has stopped. Only then is its slot used again, whatever
-//! happened; only if every byte arrived and both checksums agree is the copy registered. [`Plan`] has the lanes of all
-//! tiers. Nothing here moves a byte: orders are values, and time is an argument. Nothing is tried again by itself.
+//! A [`Lane`] plans one direction. Candidates are queued by priority, and transfers are started within limits. When a
+//! transfer has stopped, its executor reports one [`Outcome`]. Only then may its slot be reused, whatever the outcome.
+//! A copy is registered only if every byte arrived and both checksums agree. [`Plan`] contains the lanes of all tiers.
+//! This module moves no bytes: orders are values, and time is an argument. It never retries by itself.
 
 mod filter;
 mod lane;

@@ -3,17 +3,17 @@ use crate::tier::BlockTier;
 use std::fmt;
 use std::time::Duration;
 
-/// From one tier to another.
+/// Source and destination tier of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// Where blocks are read.
+    /// Tier that blocks are read from.
     pub from: BlockTier,
-    /// Where they are written.
+    /// Tier that blocks are written to.
     pub to: BlockTier,
 }
 
 impl Route {
-    /// Whether it leads nearer to the engine: an onboard. Else it is an offload.
+    /// Whether the route leads to a tier nearer to the engine (onboard). Otherwise it is an offload.
     #[must_use]
     pub fn is_up(self) -> bool {
         self.to < self.from
@@ -26,44 +26,44 @@ impl fmt::Display for Route {
     }
 }
 
-/// One transfer of a lane. Numbers are never used again.
+/// Id of a transfer. Numbers are never reused within a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId {
-    /// Its lane.
+    /// The transfer's lane.
     pub route: Route,
-    /// Its number there.
+    /// The transfer's number in its lane.
     pub number: u64,
 }
 
-/// What an executor has to do: copy one block from slot to slot.
+/// Instruction for an executor: copy one block from slot to slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferOrder {
-    /// To be named in the outcome.
+    /// Id to report in the outcome.
     pub id: TransferId,
     /// The block.
     pub identity: BlockIdentity,
-    /// Slot to read in the tier that the route comes from.
+    /// Slot to read, in the source tier.
     pub source: SlotId,
-    /// Slot to write in the tier that the route leads to.
+    /// Slot to write, in the destination tier.
     pub destination: SlotId,
     /// Bytes of the block.
     pub bytes: u64,
-    /// Checksum that the bytes must have, if it is known.
+    /// Expected checksum of the bytes, if known.
     pub checksum: Option<Checksum>,
-    /// When it is cancelled unless it has ended.
+    /// When the transfer is cancelled if it is not finished.
     pub deadline: Duration,
 }
 
-/// Which copy of a block.
+/// One of a transfer's two copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The one that is read.
+    /// The copy that is read.
     Source,
-    /// The one that is written.
+    /// The copy that is written.
     Destination,
 }
 
-/// Why an executor could not copy.
+/// Why an executor failed to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The destination has no room (`ENOSPC`).
@@ -72,21 +72,22 @@ pub enum Failure {
     Io,
     /// The storage can't be reached.
     Unreachable,
-    /// The source has no such bytes.
+    /// The source does not have the block's bytes.
     NotFound,
 }
 
-/// How a transfer ended. It also says that the executor has stopped: it neither reads nor writes for it any more.
+/// The result of a transfer. Reporting it also confirms that the executor has stopped: it no longer reads or writes for
+/// this transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It came to its end.
+    /// All bytes were copied.
     Done {
         /// Bytes copied.
         bytes: u64,
         /// Checksum of the bytes that were read.
         read: Checksum,
-        /// Checksum of the bytes as they stand in the destination; the same as `read` where an executor computes one
-        /// on the way.
+        /// Checksum of the bytes in the destination. Equal to `read` if the executor computes the checksum while
+        /// copying.
         written: Checksum,
     },
     /// Reading or writing ended early.
@@ -96,14 +97,14 @@ pub enum Outcome {
     },
     /// The executor found a wrong checksum.
     Corrupt {
-        /// In which copy.
+        /// The copy with the wrong checksum.
         side: Side,
     },
-    /// It failed.
+    /// Reading or writing failed.
     Failed {
-        /// Why.
+        /// The kind of failure.
         failure: Failure,
     },
-    /// It was stopped because it was cancelled.
+    /// The transfer was cancelled and has stopped.
     Cancelled,
 }

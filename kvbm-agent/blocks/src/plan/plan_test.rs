@@ -1,4 +1,4 @@
-//! What each outcome leads to, and what lanes limit.
+//! Effects of each outcome, and the limits of lanes.
 
 use super::*;
 use crate::events::EventManager;
@@ -101,7 +101,7 @@ fn a_verified_copy_is_registered_once_with_its_checksum() {
     assert_eq!(tiers.host.stats().registrations, 1);
 }
 
-/// The first checksum of a block holds for its source, too.
+/// The first known checksum of a block also applies to its source.
 #[test]
 fn a_checksum_that_nobody_stated_is_the_one_that_was_read() {
     let mut tiers = Tiers::new();
@@ -114,8 +114,8 @@ fn a_checksum_that_nobody_stated_is_the_one_that_was_read() {
     assert_eq!(block.checksum(), Some(STATED));
 }
 
-/// Each outcome that is not a whole, right copy registers nothing, frees the slot, and keeps the source, unless it is
-/// the source that is wrong.
+/// Each outcome other than a complete, correct copy registers no copy and frees the slot. The source is kept, unless
+/// the source itself is wrong.
 #[test]
 fn nothing_else_is_registered() {
     let corrupt = |side| Verdict::Corrupt { side };
@@ -282,7 +282,7 @@ fn a_destination_without_room_is_waited_for() {
     assert_eq!(tiers.lane.start(NOW).len(), 1);
 }
 
-/// A lane that is dropped may have transfers in flight: their slots are never used again.
+/// A dropped lane may have transfers in flight: their slots are never used again.
 #[test]
 fn a_plan_that_goes_leaves_written_slots_alone() {
     let mut tiers = Tiers::new();
@@ -328,7 +328,7 @@ fn the_filter_lets_through_what_comes_again() {
     assert_eq!(tiers.lane.request(other, Priority(0)), QUEUED, "a request is not filtered");
 }
 
-/// Lanes of all tiers: a copy goes on downwards by itself, and up when it is asked for, which comes first.
+/// Lanes of all tiers: a copy continues downwards automatically, and upwards on request. Upward transfers start first.
 #[test]
 fn a_plan_leads_down_and_up() {
     let events = EventManager::new(1_000);

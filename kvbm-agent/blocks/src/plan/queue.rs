@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The block that is to be copied.
+/// A reference to the block to copy.
 #[derive(Debug)]
 pub(super) enum Source<S> {
-    /// May be evicted while it waits.
+    /// A weak handle: the block may be evicted while queued.
     Weak(WeakBlock<S>),
-    /// Is kept while it waits.
+    /// A strong handle: the block is kept while queued.
     Held(RegisteredBlock<S>),
 }
 
@@ -31,17 +31,17 @@ impl<S: TierMarker> Source<S> {
     }
 }
 
-/// A block that waits for its transfer.
+/// A block that is queued for its transfer.
 #[derive(Debug)]
 pub(super) struct Candidate<S> {
     pub(super) source: Source<S>,
     pub(super) priority: Priority,
 }
 
-/// Higher priorities first, then in the order in which they came.
+/// Queue order: higher priority first, then first in, first out.
 type Turn = (Reverse<Priority>, u64);
 
-/// Candidates in order, each hash once.
+/// Priority queue of candidates, at most one per hash.
 #[derive(Debug)]
 pub(super) struct Queue<S> {
     by_turn: BTreeMap<Turn, Candidate<S>>,
@@ -63,8 +63,8 @@ impl<S: TierMarker> Queue<S> {
         self.turns.contains_key(&sequence)
     }
 
-    /// Adds a candidate whose hash does not wait. In a full queue it takes the place of the last one of a lower
-    /// priority, which is returned; if there is none, it comes back itself.
+    /// Adds a candidate whose hash is not queued. If the queue is full, the candidate replaces and returns the last one
+    /// of a lower priority. If there is none, the candidate itself is returned as the error.
     pub(super) fn push(
         &mut self,
         candidate: Candidate<S>,
@@ -83,20 +83,20 @@ impl<S: TierMarker> Queue<S> {
         Ok(displaced)
     }
 
-    /// Takes the first one.
+    /// Removes the first candidate.
     pub(super) fn pop(&mut self) -> Option<(Turn, Candidate<S>)> {
         let (turn, candidate) = self.by_turn.pop_first()?;
         self.turns.remove(&candidate.source.identity().sequence);
         Some((turn, candidate))
     }
 
-    /// Puts one back that was just taken.
+    /// Puts back a candidate that was just removed.
     pub(super) fn put(&mut self, turn: Turn, candidate: Candidate<S>) {
         self.turns.insert(candidate.source.identity().sequence, turn);
         self.by_turn.insert(turn, candidate);
     }
 
-    /// Takes the one of a hash.
+    /// Removes the candidate with this hash.
     pub(super) fn remove(&mut self, sequence: SequenceHash) -> Option<Candidate<S>> {
         self.by_turn.remove(&self.turns.remove(&sequence)?)
     }

@@ -3,51 +3,51 @@ use crate::identity::BlockIdentity;
 use crate::store::RegisterError;
 use std::time::Duration;
 
-/// What became of a transfer's copy. All but [`Verdict::Committed`] register nothing.
+/// The final result of a transfer. Only [`Verdict::Committed`] registers the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was verified and registered.
+    /// The copy was verified and registered.
     Committed,
     /// Bytes are missing.
     Short {
         /// Bytes that arrived.
         bytes: u64,
     },
-    /// Bytes are wrong. A corrupt source was withdrawn: it will not be read again.
+    /// Bytes are wrong. A corrupt source was withdrawn, so it is not read again.
     Corrupt {
-        /// Which copy.
+        /// The corrupt copy.
         side: Side,
     },
-    /// The executor failed.
+    /// The executor reported a failure.
     Failed {
-        /// Why.
+        /// The kind of failure.
         failure: Failure,
     },
-    /// It was cancelled, and stopped before its end.
+    /// The transfer was cancelled and stopped before its end.
     Cancelled,
-    /// It was cancelled, and came to its end nevertheless.
+    /// The transfer was cancelled but completed nevertheless.
     Late,
-    /// The pool refused it.
+    /// The pool refused to register the copy.
     Refused {
-        /// Why.
+        /// Why the pool refused.
         error: RegisterError,
     },
 }
 
-/// A transfer that has ended: its slots are free for other things.
+/// A finished transfer. Its slots can be reused.
 #[derive(Debug)]
 #[must_use]
 pub struct Settled {
-    /// Which transfer.
+    /// The transfer's id.
     pub id: TransferId,
-    /// Of which block.
+    /// The copied block.
     pub identity: BlockIdentity,
-    /// How it ended.
+    /// The result.
     pub verdict: Verdict,
-    /// The copy in use, if it was registered. Dropped, it is inactive.
+    /// The registered copy, in use. Dropping it makes the block inactive.
     pub copy: Option<TierBlock>,
     /// Bytes of the block.
     pub bytes: u64,
-    /// Time since it was ordered.
+    /// Time from the order to the outcome.
     pub took: Duration,
 }

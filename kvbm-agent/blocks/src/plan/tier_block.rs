@@ -6,18 +6,18 @@ use crate::tier::{BlockTier, Device, Disk, Host, TierMarker, Volume};
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum TierBlock {
-    /// In the accelerator's memory.
+    /// A block in the accelerator's memory.
     Device(RegisteredBlock<Device>),
-    /// In host memory.
+    /// A block in host memory.
     Host(RegisteredBlock<Host>),
-    /// On disk.
+    /// A block on disk.
     Disk(RegisteredBlock<Disk>),
-    /// In a volume.
+    /// A block in a volume.
     Volume(RegisteredBlock<Volume>),
 }
 
 impl TierBlock {
-    /// Its tier.
+    /// The block's tier.
     #[must_use]
     pub const fn tier(&self) -> BlockTier {
         match self {
@@ -28,7 +28,7 @@ impl TierBlock {
         }
     }
 
-    /// Its slot there.
+    /// The block's slot in its tier.
     #[must_use]
     pub fn slot(&self) -> SlotId {
         match self {
@@ -39,7 +39,7 @@ impl TierBlock {
         }
     }
 
-    /// Checksum of its bytes, if it is known.
+    /// Checksum of the block's bytes, if known.
     #[must_use]
     pub fn checksum(&self) -> Option<Checksum> {
         match self {
@@ -50,7 +50,7 @@ impl TierBlock {
         }
     }
 
-    /// How much it is worth keeping. None if it was withdrawn.
+    /// The block's eviction priority; `None` if it was withdrawn.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
         match self {
@@ -61,7 +61,7 @@ impl TierBlock {
         }
     }
 
-    /// Ends its registration at once: its bytes are wrong. Whether it was registered.
+    /// Ends the registration immediately, because the bytes are wrong. Returns whether the block was registered.
     pub fn withdraw(&self) -> bool {
         match self {
             Self::Device(block) => block.withdraw(),
@@ -71,7 +71,7 @@ impl TierBlock {
         }
     }
 
-    /// What it is.
+    /// The block's identity.
     #[must_use]
     pub const fn identity(&self) -> &BlockIdentity {
         match self {
@@ -83,14 +83,14 @@ impl TierBlock {
     }
 }
 
-/// A tier whose blocks can be one of any tier.
+/// A tier whose blocks convert to and from [`TierBlock`].
 pub trait AnyTier: TierMarker {
-    /// The block as one of any tier.
+    /// Converts a block of this tier to a [`TierBlock`].
     fn wrap(block: RegisteredBlock<Self>) -> TierBlock
     where
         Self: Sized;
 
-    /// The block as one of this tier, if it is.
+    /// Converts back; `None` if the block is in another tier.
     fn unwrap(block: TierBlock) -> Option<RegisteredBlock<Self>>
     where
         Self: Sized;

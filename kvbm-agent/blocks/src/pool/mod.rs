@@ -1,4 +1,4 @@
-//! The pool of one tier's blocks.
+//! The pool of one tier: allocates, finds, pins and evicts blocks.
 
 use crate::events::EventManager;
 use crate::identity::{BlockIdentity, SlotId};
@@ -16,28 +16,28 @@ use std::time::Duration;
 #[cfg(test)]
 mod pool_test;
 
-/// The blocks of one tier: those in use (active), those that may be found and evicted (inactive), and free ones.
+/// The blocks of one tier: active (in use), inactive (can be found and evicted) and free.
 ///
-/// Everything happens under one lock. Clones are the same pool, which lives as long as a clone or a block of it; then
-/// all its registrations end.
+/// One lock protects the pool. Clones share it. The pool lives as long as a clone or one of its blocks; then all its
+/// registrations end.
 #[derive(Debug)]
 pub struct BlockPool<T> {
     shared: Arc<Shared>,
     tier: PhantomData<fn() -> T>,
 }
 
-/// Blocks that a pool gave.
+/// Blocks that were allocated together.
 #[derive(Debug)]
 #[must_use]
 pub struct Allocation<T> {
-    /// As many as were asked for.
+    /// The allocated blocks, exactly as many as requested.
     pub blocks: Vec<MutableBlock<T>>,
-    /// What was evicted for them.
+    /// The blocks that were evicted to make room.
     pub evicted: Vec<Evicted>,
 }
 
 impl<T: TierMarker> BlockPool<T> {
-    /// A pool of free blocks, whose registrations `events` publishes.
+    /// Creates a pool of free blocks. `events` publishes its registrations.
     ///
     /// # Errors
     /// [`PoolConfigError`] if a size is 0 or too large.
@@ -45,25 +45,25 @@ impl<T: TierMarker> BlockPool<T> {
         Ok(Self { shared: Shared::new(config, T::TIER, events)?, tier: PhantomData })
     }
 
-    /// What it was made from.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &PoolConfig {
         &self.shared.config
     }
 
-    /// A block in Reset: a free one, else one that is evicted for it.
+    /// Allocates an empty block (state Reset). Evicts one if none is free.
     ///
     /// # Errors
-    /// [`Exhausted`] if all blocks are in use, or needed by blocks in use.
+    /// [`Exhausted`] if all blocks are in use, or are ancestors of blocks in use.
     pub fn get_mutable_block(&self) -> Result<MutableBlock<T>, Exhausted> {
         let (slot, _evicted) = self.shared.lock().allocate_one()?;
         Ok(MutableBlock::new(self.held(slot)))
     }
 
-    /// `count` blocks in Reset, or none: free ones first, then such as are evicted for them.
+    /// Allocates exactly `count` empty blocks (state Reset): free ones first, then evicted ones.
     ///
     /// # Errors
-    /// [`Exhausted`] if there are not as many. Then nothing was evicted.
+    /// [`Exhausted`] if the pool can't provide `count` blocks. Nothing is evicted then.
     pub fn get_mutable_blocks(&self, count: usize) -> Result<Allocation<T>, Exhausted> {
         let mut slots = Vec::new();
         let mut evicted = Vec::new();
@@ -72,7 +72,8 @@ impl<T: TierMarker> BlockPool<T> {
         Ok(Allocation { blocks: blocks.collect(), evicted })
     }
 
-    /// The leading blocks of a prompt that are registered here, all in use from now on. Found under one lock.
+    /// Returns the leading blocks of a prompt that are registered here, found in one critical section. The handles keep
+    /// them in use.
     #[must_use]
     pub fn match_prefix(&self, sequences: &[SequenceHash]) -> Vec<RegisteredBlock<T>> {
         let found: Vec<BlockInfo> = {
@@ -82,7 +83,7 @@ impl<T: TierMarker> BlockPool<T> {
         found.into_iter().map(|block| self.registered(&block)).collect()
     }
 
-    /// Of each hash the block that is registered here, in use from now on. Found under one lock.
+    /// Returns the registered block of each hash, found in one critical section. The handles keep the blocks in use.
     #[must_use]
     pub fn match_scattered(&self, sequences: &[SequenceHash]) -> Vec<Option<RegisteredBlock<T>>> {
         let found: Vec<Option<BlockInfo>> = {
@@ -92,13 +93,13 @@ impl<T: TierMarker> BlockPool<T> {
         found.into_iter().map(|block| block.map(|block| self.registered(&block))).collect()
     }
 
-    /// Whether a block is registered here. Takes no share and counts as no use.
+    /// Whether a block is registered here. Takes no reference and does not count as a use.
     #[must_use]
     pub fn contains(&self, sequence: SequenceHash) -> bool {
         self.shared.lock().find(sequence).is_some()
     }
 
-    /// Registers a block whose bytes were in a slot before this pool was made: it is inactive from now on.
+    /// Registers a block whose bytes were in a slot before this pool was created, as an inactive block.
     ///
     /// # Errors
     /// [`RestoreError`] if the slot is not free, or the block can't be registered.
@@ -109,17 +110,17 @@ impl<T: TierMarker> BlockPool<T> {
         self.shared.lock().restore(block)
     }
 
-    /// A slot that is free, for [`restore`](Self::restore): another call may take it first. If none is free and `evicts`, an
-    /// unused block is evicted for it.
+    /// Returns a free slot for [`restore`](Self::restore). The slot is not reserved: another call may take it first. If
+    /// no slot is free and `evicts` is set, evicts an unused block.
     #[must_use]
     pub fn free_slot(&self, evicts: bool) -> Option<SlotId> {
         self.shared.lock().free_slot(evicts)
     }
 
-    /// Keeps a block in use until `deadline`, which is on the clock of [`BlockPool::expire_pins`].
+    /// Pins a block: keeps it in use until `deadline`, on the clock of [`BlockPool::expire_pins`].
     ///
     /// # Errors
-    /// [`PinsExhausted`] if the pool has as many pins as it may have.
+    /// [`PinsExhausted`] if the pool has its maximum number of pins.
     pub fn pin(
         &self,
         block: &RegisteredBlock<T>,
@@ -129,28 +130,28 @@ impl<T: TierMarker> BlockPool<T> {
         self.shared.lock().pin(block.slot(), deadline)
     }
 
-    /// Ends a pin before its time. Whether it was still there.
+    /// Ends a pin early. Returns whether the pin existed.
     pub fn unpin(&self, pin: PinId) -> bool {
         self.shared.lock().unpin(pin)
     }
 
-    /// Ends the pins whose deadline is not after `now`. How many.
+    /// Ends the pins whose deadline is not after `now`. Returns their number.
     pub fn expire_pins(&self, now: Duration) -> usize {
         self.shared.lock().expire_pins(now)
     }
 
-    /// Evicts all inactive blocks. With [`crate::EvictionPolicy::Lineage`], ancestors of blocks in use stay.
+    /// Evicts all inactive blocks. With [`crate::EvictionPolicy::Lineage`], ancestors of blocks in use remain.
     pub fn reset_inactive(&self) -> Vec<Evicted> {
         self.shared.lock().reset_inactive()
     }
 
-    /// What a slot is used for; none if there is no such slot.
+    /// The state of a slot; `None` if the slot does not exist.
     #[must_use]
     pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {
         self.shared.lock().state_of(slot)
     }
 
-    /// The registered block of a slot.
+    /// The registered block in a slot.
     #[must_use]
     pub fn slot_block(&self, slot: SlotId) -> Option<BlockInfo> {
         self.shared.lock().info(slot)

@@ -1,4 +1,4 @@
-//! A pool against a model of it, and what is particular.
+//! Compares a pool with a model, and tests special cases.
 
 use super::*;
 use crate::events::{BlockEvent, Change};
@@ -61,7 +61,7 @@ fn free_blocks_go_first_and_then_the_policy_decides() {
     assert_eq!(pool.match_prefix(&names(&blocks)).len(), 2, "the prefix stays whole");
 }
 
-/// All or nothing: what can't be had in full changes nothing, not even the order of eviction.
+/// All or nothing: a refused allocation changes no state, not even the eviction order.
 #[test]
 fn an_allocation_that_fails_changes_nothing() {
     let (pool, events) = pool(config(4, EvictionPolicy::Lineage));
@@ -155,7 +155,7 @@ fn resetting_takes_what_nobody_needs() {
     assert_eq!(pool.stats().free, 5);
 }
 
-/// What a restored block needs, and what is refused.
+/// Requirements of a restored block, and refused cases.
 #[test]
 fn blocks_come_back_to_their_slots() {
     let (pool, events) = pool(config(3, EvictionPolicy::Lineage));
@@ -181,7 +181,7 @@ fn blocks_come_back_to_their_slots() {
     assert_eq!(pool.get_mutable_block().expect("a block").slot(), SlotId(1));
 }
 
-/// The whole life of a block.
+/// The complete lifecycle of a block.
 fn live(pool: &BlockPool<Host>, blocks: &[BlockIdentity], at: usize) {
     if let Ok(mutable) = pool.get_mutable_block() {
         let complete = mutable.complete(blocks[at]).expect("it is consistent");
@@ -193,7 +193,7 @@ fn live(pool: &BlockPool<Host>, blocks: &[BlockIdentity], at: usize) {
     drop(pool.match_prefix(&names(blocks)));
 }
 
-/// Handles may be dropped by any thread; the books are right in the end.
+/// Any thread may drop handles; the statistics are correct in the end.
 #[test]
 fn threads_share_a_pool() {
     let (pool, events) = pool(config(8, EvictionPolicy::Lineage));
@@ -241,7 +241,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// What a slot holds, said literally.
+/// Model: the content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Free,
@@ -252,11 +252,11 @@ enum Content {
     Withdrawn { users: usize },
 }
 
-/// A pool whose blocks are all first blocks, with LRU.
+/// Model: a pool with LRU, without duplicates.
 #[derive(Debug)]
 struct Model {
     slots: Vec<Content>,
-    /// Inactive slots, the oldest first.
+    /// Inactive slots, oldest first.
     unused: Vec<usize>,
     told: BTreeMap<u64, bool>,
 }
@@ -326,7 +326,7 @@ impl Model {
     }
 }
 
-/// Both, with the handles that are there.
+/// Pool and model, with the existing handles.
 struct Pair {
     pool: BlockPool<Host>,
     events: Arc<EventManager>,
@@ -460,7 +460,7 @@ impl Pair {
         assert_eq!(stats.withdrawn, model.count(|at| matches!(at, Content::Withdrawn { .. })));
     }
 
-    /// Events say, for each content, what the model says; each in turn.
+    /// Events and model agree for each content; register and remove events alternate.
     fn compare_events(&self) {
         let mut events: Vec<BlockEvent> = Vec::new();
         self.events.read(usize::MAX, &mut events).expect("no overflow");

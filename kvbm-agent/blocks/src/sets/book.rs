@@ -9,30 +9,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What is known of one id of an owner.
+/// State of one id of an owner.
 #[derive(Debug)]
 struct KnownId {
-    /// The lowest fence that is accepted.
+    /// The lowest accepted fence (fencing token).
     floor: Fence,
-    /// The set that is live or quarantined.
+    /// The live or quarantined set with this id.
     current: Option<Arc<Set>>,
 }
 
-/// An owner's incarnation.
+/// An owner's incarnation and its ids.
 #[derive(Debug)]
 struct Peer {
     epoch: u64,
     ids: BTreeMap<BlockSetId, KnownId>,
 }
 
-/// Everything that the registry's one lock protects.
+/// The registry's state, protected by its one lock.
 #[derive(Debug)]
 pub(super) struct Book {
     limits: BlockSetLimits,
     epoch: u64,
     exports: BTreeMap<BlockSetId, Arc<Set>>,
     peers: BTreeMap<WorkerId, Peer>,
-    /// By number, of each set that is live or quarantined.
+    /// Use of each live or quarantined set, by set number.
     activities: FxHashMap<u64, Activity>,
     last_export: u64,
     last_number: u64,
@@ -59,7 +59,7 @@ impl Book {
 
     // --- exports
 
-    /// Whether a set of this id may be exported.
+    /// Checks that a set with this id may be exported.
     pub(super) fn check_export(&self, id: BlockSetId) -> Result<(), ExportError> {
         if let Some(set) = self.exports.get(&id) {
             if set.is_live() {
@@ -70,7 +70,7 @@ impl Book {
         Ok(below("exports_max", self.exports.len(), self.limits.exports_max)?)
     }
 
-    /// Exports a set. `regions` is left as it is if that is refused.
+    /// Exports a set. If the export is refused, `regions` is unchanged.
     pub(super) fn export(
         &mut self,
         description: BlockSetDescription,
@@ -86,7 +86,7 @@ impl Book {
         Ok(set)
     }
 
-    /// The set that is exported under an id and a fence.
+    /// The exported set with this id and fence.
     pub(super) fn exported(&self, id: BlockSetId, fence: Fence) -> Result<Arc<Set>, AccessError> {
         let set = self.exports.get(&id).ok_or(AccessError::Unknown(id))?;
         let exported = set.layout.fence();
@@ -99,7 +99,7 @@ impl Book {
 
     // --- imports
 
-    /// Imports an owner's set. A newer one fences the older ones, whether or not it is accepted itself.
+    /// Imports an owner's set. A newer set fences older ones, even if it is refused itself.
     pub(super) fn import(
         &mut self,
         owner: &WorkerId,
@@ -142,13 +142,13 @@ impl Book {
         Ok(set)
     }
 
-    /// The owner's live set of an id.
+    /// The owner's live set with this id.
     pub(super) fn imported(&self, owner: &WorkerId, id: BlockSetId) -> Option<Arc<Set>> {
         let set = self.known(owner, id)?.current.as_ref()?;
         set.is_live().then(|| Arc::clone(set))
     }
 
-    /// The owner has withdrawn its set of this fence and all older ones.
+    /// Withdraws the owner's set with this fence, and all older sets with the same id.
     pub(super) fn withdraw(
         &mut self,
         owner: &WorkerId,
@@ -156,12 +156,12 @@ impl Book {
         fence: Fence,
         released: &mut Released,
     ) {
-        // Of another incarnation nothing is live: an older one has ended, a newer one was not imported yet.
+        // No set of another incarnation is live: an older incarnation has ended, a newer one was not imported yet.
         if self.peers.get(owner).is_none_or(|peer| peer.epoch != fence.epoch) {
             return;
         }
         let floor = Fence { export: fence.export.saturating_add(1), ..fence };
-        // If there is no room for its id, the set can't be imported in this incarnation anyway.
+        // If there is no room for the id, the set can't be imported in this incarnation anyway.
         if self.raise_floor(owner, id, floor).is_err() {
             return;
         }
@@ -172,14 +172,14 @@ impl Book {
         }
     }
 
-    /// The owner is not connected any more: its sets end, its fences stay.
+    /// Ends the sets of a disconnected owner. Its fences remain.
     pub(super) fn disconnect(&mut self, owner: &WorkerId, released: &mut Released) {
         for set in self.current_of(owner) {
             self.end(&set, SetEnd::OwnerGone, released);
         }
     }
 
-    /// Forgets an owner's fences, unless one of its sets is live or quarantined.
+    /// Removes an owner's fences, unless one of its sets is live or quarantined.
     pub(super) fn forget(&mut self, owner: &WorkerId) -> bool {
         let is_idle = self.current_of(owner).is_empty();
         if is_idle {
@@ -188,7 +188,7 @@ impl Book {
         is_idle
     }
 
-    // --- what both have in common
+    // --- common to exports and imports
 
     pub(super) fn take(
         &mut self,
@@ -197,12 +197,12 @@ impl Book {
         access: Access,
     ) -> Result<(), AccessError> {
         set.check_live()?;
-        // A live set has an activity.
+        // A live set always has an activity.
         self.activities.get_mut(&set.number).map_or(Ok(()), |at| at.take(blocks, access))
     }
 
     pub(super) fn give_back(&mut self, set: &Set, blocks: &[SlotId]) {
-        // There is none if the set has ended and its transfers have stopped.
+        // The activity is gone if the set has ended and its transfers have stopped.
         if let Some(activity) = self.activities.get_mut(&set.number) {
             activity.give_back(blocks);
         }
@@ -229,14 +229,14 @@ impl Book {
         self.release(set, released);
     }
 
-    /// Ends a set, unless it has ended.
+    /// Ends a set, unless it has already ended.
     pub(super) fn end(&mut self, set: &Set, end: SetEnd, released: &mut Released) {
         if set.end.set(end).is_ok() {
             self.release(set, released);
         }
     }
 
-    /// Whether an id is free of a quarantine; if not, `waker` is woken when it is.
+    /// Whether an id is not quarantined. If it is, the end of the quarantine wakes `waker`.
     pub(super) fn poll(
         &mut self,
         owner: Option<&WorkerId>,
@@ -272,7 +272,7 @@ impl Book {
         }
     }
 
-    // --- steps
+    // --- helpers
 
     fn begin(
         &mut self,
@@ -285,7 +285,7 @@ impl Book {
         Arc::new(Set::new(self.last_number, owner, layout))
     }
 
-    /// Lets go of a set that has ended and whose transfers have stopped.
+    /// Removes a set that has ended and has no running transfers.
     fn release(&mut self, set: &Set, released: &mut Released) {
         let is_over = |activity: &Activity| !set.is_live() && activity.transfers == 0;
         if !self.activities.get(&set.number).is_some_and(is_over) {
@@ -307,7 +307,7 @@ impl Book {
         }
     }
 
-    /// Begins the owner's incarnation if it is a new one, which ends all that is older.
+    /// Begins the owner's incarnation if it is new, which ends all older sets.
     fn enter_epoch(
         &mut self,
         owner: &WorkerId,
@@ -333,7 +333,7 @@ impl Book {
             self.end(&set, SetEnd::Fenced { by: stated }, released);
         }
         if let Some(peer) = self.peers.get_mut(owner) {
-            // What is quarantined keeps its id. Fences of the older incarnation say nothing about this one.
+            // Quarantined sets keep their ids. Fences of the older incarnation do not apply to the new one.
             peer.ids.retain(|_, known| known.current.is_some());
             for known in peer.ids.values_mut() {
                 known.floor = Fence { epoch, export: 0 };
@@ -359,7 +359,7 @@ impl Book {
         Ok(())
     }
 
-    /// Refuses a set whose id or memory an older set of the owner has, which is written or read still.
+    /// Refuses a set that has its id or memory in common with an older set of the owner that is still in quarantine.
     fn check_quarantine(
         &self,
         owner: &WorkerId,
@@ -387,7 +387,7 @@ impl Book {
         self.peers.get(owner).into_iter().flat_map(Peer::current).map(Arc::clone).collect()
     }
 
-    /// Checks what always holds.
+    /// Checks the invariants.
     #[cfg(test)]
     pub(super) fn validate(&self) {
         let imports = self.peers.values().flat_map(Peer::current);

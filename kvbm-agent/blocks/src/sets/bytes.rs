@@ -1,6 +1,6 @@
 use super::DeserializeError;
 
-/// Takes little-endian fields from the front of bytes. Each error names the field.
+/// Reads little-endian fields from the front of a byte slice. Each error names the field.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         self.take(field).map(u64::from_le_bytes)
     }
 
-    /// Bytes that were not taken.
+    /// Number of bytes not read yet.
     pub(super) const fn left(&self) -> usize {
         self.rest.len()
     }

@@ -3,21 +3,21 @@ use crate::identity::SlotId;
 use crate::layout::LayoutError;
 use thiserror::Error;
 
-/// Why a set's description contradicts itself.
+/// Why the description of a set is inconsistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BlockSetError {
-    /// Ranks can't be split into groups that hold the same heads.
+    /// The number of replicas does not divide the number of ranks.
     #[error("tp_replicas is {replicas}, which does not divide tp_size {size}")]
     Replicas {
-        /// Ranks of each group.
+        /// Ranks that have the same heads.
         replicas: u32,
-        /// Ranks.
+        /// Ranks of the tensor-parallel group.
         size: u32,
     },
-    /// The memory has another number of regions than the layout has allocations.
+    /// The number of memory regions differs from the layout's number of allocations.
     #[error("regions: there are {stated}, the layout has {needed} allocations")]
     Regions {
-        /// Regions stated.
+        /// Regions in the description.
         stated: u64,
         /// Allocations of the layout.
         needed: u32,
@@ -25,67 +25,67 @@ pub enum BlockSetError {
     /// A region ends beyond 64 bits.
     #[error("region {region}: its end overflows 64 bits")]
     RegionOverflow {
-        /// Its number.
+        /// The region's number.
         region: u32,
     },
     /// A region is smaller than the layout's allocation.
     #[error("region {region}: it has {bytes} bytes, the layout needs {needed}")]
     RegionTooSmall {
-        /// Its number.
+        /// The region's number.
         region: u32,
-        /// Its bytes.
+        /// Bytes of the region.
         bytes: u64,
         /// Bytes of an allocation.
         needed: u64,
     },
-    /// Two allocations share bytes: a block would overwrite another one.
+    /// Two allocations overlap: a block would overwrite another block.
     #[error("regions {first} and {second} overlap")]
     RegionsOverlap {
-        /// The one at the lower address.
+        /// The region at the lower address.
         first: u32,
-        /// The other one.
+        /// The other region.
         second: u32,
     },
-    /// A field is 0, too large, or does not fit the layout's other dimensions.
+    /// A field is 0, too large, or inconsistent with the layout's other dimensions.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
 
-/// Why bytes are no [`SerializedBlockLayout`](super::SerializedBlockLayout).
+/// Why bytes can't be decoded as a [`SerializedBlockLayout`](super::SerializedBlockLayout).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DeserializeError {
-    /// There are more bytes than any layout has.
+    /// The input is longer than any valid layout.
     #[error("{bytes} bytes, the limit is {max}")]
     TooLong {
-        /// Bytes given.
+        /// Length of the input.
         bytes: usize,
-        /// Most bytes that are accepted.
+        /// The limit.
         max: usize,
     },
-    /// The bytes end within a field.
+    /// The input ends within a field.
     #[error("the bytes end in the field {field}")]
     Truncated {
         /// The field.
         field: &'static str,
     },
-    /// They do not begin as a layout does.
+    /// The input does not begin with the magic bytes.
     #[error("magic: not a block layout")]
     Magic,
-    /// A version that is not known.
+    /// The version is unknown.
     #[error("version {version} is not known")]
     Version {
         /// The version.
         version: u16,
     },
-    /// Their checksum is another one.
+    /// The checksum does not match the other bytes.
     #[error("checksum: {stated:016x} is stated, {computed:016x} is right")]
     Checksum {
-        /// What the bytes state.
+        /// The checksum in the input.
         stated: u64,
-        /// What follows from them.
+        /// The checksum computed from the input.
         computed: u64,
     },
-    /// A code stands for nothing.
+    /// A code is unknown.
     #[error("{field}: the code {value} is not known")]
     Code {
         /// The field.
@@ -93,28 +93,28 @@ pub enum DeserializeError {
         /// The code.
         value: u8,
     },
-    /// A field is not what follows from others.
+    /// A field contradicts the value that follows from other fields.
     #[error("{field}: {stated} is stated, {computed} follows from the other fields")]
     Contradiction {
         /// The field.
         field: &'static str,
-        /// What the bytes state.
+        /// The value in the input.
         stated: u64,
-        /// What follows from the other fields.
+        /// The value that follows from the other fields.
         computed: u64,
     },
-    /// Fields are whole, and contradict one another.
+    /// Each field is valid, but the fields contradict each other.
     #[error(transparent)]
     Set(#[from] BlockSetError),
 }
 
-/// A limit of the registry is reached.
+/// A limit of the registry is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{limit}: the limit is {max}")]
 pub struct LimitReached {
     /// The field of [`BlockSetLimits`](super::BlockSetLimits).
     pub limit: &'static str,
-    /// Its value.
+    /// The limit's value.
     pub max: u64,
 }
 
@@ -122,36 +122,36 @@ pub struct LimitReached {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the memory can't be registered: {reason}")]
 pub struct RegistrarError {
-    /// The backend's words.
+    /// The backend's error message.
     pub reason: String,
 }
 
-/// The id is that of a set that has ended and whose transfers have not.
+/// The id or memory belongs to a set that has ended but still has running transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{set:?} is quarantined until its {transfers} transfers have stopped")]
 pub struct Quarantined {
-    /// The set that is quarantined. It has the same id, or shares memory.
+    /// The quarantined set, which has the same id or overlapping memory.
     pub set: BlockSetId,
-    /// Transfers of it that are under way.
+    /// Running transfers of this set.
     pub transfers: u32,
 }
 
 /// Why a set can't be exported.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExportError {
-    /// Its description contradicts itself.
+    /// The description is inconsistent.
     #[error(transparent)]
     Set(#[from] BlockSetError),
-    /// A set with its id is exported.
+    /// A set with this id is already exported.
     #[error("{0:?} is exported already")]
     Exported(BlockSetId),
-    /// An earlier set with its id is read or written still.
+    /// An earlier set with this id still has running transfers.
     #[error(transparent)]
     Quarantined(#[from] Quarantined),
-    /// There are too many.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitReached),
-    /// The backend refused its memory. What was registered of it is not any more.
+    /// The backend refused to register the memory. Regions that were registered for this set are deregistered again.
     #[error(transparent)]
     Registrar(#[from] RegistrarError),
 }
@@ -159,41 +159,41 @@ pub enum ExportError {
 /// Why a peer's set can't be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ImportError {
-    /// The bytes are no layout.
+    /// The bytes are not a valid layout.
     #[error(transparent)]
     Deserialize(#[from] DeserializeError),
-    /// The owner has a newer one, or has withdrawn it.
+    /// The owner has exported a newer set, or has withdrawn this one.
     #[error("the set is fenced: it has {stated}, the owner's sets begin at {floor}")]
     Fenced {
         /// The fence of the set.
         stated: Fence,
-        /// The lowest that is accepted.
+        /// The lowest accepted fence.
         floor: Fence,
     },
-    /// The owner has stated another layout with the same fence.
+    /// The owner sent a different layout with the same fence.
     #[error("{0:?} has another layout under the same fence")]
     Conflict(BlockSetId),
-    /// Transfers of an earlier set are under way. That one is fenced; import again when they have stopped.
+    /// An earlier set still has running transfers. It is fenced; retry the import when its transfers have stopped.
     #[error(transparent)]
     Quarantined(#[from] Quarantined),
-    /// There are too many.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitReached),
 }
 
-/// Why a set is no more.
+/// Why a set has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum SetEnd {
-    /// The owner has a newer one, or is a newer incarnation.
+    /// The owner has exported a newer set, or has restarted.
     #[error("the set is fenced by {by}")]
     Fenced {
         /// The newer set's fence.
         by: Fence,
     },
-    /// The owner has withdrawn it.
+    /// The owner has withdrawn the set.
     #[error("the owner has withdrawn the set")]
     Withdrawn,
-    /// The owner is not connected any more.
+    /// The owner is disconnected.
     #[error("the set's owner has disappeared")]
     OwnerGone,
 }
@@ -201,41 +201,41 @@ pub enum SetEnd {
 /// Why blocks of a set can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AccessError {
-    /// The set is no more.
+    /// The set has ended.
     #[error(transparent)]
     Ended(#[from] SetEnd),
-    /// There is no such set here.
+    /// No set with this id is exported.
     #[error("{0:?} is not exported")]
     Unknown(BlockSetId),
-    /// Who asks knows another set of this id.
+    /// The caller refers to another set with this id.
     #[error("the set is fenced: {stated} was asked for, {exported} is exported")]
     Fenced {
-        /// What was asked for.
+        /// The fence that the caller stated.
         stated: Fence,
-        /// What is exported under the id.
+        /// The fence of the exported set.
         exported: Fence,
     },
-    /// The set has fewer blocks.
+    /// The block number is out of range.
     #[error("{block:?} is out of range, the set has {count} blocks")]
     OutOfRange {
-        /// What was asked for.
+        /// The requested block.
         block: SlotId,
-        /// Blocks of the set.
+        /// Number of blocks in the set.
         count: u32,
     },
-    /// A block is named twice.
+    /// A block is listed twice.
     #[error("{block:?} is named twice")]
     Duplicate {
-        /// Which.
+        /// The duplicate block.
         block: SlotId,
     },
-    /// A block is written, or is to be written and is in use.
+    /// The block is being written, or is to be written while it is in use.
     #[error("{block:?} is in use")]
     Busy {
-        /// Which.
+        /// The block in use.
         block: SlotId,
     },
-    /// There are too many.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitReached),
 }

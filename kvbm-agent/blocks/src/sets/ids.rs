@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Names a set among those of one owner.
+/// Id of a set, unique within one owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockSetId(pub u64);
 
@@ -10,13 +10,13 @@ impl fmt::Debug for BlockSetId {
     }
 }
 
-/// Which of an owner's sets is the newer one (fencing token): the greater fence.
+/// Fencing token of an owner's set: the greater fence belongs to the newer set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
     /// The owner's incarnation as a number that grows with each start. Unlike
-    /// [`Incarnation`](kvasir_proto::types::Incarnation) it has an order.
+    /// [`Incarnation`](kvasir_proto::types::Incarnation), it is ordered.
     pub epoch: u64,
-    /// Sets that the owner has exported in this incarnation, this one included.
+    /// Number of sets exported in this incarnation, including this one.
     pub export: u64,
 }
 
@@ -26,8 +26,8 @@ impl fmt::Display for Fence {
     }
 }
 
-/// What the blocks hold, as a hash of the operator's words for model, tenant, element type and order within a token.
-/// Blocks of different content are never copied into one another.
+/// Hash of the operator's names for model, tenant, element type and order within a token. Blocks with different content
+/// ids are never copied into each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentId(pub u64);
 

@@ -1,22 +1,22 @@
-/// What one registry keeps at most.
+/// Limits of one registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockSetLimits {
-    /// Sets that are exported, quarantined ones included.
+    /// Maximum exported sets, including quarantined ones.
     pub exports_max: usize,
-    /// Owners whose fences are known.
+    /// Maximum owners whose fences are stored.
     pub owners_max: usize,
-    /// Ids of one owner's incarnation, ended ones included: their fences are kept.
+    /// Maximum ids of one owner's incarnation, including ended ones: their fences are kept.
     pub owner_ids_max: usize,
-    /// Blocks of all sets that are imported, quarantined ones included.
+    /// Maximum blocks of all imported sets, including quarantined ones.
     pub imported_blocks_max: u64,
-    /// Blocks that one handle names.
+    /// Maximum blocks of one handle.
     pub handle_blocks_max: usize,
-    /// Transfers under way.
+    /// Maximum running transfers.
     pub transfers_max: usize,
 }
 
 impl BlockSetLimits {
-    /// For workers of a large cluster: a handle costs about 40 bytes a block, an owner a few hundred.
+    /// Sized for workers of a large cluster: a handle takes about 40 bytes per block, an owner a few hundred bytes.
     pub const DEFAULT: Self = Self {
         exports_max: 64,
         owners_max: 4_096,

@@ -1,7 +1,7 @@
 use super::BlockSetError;
 use crate::layout::{AnyLayout, BlockLayout};
 
-/// What memory a set lies in, by the names of transfer libraries.
+/// The kind of memory of a set, with the names that transfer libraries use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum MemoryKind {
@@ -9,9 +9,9 @@ pub enum MemoryKind {
     Vram = 0,
     /// Host memory.
     Dram = 1,
-    /// A file; addresses are offsets in it.
+    /// A file. Addresses are offsets in the file.
     File = 2,
-    /// An object of a volume; addresses are offsets in it.
+    /// An object in a volume. Addresses are offsets in the object.
     Object = 3,
 }
 
@@ -20,23 +20,23 @@ impl MemoryKind {
     pub const ALL: [Self; 4] = [Self::Vram, Self::Dram, Self::File, Self::Object];
 }
 
-/// A stretch of its owner's addresses.
+/// A range of addresses at the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
-    /// Its first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes in it.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl AddressRange {
-    /// The address behind it; none if it does not fit into 64 bits.
+    /// End of the range (exclusive); `None` if it does not fit into 64 bits.
     #[must_use]
     pub const fn end(&self) -> Option<u64> {
         self.address.checked_add(self.bytes)
     }
 
-    /// Whether both have a byte in common.
+    /// Whether the two ranges have a byte in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let (first, second) = if self <= other { (self, other) } else { (other, self) };
@@ -44,44 +44,44 @@ impl AddressRange {
     }
 }
 
-/// What a [`Registrar`](super::Registrar) registers: one allocation.
+/// One allocation, as a [`Registrar`](super::Registrar) registers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryRegion {
-    /// What memory it is.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// The accelerator, file or object, by the owner's number.
+    /// The owner's number of the accelerator, file or object.
     pub device_id: u64,
-    /// Where.
+    /// Addresses of the allocation.
     pub range: AddressRange,
 }
 
-/// The memory that a set lies in.
+/// The memory of a set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SetMemory {
-    /// What memory it is.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// The accelerator, file or object, by the owner's number.
+    /// The owner's number of the accelerator, file or object.
     pub device_id: u64,
-    /// One for each allocation of the layout, in their order. They may be larger than the layout needs.
+    /// One range for each allocation of the layout, in the same order. A range may be larger than the layout needs.
     pub ranges: Vec<AddressRange>,
 }
 
 impl SetMemory {
-    /// Its regions, in order.
+    /// The memory's regions, in order.
     pub fn regions(&self) -> impl Iterator<Item = MemoryRegion> + '_ {
         let kind = self.kind;
         let device_id = self.device_id;
         self.ranges.iter().map(move |&range| MemoryRegion { kind, device_id, range })
     }
 
-    /// Whether both have a byte of the same memory in common. Both have the same owner.
+    /// Whether two memories of the same owner have a byte in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let is_same = self.kind == other.kind && self.device_id == other.device_id;
         is_same && self.ranges.iter().any(|at| other.ranges.iter().any(|other| at.overlaps(other)))
     }
 
-    /// Checks that all regions of `layout` lie in it, and that no two allocations share a byte.
+    /// Checks that the memory contains all regions of `layout`, and that no two allocations overlap.
     pub(super) fn check(&self, layout: &AnyLayout) -> Result<(), BlockSetError> {
         let stated = self.ranges.len() as u64;
         let needed = layout.allocations();

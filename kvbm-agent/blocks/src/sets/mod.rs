@@ -6,10 +6,10 @@
 //!
 //! Guarantees:
 //! - **No stale access.** A set ends when its owner withdraws it, disconnects, or exports a newer one (a greater
-//!   [`Fence`]). From then on every handle to it returns an error, and [`TransferGuard::finish`] tells a running transfer
-//!   that its bytes are invalid.
-//! - **No reuse during a transfer.** A set that has ended stays in quarantine until its transfers have stopped. Until then
-//!   its memory stays registered, and no new set may use its id or, for imports, its memory.
+//!   [`Fence`]). From then on every handle to it returns an error, and [`TransferGuard::finish`] reports to a running
+//!   transfer that its bytes are invalid.
+//! - **No reuse during a transfer.** A set that has ended stays in quarantine until its transfers have stopped. Until
+//!   then its memory stays registered, and no new set may use its id or, for imports, its memory.
 //! - **No address out of bounds.** A peer's description is checked: every region lies within the stated memory, and no
 //!   arithmetic overflows, whatever the bytes are.
 

@@ -5,20 +5,20 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One thing that happens to a registry.
+/// One operation on a registry.
 #[derive(Debug, Clone)]
 enum Step {
     Export(u64),
-    /// Drops one of the sets that are exported.
+    /// Drops one of the exported sets.
     Withdraw(usize),
-    /// A peer asks for a block of a set of this id, with the newest fence or the one before.
+    /// A peer requests a block of the set with this id, with the newest fence or the previous one.
     Serve {
         id: u64,
         age: u64,
         block: u32,
         access: Access,
     },
-    /// A peer states a set: owner, id, fence.
+    /// A peer sends a set: owner, id, fence.
     Import {
         peer: usize,
         id: u64,
@@ -33,16 +33,16 @@ enum Step {
     },
     Disconnect(usize),
     Forget(usize),
-    /// Takes a block of one of the sets that were ever imported.
+    /// Takes a block of one of the sets that were imported before.
     Take {
         set: usize,
         block: u32,
         access: Access,
     },
-    /// Begins a transfer of one of the handles.
+    /// Begins a transfer with one of the handles.
     Begin(usize),
     DropHandle(usize),
-    /// Ends one of the transfers.
+    /// Ends one of the running transfers.
     Finish(usize),
 }
 
@@ -71,16 +71,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model knows of a set: sets are never removed from it, so that nothing is ever forgotten.
+/// The model's state of a set. Sets are never removed from the model.
 #[derive(Debug, Clone)]
 struct SetModel {
-    /// None for sets that are exported.
+    /// `None` for exported sets.
     peer: Option<usize>,
     id: u64,
     fence: Fence,
     is_live: bool,
     transfers: u32,
-    /// By block: readers, and whether one writes.
+    /// Per block: number of readers, and whether it is being written.
     used: [(u32, bool); 4],
 }
 
@@ -108,7 +108,7 @@ enum Handle {
     Write(RemoteBlocksMut),
 }
 
-/// A share in a block of a set: it ends with the last of its handle and its transfers.
+/// A reference to a block of a set: it ends with the last one of its handle and its transfers.
 struct Share {
     set: usize,
     block: u32,
@@ -122,7 +122,7 @@ struct World {
     registrar: Arc<dyn Registrar>,
     sets: Vec<SetModel>,
     shares: Vec<Share>,
-    /// For each owner its epoch, and for each id the lowest fence that is accepted.
+    /// For each owner its epoch, and for each id the lowest accepted fence.
     epochs: [Option<u64>; 2],
     floors: BTreeMap<(usize, u64), Fence>,
     exported: Vec<(usize, BlockSet)>,
@@ -135,7 +135,7 @@ fn peer_name(peer: usize) -> kvasir_proto::types::WorkerId {
     owner(["a", "b"][peer])
 }
 
-/// Sets of different ids lie in different memory, but those of ids 1 and 2 overlap.
+/// Sets with different ids have different memory, except that ids 1 and 2 overlap.
 fn address(id: u64) -> u64 {
     match id {
         1 => 1_000,
@@ -364,7 +364,7 @@ impl World {
         assert_eq!(stats.imports, count(&|set| set.is_live && set.peer.is_some()));
         assert_eq!(stats.quarantined, count(&SetModel::is_quarantined));
         assert_eq!(stats.transfers, self.transfers.len() as u64);
-        // Memory is registered while its set is live or quarantined, and no longer.
+        // Memory is registered exactly while its set is live or quarantined.
         let mut expected: Vec<u64> = self
             .of(None)
             .filter(|set| set.is_live || set.is_quarantined())

@@ -1,29 +1,29 @@
 use super::BlockSetError;
 use crate::layout::LayoutError;
 
-/// Most ranks of a tensor-parallel group.
+/// Maximum ranks of a tensor-parallel group.
 pub const TP_SIZE_MAX: u32 = 1_024;
 
-/// Which part of each token a set holds: ranks of a tensor-parallel group split the heads among them.
+/// The part of each token in a set: the ranks of a tensor-parallel group split the heads among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TensorParallel {
-    /// The rank that the set belongs to, below `size`.
+    /// The rank of the set, less than `size`.
     pub rank: u32,
-    /// Ranks of the group: 1 to [`TP_SIZE_MAX`].
+    /// Number of ranks in the group: 1 to [`TP_SIZE_MAX`].
     pub size: u32,
-    /// Consecutive ranks that hold the same heads; divides `size`. 1 where each rank has its own heads, `size` where all
-    /// hold everything (MLA), between where there are fewer heads than ranks (GQA).
+    /// Number of consecutive ranks with the same heads; divides `size`. It is 1 if each rank has its own heads, and
+    /// `size` if all ranks have all heads (MLA). It is in between if there are fewer heads than ranks (GQA).
     pub replicas: u32,
 }
 
 impl TensorParallel {
-    /// One rank that holds everything.
+    /// A single rank with all heads.
     pub const SINGLE: Self = Self { rank: 0, size: 1, replicas: 1 };
 
     /// Checks every field.
     ///
     /// # Errors
-    /// [`BlockSetError`] names the first field that is 0, too large, or divides nothing.
+    /// [`BlockSetError`] names the first field that is 0, too large, or not a divisor.
     pub const fn validate(&self) -> Result<(), BlockSetError> {
         let Self { rank, size, replicas } = *self;
         if size == 0 {
@@ -56,13 +56,13 @@ impl TensorParallel {
         Ok(())
     }
 
-    /// Parts that the heads are split into: `size / replicas`. A checked value has no 0 in it.
+    /// Number of parts that the heads are split into: `size / replicas`. A checked value never has a 0.
     #[must_use]
     pub fn shards(&self) -> u32 {
         self.size.checked_div(self.replicas).unwrap_or(1)
     }
 
-    /// The part that this rank holds, below [`TensorParallel::shards`].
+    /// Number of the rank's part, less than [`TensorParallel::shards`].
     #[must_use]
     pub fn shard(&self) -> u32 {
         self.rank.checked_div(self.replicas).unwrap_or(0)

@@ -2,26 +2,26 @@ use super::{MemoryRegion, RegistrarError};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A backend's number for a region that is registered with it.
+/// A backend's key of a registered region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegistrationKey(pub u64);
 
-/// What a transfer backend does to make memory reachable for peers, as `nixl_register` does.
+/// Makes memory accessible for peers; implemented by transfer backends, for example with `nixl_register`.
 ///
-/// No lock of the registry is held when it is called.
+/// The registry calls it without holding a lock.
 pub trait Registrar: Debug + Send + Sync {
-    /// Makes a region reachable. The memory stays where it is until [`Registrar::deregister`].
+    /// Registers a region. The caller keeps the memory in place until [`Registrar::deregister`].
     ///
     /// # Errors
-    /// [`RegistrarError`] if the backend does not accept it.
+    /// [`RegistrarError`] if the backend refuses the region.
     fn register(&self, region: &MemoryRegion) -> Result<RegistrationKey, RegistrarError>;
 
-    /// Ends that. It is called once for each registration, when no transfer touches the region any more: what keeps
-    /// the memory may go.
+    /// Deregisters a region. It is called once per registration, after the last transfer of the region. Afterwards the
+    /// memory may be freed.
     fn deregister(&self, key: RegistrationKey);
 }
 
-/// A region that is registered. Dropping it is the one way to deregister it.
+/// A registered region. Only its drop deregisters it.
 #[derive(Debug)]
 pub(super) struct RegisteredRegion {
     registrar: Arc<dyn Registrar>,

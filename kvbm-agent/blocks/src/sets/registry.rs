@@ -11,17 +11,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Sets that this process exports, and those of peers that it has imported.
+/// The sets that this process exports, and the sets that it has imported from peers.
 ///
-/// Whose a set is, its bytes do not say: the connection that they came over does. Clones share everything.
+/// The serialized bytes do not name a set's owner. The connection determines it. Clones share all state.
 #[derive(Debug, Clone)]
 pub struct BlockSetRegistry {
     shared: Arc<Shared>,
 }
 
 impl BlockSetRegistry {
-    /// An empty registry. `epoch` must be greater than at every earlier start of this owner, as a counter on disk or
-    /// the wall clock in nanoseconds is: what was exported before is fenced by it.
+    /// Creates an empty registry. `epoch` must be greater than at every earlier start of this owner, because it fences
+    /// earlier exports. Use a counter on disk or the wall clock in nanoseconds.
     #[must_use]
     pub fn new(epoch: u64, limits: BlockSetLimits) -> Self {
         Self { shared: Shared::new(epoch, limits) }
@@ -36,8 +36,8 @@ impl BlockSetRegistry {
     /// Registers a set's memory with the backend, and exports the set until the handle is dropped.
     ///
     /// # Errors
-    /// [`ExportError`] if the description contradicts itself, the id is in use or quarantined, a limit is reached, or
-    /// the backend refuses. Nothing stays registered then.
+    /// [`ExportError`] if the description is inconsistent, the id is in use or quarantined, a limit is exceeded, or the
+    /// backend refuses. All regions are deregistered in this case.
     pub fn export(
         &self,
         description: BlockSetDescription,
@@ -45,7 +45,7 @@ impl BlockSetRegistry {
     ) -> Result<BlockSet, ExportError> {
         let id = description.id;
         self.shared.with(|book, _| book.check_export(id))?;
-        // Before the backend sees it. The real fence is known under the lock.
+        // Checks the description before the backend receives it. The real fence is assigned under the lock.
         let unfenced = Fence { epoch: self.shared.epoch, export: 0 };
         BlockSetLayout::new(description.clone(), unfenced)?;
         let mut regions = register(&description.memory, registrar)?;
@@ -53,12 +53,12 @@ impl BlockSetRegistry {
         Ok(BlockSet { shared: Arc::clone(&self.shared), set })
     }
 
-    /// A transfer of blocks that are exported here, for a peer that states the fence that it knows. Blocks that one
-    /// transfer writes no other one reads or writes meanwhile.
+    /// Begins a transfer of exported blocks for a peer, which states the fence of the set. A block that one transfer
+    /// writes is not read or written by another transfer at the same time.
     ///
     /// # Errors
-    /// [`AccessError`] if no set with this id and fence is exported, a block does not exist, is named twice or is in
-    /// use, or too many transfers are under way.
+    /// [`AccessError`] if no set with this id and fence is exported, or too many transfers are running. Also if a block
+    /// does not exist, is listed twice or is in use.
     pub fn serve(
         &self,
         id: BlockSetId,
@@ -70,11 +70,13 @@ impl BlockSetRegistry {
         TransferGuard::new(Taken::new(&self.shared, &set, blocks, access)?)
     }
 
-    /// Imports a set that `owner` has sent. A newer fence ends the older set of the same id, a newer epoch all older
-    /// sets of the owner, even if the set itself is refused. The same bytes again give the same set.
+    /// Imports a set that `owner` has sent. A newer fence ends the older set with the same id. A newer epoch ends all
+    /// older sets of the owner. Both apply even if the set itself is refused. Importing the same bytes again returns
+    /// the same set.
     ///
     /// # Errors
-    /// [`ImportError`] if the bytes are no layout, the set is fenced, an older one is quarantined, or a limit is reached.
+    /// [`ImportError`] if the bytes are not a valid layout, the set is fenced, an older set is quarantined, or a limit
+    /// is exceeded.
     pub fn import_remote_blockset(
         &self,
         owner: &WorkerId,
@@ -85,33 +87,33 @@ impl BlockSetRegistry {
         Ok(RemoteBlockSet::new(Arc::clone(&self.shared), set, owner.clone()))
     }
 
-    /// The owner's live set of an id.
+    /// The owner's live set with this id.
     #[must_use]
     pub fn remote_blockset(&self, owner: &WorkerId, id: BlockSetId) -> Option<RemoteBlockSet> {
         let set = self.shared.with(|book, _| book.imported(owner, id))?;
         Some(RemoteBlockSet::new(Arc::clone(&self.shared), set, owner.clone()))
     }
 
-    /// The owner says that its set of this fence is exported no more: it ends, and so does an older one of the id.
+    /// Ends the set with this id and fence, and older sets with this id: the owner no longer exports them.
     pub fn withdraw(&self, owner: &WorkerId, id: BlockSetId, fence: Fence) {
         self.shared.with(|book, released| book.withdraw(owner, id, fence, released));
     }
 
-    /// The owner is not connected any more: its sets end. When it is back in the same incarnation, its sets may be
-    /// imported again.
+    /// Ends all sets of a disconnected owner. If the owner reconnects in the same incarnation, its sets can be imported
+    /// again.
     pub fn disconnect(&self, owner: &WorkerId) {
         self.shared.with(|book, released| book.disconnect(owner, released));
     }
 
-    /// Forgets the fences of an owner that will not be back. Returns false, and does nothing, while one of its sets is
+    /// Removes the fences of an owner that will not return. Returns false, and does nothing, while one of its sets is
     /// live or quarantined.
     #[must_use]
     pub fn forget(&self, owner: &WorkerId) -> bool {
         self.shared.with(|book, _| book.forget(owner))
     }
 
-    /// Whether no ended set of this id is quarantined, of a peer or, with none, of this process. If one is, `waker` is
-    /// woken when its transfers have stopped, and may be woken before.
+    /// Whether no ended set with this id is quarantined. `owner` is the peer, or `None` for this process. Otherwise
+    /// `waker` is woken when its transfers have stopped, or earlier.
     #[must_use]
     pub fn poll_released(&self, owner: Option<&WorkerId>, id: BlockSetId, waker: &Waker) -> bool {
         self.shared.with(|book, released| book.poll(owner, id, waker, released))
@@ -123,20 +125,20 @@ impl BlockSetRegistry {
         self.shared.with(|book, _| book.stats())
     }
 
-    /// Checks what always holds.
+    /// Checks the invariants.
     #[cfg(test)]
     pub(super) fn validate(&self) {
         self.shared.with(|book, _| book.validate());
     }
 
-    /// Whether no block of any set is in use.
+    /// Whether no blocks are in use.
     #[cfg(test)]
     pub(super) fn is_unused(&self) -> bool {
         self.shared.with(|book, _| book.is_unused())
     }
 }
 
-/// Registers all regions, or none.
+/// Registers all regions. On an error, no region stays registered.
 fn register(
     memory: &SetMemory,
     registrar: &Arc<dyn Registrar>,
@@ -145,8 +147,8 @@ fn register(
     memory.regions().map(register).collect()
 }
 
-/// A set that this process exports. Dropping it withdraws the set at once. Its memory is deregistered when the last
-/// transfer of it has stopped, and its id may be used again then.
+/// A set that this process exports. Dropping it withdraws the set immediately. When its last transfer has stopped, its
+/// memory is deregistered and its id can be used again.
 #[must_use]
 pub struct BlockSet {
     shared: Arc<Shared>,
@@ -154,13 +156,13 @@ pub struct BlockSet {
 }
 
 impl BlockSet {
-    /// What is exported.
+    /// The layout of the set.
     #[must_use]
     pub fn layout(&self) -> &BlockSetLayout {
         &self.set.layout
     }
 
-    /// What a peer imports.
+    /// The description that a peer imports.
     #[must_use]
     pub fn serialize(&self) -> SerializedBlockLayout {
         self.layout().serialize()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
-/// Remembers what is registered, and refuses what it is told to.
+/// Records registrations, and refuses the configured ones.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     regions: Mutex<BTreeMap<RegistrationKey, MemoryRegion>>,
@@ -42,7 +42,7 @@ impl Registrar for Memory {
     }
 }
 
-/// A set of four blocks in two layers, each with a region of its own from `address` on.
+/// A set of four blocks in two layers. Each layer has its own region, from `address` on.
 pub(super) fn description(id: u64, address: u64) -> BlockSetDescription {
     let config = LayoutConfig {
         num_blocks: 4,
@@ -67,7 +67,7 @@ pub(super) fn description(id: u64, address: u64) -> BlockSetDescription {
     }
 }
 
-/// What an owner would send.
+/// The bytes that an owner would send.
 pub(super) fn sent(id: u64, address: u64, fence: Fence) -> SerializedBlockLayout {
     BlockSetLayout::new(description(id, address), fence).expect("a layout").serialize()
 }
@@ -280,7 +280,7 @@ fn an_id_is_quarantined_until_its_transfers_have_stopped() {
     assert_eq!(import(6, 1_050, C).err(), Some(quarantined.into()), "the same memory");
     import(7, 8_000, C).expect("other memory");
     assert!(!released());
-    // A second task that waits does not take the first one's place.
+    // A second waiting task does not replace the first one.
     let others = Arc::new(Count::default());
     let second = Waker::from(Arc::clone(&others));
     assert!(!registry.poll_released(Some(&owner("a")), BlockSetId(5), &second));

@@ -6,7 +6,7 @@ use kvasir_proto::types::WorkerId;
 use std::fmt;
 use std::sync::Arc;
 
-/// A peer's set. It is a view: cloning and dropping it changes nothing.
+/// A view of a peer's set. Cloning or dropping it has no effect on the set.
 #[derive(Clone)]
 pub struct RemoteBlockSet {
     shared: Arc<Shared>,
@@ -19,38 +19,38 @@ impl RemoteBlockSet {
         Self { shared, set, owner }
     }
 
-    /// Whose it is.
+    /// The set's owner.
     #[must_use]
     pub const fn owner(&self) -> &WorkerId {
         &self.owner
     }
 
-    /// Where its blocks lie in the owner's memory.
+    /// Layout of the set's blocks in the owner's memory.
     #[must_use]
     pub fn layout(&self) -> &BlockSetLayout {
         &self.set.layout
     }
 
-    /// Whether the set is neither fenced nor withdrawn, and its owner is there.
+    /// Whether the set is valid: not fenced or withdrawn, and its owner is connected.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.set.is_live()
     }
 
-    /// Blocks to be read. Any number of handles may have the same blocks, unless one may write them.
+    /// Returns a handle for reading blocks. Any number of handles may read a block, unless it is being written.
     ///
     /// # Errors
-    /// [`AccessError`] if the set is no more, or a block does not exist, is named twice or is being written.
+    /// [`AccessError`] if the set has ended, or a block does not exist, is listed twice or is being written.
     pub fn get_remote_blocks(&self, blocks: &[SlotId]) -> Result<RemoteBlocks, AccessError> {
         let taken = Taken::new(&self.shared, &self.set, blocks, Access::Read)?;
         Ok(RemoteBlocks { taken })
     }
 
-    /// Blocks to be written. No other handle of this process has one of them. Other processes may: their agents agree
-    /// by who is told to write, not here.
+    /// Returns a handle for writing blocks, exclusive within this process. Other processes are not excluded: their
+    /// agents must agree on one writer.
     ///
     /// # Errors
-    /// [`AccessError`] if the set is no more, or a block does not exist, is named twice or is in use.
+    /// [`AccessError`] if the set has ended, or a block does not exist, is listed twice or is in use.
     pub fn get_remote_blocks_mutable(
         &self,
         blocks: &[SlotId],
@@ -67,13 +67,15 @@ impl fmt::Debug for RemoteBlockSet {
     }
 }
 
-/// A handle to blocks of a peer's set for reading. It does not keep the set alive: when the set ends, its methods return errors.
+/// A handle for reading blocks of a peer's set. It does not keep the set alive: when the set ends, its methods return
+/// errors.
 #[derive(Debug)]
 pub struct RemoteBlocks {
     taken: Arc<Taken>,
 }
 
-/// A handle to blocks of a peer's set for writing. It does not keep the set alive: when the set ends, its methods return errors.
+/// A handle for writing blocks of a peer's set. It does not keep the set alive: when the set ends, its methods return
+/// errors.
 #[derive(Debug)]
 pub struct RemoteBlocksMut {
     taken: Arc<Taken>,
@@ -82,26 +84,26 @@ pub struct RemoteBlocksMut {
 macro_rules! handle {
     ($name:ident, $begin:ident, $what:literal) => {
         impl $name {
-            /// The blocks, in the order in which they were asked for.
+            /// The blocks, in the requested order.
             #[must_use]
             pub fn blocks(&self) -> &[SlotId] {
                 self.taken.blocks()
             }
 
-            /// Where they lie in the owner's memory.
+            /// Layout of the blocks in the owner's memory.
             ///
             /// # Errors
-            /// [`AccessError::Ended`] if the set is no more.
+            /// [`AccessError::Ended`] if the set has ended.
             pub fn layout(&self) -> Result<&BlockSetLayout, AccessError> {
                 self.taken.set().check_live()?;
                 Ok(&self.taken.set().layout)
             }
 
-            /// All regions of the blocks, by block, layer and outer index. They hold as long as the set is live: a
-            /// transfer takes them from its [`TransferGuard`].
+            /// All regions of the blocks, by block, layer and outer index. They are valid while the set is live. A
+            /// transfer gets them from its [`TransferGuard`].
             ///
             /// # Errors
-            /// [`AccessError::Ended`] if the set is no more.
+            /// [`AccessError::Ended`] if the set has ended.
             pub fn descriptors(
                 &self,
             ) -> Result<impl Iterator<Item = BlockDescriptor> + '_, AccessError> {
@@ -109,10 +111,10 @@ macro_rules! handle {
             }
 
             #[doc = $what]
-            /// The blocks stay taken until it has ended, even if the handle is dropped before.
+            /// Begins a transfer. The blocks stay in use until it has ended, even if this handle is dropped earlier.
             ///
             /// # Errors
-            /// [`AccessError`] if the set is no more, or too many transfers are under way.
+            /// [`AccessError`] if the set has ended, or too many transfers are running.
             pub fn $begin(&self) -> Result<TransferGuard, AccessError> {
                 TransferGuard::new(Arc::clone(&self.taken))
             }

@@ -7,20 +7,20 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// First bytes of every serialized layout.
 const MAGIC: [u8; 4] = *b"KVBL";
-/// The one version that there is.
+/// The only version so far.
 const VERSION: u16 = 1;
 /// Bytes before the ranges of memory.
 const HEAD_BYTES: usize = 132;
-/// Bytes of a range of memory.
+/// Bytes of one memory range.
 const RANGE_BYTES: usize = 16;
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 8;
 
-/// Most bytes of a serialized layout: one with an allocation for each of [`SET_LAYERS_MAX`] layers.
+/// Maximum bytes of a serialized layout: one with an allocation for each of [`SET_LAYERS_MAX`] layers.
 pub const SERIALIZED_LAYOUT_BYTES_MAX: usize =
     HEAD_BYTES + RANGE_BYTES * SET_LAYERS_MAX as usize + CHECKSUM_BYTES;
 
-/// A [`BlockSetLayout`] as bytes, to be sent to a peer. Nobody has checked them.
+/// A serialized [`BlockSetLayout`], to be sent to a peer. Unchecked until [`deserialize`](Self::deserialize).
 ///
 /// Version 1, all numbers little-endian:
 ///
@@ -41,12 +41,13 @@ pub const SERIALIZED_LAYOUT_BYTES_MAX: usize =
 /// | 16 each | address, bytes |
 /// | 8 | XXH3-64 of everything before it |
 ///
-/// Strides follow from the other fields. They are stated so that two versions that compute them differently notice.
+/// Strides follow from the other fields. They are included so that two versions that compute them differently detect
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SerializedBlockLayout(pub Vec<u8>);
 
 impl BlockSetLayout {
-    /// The layout as bytes: at most [`SERIALIZED_LAYOUT_BYTES_MAX`].
+    /// Serializes the layout into at most [`SERIALIZED_LAYOUT_BYTES_MAX`] bytes.
     #[must_use]
     pub fn serialize(&self) -> SerializedBlockLayout {
         let config = self.config();
@@ -100,10 +101,11 @@ impl BlockSetLayout {
 }
 
 impl SerializedBlockLayout {
-    /// The layout that the bytes stand for: a view of the peer's memory in which every region of every block lies.
+    /// Decodes and checks the layout: every region of every block is in the peer's memory.
     ///
     /// # Errors
-    /// [`DeserializeError`] names the first field that is cut off, unknown, out of range, overflows or contradicts others.
+    /// [`DeserializeError`] names the first field that is truncated, unknown, out of range, overflows or contradicts
+    /// others.
     pub fn deserialize(&self) -> Result<BlockSetLayout, DeserializeError> {
         let bytes = self.0.as_slice();
         if bytes.len() > SERIALIZED_LAYOUT_BYTES_MAX {
@@ -161,7 +163,7 @@ fn config(reader: &mut Reader<'_>) -> Result<LayoutConfig, DeserializeError> {
     })
 }
 
-/// The rest but for the checksum. Only as much is allocated as there are bytes.
+/// Reads the remaining fields except the checksum. Allocates at most in proportion to the input's length.
 fn memory(reader: &mut Reader<'_>, kind: MemoryKind) -> Result<SetMemory, DeserializeError> {
     let device_id = reader.u64("device_id")?;
     let count = reader.u32("regions")?;
@@ -173,7 +175,7 @@ fn memory(reader: &mut Reader<'_>, kind: MemoryKind) -> Result<SetMemory, Deseri
         let bytes = reader.u64("region_bytes")?;
         ranges.push(AddressRange { address, bytes });
     }
-    // Less than a range may be left over.
+    // Fewer bytes than one range may remain.
     agree("checksum_bytes", reader.left() as u64, CHECKSUM_BYTES as u64)?;
     Ok(SetMemory { kind, device_id, ranges })
 }
@@ -216,7 +218,7 @@ fn kind_of(value: u8) -> Result<MemoryKind, DeserializeError> {
     found.ok_or(DeserializeError::Code { field: "memory_kind", value })
 }
 
-/// Lengths here are below [`SERIALIZED_LAYOUT_BYTES_MAX`].
+/// Converts a length, which is less than [`SERIALIZED_LAYOUT_BYTES_MAX`].
 fn u32_of(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -21,7 +21,7 @@ const FORMS: [LayoutForm; 3] = [
 ];
 const FENCE: Fence = Fence { epoch: 7, export: 3 };
 
-/// A set whose allocations lie one behind the other, with `gap` bytes between them.
+/// A set with consecutive allocations and `gap` bytes between them.
 fn described(form: LayoutForm, config: LayoutConfig, gap: u64) -> BlockSetDescription {
     let layout = form.layout(config).expect("a layout");
     let bytes = layout.allocation_bytes();
@@ -44,7 +44,7 @@ fn layout(form: LayoutForm) -> BlockSetLayout {
     BlockSetLayout::new(described(form, CONFIG, 0), FENCE).expect("a layout")
 }
 
-/// The bytes with a checksum that is right for them.
+/// The bytes with a matching checksum.
 fn sealed(mut bytes: Vec<u8>) -> SerializedBlockLayout {
     let body = bytes.len().saturating_sub(8);
     bytes.truncate(body);
@@ -68,7 +68,7 @@ fn bytes_are_as_documented() {
     assert_eq!(bytes[132..140], 4_096_u64.to_le_bytes(), "the first address");
 }
 
-/// A peer sees the addresses that its layout's offsets make: base address + base offset + block + layer + outer.
+/// A peer computes the addresses from the layout's offsets: base address + base offset + block + layer + outer.
 #[test]
 fn regions_are_in_the_owners_addresses() {
     let [whole, separate, _] = FORMS.map(layout);
@@ -181,7 +181,7 @@ fn bytes_that_are_no_layout_are_refused_by_name() {
     assert!(matches!(refused, Err(DeserializeError::Checksum { .. })));
     let long = SerializedBlockLayout(vec![0; SERIALIZED_LAYOUT_BYTES_MAX + 1]).deserialize();
     assert!(matches!(long, Err(DeserializeError::TooLong { .. })));
-    // One byte more than whole ranges.
+    // One byte more than complete ranges.
     let mut odd = whole.clone();
     odd.insert(148, 0);
     odd[8] += 1;
@@ -229,8 +229,8 @@ prop_compose! {
     }
 }
 
-/// All regions lie in the stated memory, in the checked arithmetic of 128 bits, and share no byte. `blocks` bounds the
-/// work where bytes state many.
+/// All regions are within the stated memory and disjoint, checked with 128-bit arithmetic. `blocks` limits the work if
+/// the bytes state many blocks.
 fn check_regions(layout: &BlockSetLayout, blocks: u32) {
     let config = layout.config();
     let last = config.num_blocks - 1;
@@ -279,7 +279,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// Changes with a right checksum get as far as they can.
+    /// Changes with a matching checksum, which pass the first checks.
     #[test]
     fn changed_bytes_never_reach_beyond_the_memory(
         description in descriptions(),

@@ -3,29 +3,29 @@ use super::{SetMemory, TensorParallel};
 use crate::identity::SlotId;
 use crate::layout::{AnyLayout, BlockLayout, LayoutConfig, LayoutError, LayoutForm, Region};
 
-/// Most layers of a set, which bounds the bytes of its description.
+/// Maximum layers of a set; bounds the bytes of its description.
 pub const SET_LAYERS_MAX: u32 = 1_024;
 
-/// What an owner states about a set that it exports.
+/// An owner's description of a set to export.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BlockSetDescription {
-    /// Its name.
+    /// The set's id.
     pub id: BlockSetId,
-    /// What its blocks hold.
+    /// The content of the blocks: model, tenant, element type.
     pub content: ContentId,
-    /// Which part of each token it holds.
+    /// The part of each token in the set.
     pub tensor_parallel: TensorParallel,
-    /// Which layout.
+    /// The form of the layout.
     pub form: LayoutForm,
     /// Dimensions of this rank's blocks. The alignment counts from the start of each region.
     pub config: LayoutConfig,
-    /// Where.
+    /// The memory of the set.
     pub memory: SetMemory,
 }
 
-/// A checked description of a set: where each region of each block lies, in its owner's addresses.
+/// A checked description of a set: the address of each region of each block, at the owner.
 ///
-/// No arithmetic on it overflows, and each region lies in the stated memory.
+/// Address arithmetic never overflows, and each region is in the stated memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BlockSetLayout {
     id: BlockSetId,
@@ -36,7 +36,7 @@ pub struct BlockSetLayout {
     memory: SetMemory,
 }
 
-/// A region of a block, in its owner's addresses.
+/// Address of one region of a block, at the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockDescriptor {
     /// The block.
@@ -45,15 +45,15 @@ pub struct BlockDescriptor {
     pub layer: u32,
     /// 0 for keys, 1 for values; 0 where one tensor holds both.
     pub outer: u32,
-    /// Where it lies.
+    /// Addresses of the region.
     pub range: AddressRange,
 }
 
 impl BlockSetLayout {
-    /// The layout that is described.
+    /// Checks a description and creates the layout.
     ///
     /// # Errors
-    /// [`BlockSetError`] names the field that is not accepted, or contradicts others.
+    /// [`BlockSetError`] names the field that is invalid or contradicts others.
     pub fn new(description: BlockSetDescription, fence: Fence) -> Result<Self, BlockSetError> {
         let BlockSetDescription { id, content, tensor_parallel, form, config, memory } =
             description;
@@ -72,43 +72,43 @@ impl BlockSetLayout {
         Ok(Self { id, fence, content, tensor_parallel, layout, memory })
     }
 
-    /// Its name among its owner's sets.
+    /// The set's id among its owner's sets.
     #[must_use]
     pub const fn id(&self) -> BlockSetId {
         self.id
     }
 
-    /// Which of the owner's sets of that name it is.
+    /// The fence, which orders sets with the same id.
     #[must_use]
     pub const fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// What its blocks hold.
+    /// The content of the blocks: model, tenant, element type.
     #[must_use]
     pub const fn content(&self) -> ContentId {
         self.content
     }
 
-    /// Which part of each token it holds.
+    /// The part of each token in the set.
     #[must_use]
     pub const fn tensor_parallel(&self) -> TensorParallel {
         self.tensor_parallel
     }
 
-    /// Where blocks lie within the memory.
+    /// Layout of blocks within the memory.
     #[must_use]
     pub const fn layout(&self) -> &AnyLayout {
         &self.layout
     }
 
-    /// The memory.
+    /// The memory of the set.
     #[must_use]
     pub const fn memory(&self) -> &SetMemory {
         &self.memory
     }
 
-    /// Dimensions of its blocks.
+    /// Dimensions of the blocks.
     #[must_use]
     pub fn config(&self) -> &LayoutConfig {
         self.layout.config()
@@ -120,19 +120,19 @@ impl BlockSetLayout {
         self.config().num_blocks
     }
 
-    /// The addresses of `bytes` bytes from `offset` of an allocation on; none if they don't lie in its memory.
+    /// The addresses of `bytes` bytes at `offset` in an allocation; `None` if they are outside its memory.
     #[must_use]
     pub fn addresses(&self, allocation: u32, offset: u64, bytes: u64) -> Option<AddressRange> {
         let memory = self.memory.ranges.get(allocation as usize)?;
         let end = offset.checked_add(bytes)?;
-        // The end of the memory fits into 64 bits, so the sum does.
+        // The memory's end fits into 64 bits, so this sum does, too.
         (end <= memory.bytes).then(|| AddressRange { address: memory.address + offset, bytes })
     }
 
-    /// The addresses of one region of a block.
+    /// Returns the addresses of one region of a block.
     ///
     /// # Errors
-    /// [`LayoutError::OutOfRange`] if there is no such block, layer or outer index.
+    /// [`LayoutError::OutOfRange`] if the block, layer or outer index does not exist.
     pub fn region(
         &self,
         block: SlotId,
@@ -141,11 +141,11 @@ impl BlockSetLayout {
     ) -> Result<AddressRange, LayoutError> {
         let Region { allocation, offset, bytes } = self.layout.region(block.0, layer, outer)?;
         let range = self.addresses(allocation, offset, bytes);
-        // Memory is at least as large as the layout, or the set was refused.
+        // The constructor refuses memory that is smaller than the layout.
         range.ok_or(LayoutError::Overflow { field: "address" })
     }
 
-    /// All regions of `blocks`, by block, layer and outer index. Blocks that are out of range have none.
+    /// All regions of `blocks`, by block, layer and outer index. Skips blocks that are out of range.
     pub fn descriptors<'a>(
         &'a self,
         blocks: &'a [SlotId],

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
-/// What all handles of a registry's sets share.
+/// State shared by all handles of a registry's sets.
 pub(super) struct Shared {
     pub(super) limits: BlockSetLimits,
     pub(super) epoch: u64,
@@ -18,7 +18,7 @@ impl Shared {
         Arc::new(Self { limits, epoch, book: Mutex::new(Book::new(epoch, limits)) })
     }
 
-    /// Works under the lock, and afterwards without it does what the work has released.
+    /// Runs `work` under the lock. After unlocking, deregisters and wakes everything that `work` released.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Book, &mut Released) -> R) -> R {
         let mut released = Released::default();
         let result = work(&mut self.book.lock(), &mut released);
@@ -27,14 +27,14 @@ impl Shared {
     }
 }
 
-/// Without its sets: they may be locked.
+/// Omits the sets, because they may be locked.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
-/// Blocks of a set that somebody uses. Dropping it is the one way to give them back.
+/// Blocks of a set that are in use. Only its drop releases them.
 #[derive(Debug)]
 pub(super) struct Taken {
     shared: Arc<Shared>,
@@ -44,14 +44,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes all of `blocks`, or none.
+    /// Takes all `blocks`, or returns an error and takes no block.
     pub(super) fn new(
         shared: &Arc<Shared>,
         set: &Arc<Set>,
         blocks: &[SlotId],
         access: Access,
     ) -> Result<Arc<Self>, AccessError> {
-        // One less, as this is one more: at most `handle_blocks_max`.
+        // `below` checks the count before one is added, hence one less: at most `handle_blocks_max` blocks.
         below(
             "handle_blocks_max",
             blocks.len().saturating_sub(1),
@@ -79,10 +79,10 @@ impl Drop for Taken {
     }
 }
 
-/// A transfer of a set's blocks that is under way. While there is one, a set that has ended is quarantined: its id
-/// names no other set, and its memory stays registered.
+/// A running transfer of a set's blocks. While it exists, an ended set stays quarantined: its id is not reused, and its
+/// memory stays registered.
 ///
-/// Drop it, or call [`TransferGuard::finish`], when nothing touches the memory any more, and not before.
+/// Drop it, or call [`TransferGuard::finish`], only when nothing accesses the memory any more.
 #[derive(Debug)]
 #[must_use]
 pub struct TransferGuard {
@@ -95,45 +95,45 @@ impl TransferGuard {
         Ok(Self { taken })
     }
 
-    /// The blocks.
+    /// The transferred blocks.
     #[must_use]
     pub fn blocks(&self) -> &[SlotId] {
         self.taken.blocks()
     }
 
-    /// Whether they are read or written.
+    /// Whether the blocks are read or written.
     #[must_use]
     pub fn access(&self) -> Access {
         self.taken.access
     }
 
-    /// Where they lie.
+    /// Layout of the set.
     #[must_use]
     pub fn layout(&self) -> &BlockSetLayout {
         &self.taken.set.layout
     }
 
-    /// What the peer that holds the memory must find exported still.
+    /// The fence that must still be exported by the peer that owns the memory.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.layout().fence()
     }
 
-    /// All regions of the blocks, by block in the order of the handle, layer and outer index.
+    /// All regions of the blocks: in the handle's order of blocks, then by layer and outer index.
     pub fn descriptors(&self) -> impl Iterator<Item = BlockDescriptor> + '_ {
         self.layout().descriptors(self.blocks())
     }
 
-    /// Why the set is no more: stop the transfer, its bytes are worth nothing. None while the set is live.
+    /// Why the set has ended; `None` while it is live. If it has ended, stop the transfer: its bytes are invalid.
     #[must_use]
     pub fn ended(&self) -> Option<SetEnd> {
         self.taken.set.end.get().copied()
     }
 
-    /// The transfer has stopped. Bytes that it read are those of the set only if it was live to the end.
+    /// Reports that the transfer has stopped. The bytes read are valid only if the set was live until then.
     ///
     /// # Errors
-    /// [`SetEnd`] if the set ended before the transfer: what was read may be anything.
+    /// [`SetEnd`] if the set ended during the transfer: the bytes read are invalid.
     pub fn finish(self) -> Result<(), SetEnd> {
         self.taken.set.check_live()
     }

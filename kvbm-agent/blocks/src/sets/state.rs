@@ -6,16 +6,16 @@ use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 use std::task::Waker;
 
-/// What is done with blocks.
+/// Kind of access to blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Their bytes are read: by any number at a time.
+    /// Shared: any number of readers at a time.
     Read,
-    /// Their bytes are written: by one, while nobody reads.
+    /// Exclusive: one writer, no readers.
     Write,
 }
 
-/// Whose a set is.
+/// The owner of a set.
 #[derive(Debug)]
 pub(super) enum Owner {
     /// This process: the set is exported.
@@ -24,14 +24,14 @@ pub(super) enum Owner {
     Peer(WorkerId),
 }
 
-/// What all handles of a set share, and what does not change.
+/// The immutable part of a set, shared by its handles.
 #[derive(Debug)]
 pub(super) struct Set {
-    /// Differs for all sets that a registry ever had.
+    /// Unique among all sets that a registry ever had.
     pub(super) number: u64,
     pub(super) owner: Owner,
     pub(super) layout: BlockSetLayout,
-    /// Set once, under the registry's lock.
+    /// Set at most once, under the registry's lock.
     pub(super) end: OnceLock<SetEnd>,
 }
 
@@ -44,12 +44,12 @@ impl Set {
         self.end.get().is_none()
     }
 
-    /// Refuses a set that has ended.
+    /// Returns an error if the set has ended.
     pub(super) fn check_live(&self) -> Result<(), SetEnd> {
         self.end.get().map_or(Ok(()), |end| Err(*end))
     }
 
-    /// Refuses blocks that the set does not have, or that are named twice.
+    /// Refuses blocks that the set does not have, and duplicates.
     pub(super) fn check_blocks(&self, blocks: &[SlotId]) -> Result<(), AccessError> {
         let count = self.layout.num_blocks();
         if let Some(&block) = blocks.iter().find(|block| block.0 >= count) {
@@ -65,26 +65,27 @@ impl Set {
     }
 }
 
-/// How a block is in use.
+/// How a block is used at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// By so many readers, at least one.
+    /// Number of readers, at least one.
     Readers(u32),
     Writer,
 }
 
-/// What happens to a set: there is one until it has ended and its transfers have stopped.
+/// Use of a set: blocks, transfers, registered memory. It exists until the set has ended and its transfers have
+/// stopped.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     pub(super) transfers: u32,
     used: FxHashMap<SlotId, Use>,
-    /// The memory of a set that is exported.
+    /// Registered memory of an exported set.
     pub(super) regions: Vec<RegisteredRegion>,
-    /// Who waits for the end of its quarantine, at most [`WAKERS_MAX`].
+    /// Tasks that wait for the end of the quarantine, at most [`WAKERS_MAX`].
     pub(super) wakers: Vec<Waker>,
 }
 
-/// Tasks that wait for one set. With more, all are woken, and those that still wait ask again.
+/// Maximum tasks waiting for one set. If more wait, all are woken and poll again.
 const WAKERS_MAX: usize = 64;
 
 impl Activity {
@@ -92,7 +93,7 @@ impl Activity {
         Self { regions, ..Self::default() }
     }
 
-    /// Wakes a task when the quarantine ends, or before.
+    /// Registers a waker for the end of the quarantine. It may be woken earlier.
     pub(super) fn wake_later(&mut self, waker: &Waker, released: &mut Released) {
         if self.wakers.iter().any(|other| other.will_wake(waker)) {
             return;
@@ -103,7 +104,7 @@ impl Activity {
         self.wakers.push(waker.clone());
     }
 
-    /// Takes all of `blocks`, which differ, or none.
+    /// Takes all `blocks`, which are distinct, or returns an error and takes no block.
     pub(super) fn take(&mut self, blocks: &[SlotId], access: Access) -> Result<(), AccessError> {
         let is_busy = |block: &&SlotId| match (self.used.get(block), access) {
             (None, _) => false,
@@ -127,7 +128,7 @@ impl Activity {
         Ok(())
     }
 
-    /// Gives back what was taken.
+    /// Releases blocks that were taken.
     pub(super) fn give_back(&mut self, blocks: &[SlotId]) {
         for block in blocks {
             match self.used.get_mut(block) {
@@ -144,7 +145,7 @@ impl Activity {
     }
 }
 
-/// What is done once the registry's lock is free: backends and wakers may call the registry again.
+/// Work to do after the registry's lock is released: backends and wakers may call the registry again.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct Released {
@@ -154,7 +155,7 @@ pub(super) struct Released {
 
 impl Released {
     pub(super) fn finish(self) {
-        // Deregistered first: who is woken may register the same memory.
+        // Deregister first: a woken task may register the same memory.
         drop(self.regions);
         for waker in self.wakers {
             waker.wake();
@@ -162,7 +163,7 @@ impl Released {
     }
 }
 
-/// Refuses one more where there are `count`.
+/// Refuses one more entry if `count` entries already reach the limit.
 pub(super) const fn below(
     limit: &'static str,
     count: usize,
@@ -174,7 +175,7 @@ pub(super) const fn below(
     Err(LimitReached { limit, max: max as u64 })
 }
 
-/// What keeps an id from being used.
+/// The error for an id that is still quarantined.
 pub(super) fn quarantined(set: &Set, activity: Option<&Activity>) -> Quarantined {
     let transfers = activity.map_or(0, |activity| activity.transfers);
     Quarantined { set: set.layout.id(), transfers }

@@ -1,20 +1,20 @@
 /// Gauges and counters of a registry of block sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockSetStats {
-    /// Sets that are exported.
+    /// Live exported sets.
     pub exports: u64,
-    /// Sets that are imported.
+    /// Live imported sets.
     pub imports: u64,
-    /// Sets that have ended, and whose transfers have not.
+    /// Ended sets with running transfers.
     pub quarantined: u64,
-    /// Blocks of the sets that are imported, quarantined ones included.
+    /// Blocks of imported sets, including quarantined ones.
     pub imported_blocks: u64,
-    /// Owners whose fences are known.
+    /// Owners whose fences are stored.
     pub owners: u64,
-    /// Transfers under way.
+    /// Running transfers.
     pub transfers: u64,
-    /// Sets ever refused because they are older than what is known.
+    /// Sets refused since the start because a newer fence was known.
     pub imports_fenced: u64,
-    /// Transfers whose set ended before they did.
+    /// Transfers that ended after their set.
     pub transfers_ended_late: u64,
 }

@@ -1,4 +1,4 @@
-//! What must hold at each step, and at the end.
+//! Invariants, checked at each step and at the end.
 
 use super::Fault;
 use super::world::{Seen, World};
@@ -10,11 +10,11 @@ use kvasir_proto::types::SequenceHash;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Steps between two comparisons of everything.
+/// Steps between two complete comparisons.
 const COMPARE_STEPS: u64 = 8;
 
 impl World {
-    /// What holds after every step.
+    /// Checks the invariants of a step.
     pub(super) fn check(&mut self) -> Result<(), Fault> {
         let mut written = BTreeSet::new();
         for job in &self.jobs {
@@ -78,7 +78,7 @@ impl World {
         Ok(contents)
     }
 
-    /// Events, registry and pools say the same.
+    /// Checks that events, registry and pools agree.
     fn compare(&mut self) -> Result<(), Fault> {
         self.reader.read(self.state.events(), usize::MAX)?;
         let contents = self.contents()?;
@@ -96,7 +96,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything ends; nothing is left.
+    /// Ends everything, and checks that no state is left.
     pub(super) fn finish(mut self) -> Result<Seen, Fault> {
         self.users.clear();
         self.hands.clear();

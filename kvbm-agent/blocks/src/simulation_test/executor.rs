@@ -1,4 +1,4 @@
-//! Copies a block in pieces, and does everything wrong that an executor can.
+//! Executor with fault injection: copies a block in pieces, with every fault that an executor can have.
 
 use super::storage::{BLOCK_BYTES, Bytes, Header, Storage, checksum};
 use crate::plan::{Failure, Outcome, Side, TransferOrder};
@@ -8,22 +8,22 @@ use rand_chacha::ChaCha8Rng;
 
 const PIECE_BYTES: usize = 8;
 
-/// What goes wrong.
+/// The injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ill {
     Nothing,
-    /// Fewer bytes arrive; it may be admitted, or be said with `Done`.
+    /// Fewer bytes arrive. The executor reports this, or wrongly reports `Done`.
     Short {
         is_admitted: bool,
     },
-    /// A bit turns while it is read.
+    /// A bit flips during the read.
     FlippedRead,
-    /// A bit turns while it is written.
+    /// A bit flips during the write.
     FlippedWrite,
     Fails(Failure),
 }
 
-/// One transfer.
+/// A running transfer.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) order: TransferOrder,
@@ -31,7 +31,7 @@ pub(super) struct Job {
     buffer: Bytes,
     copied: usize,
     ill: Ill,
-    /// Whether it looks at its cancellation.
+    /// Whether the executor checks for cancellation.
     listens: bool,
 }
 
@@ -56,7 +56,7 @@ impl Job {
         Self { order, is_cancelled: false, buffer, copied: 0, ill, listens }
     }
 
-    /// Copies a piece. The outcome, once there is nothing more to do.
+    /// Copies a piece. Returns the outcome after the last one.
     pub(super) fn step(
         &mut self,
         storage: &mut Storage,
@@ -65,7 +65,7 @@ impl Job {
         let from = self.order.id.route.from;
         let to = self.order.id.route.to;
         if self.copied == 0 && random.random() {
-            // Some storages say first that the old bytes are invalid; others are killed before that.
+            // Some storages first mark the old bytes as invalid; others are killed before they can.
             storage.at(to, self.order.destination).header = None;
         }
         if self.is_cancelled && self.listens {
@@ -93,7 +93,7 @@ impl Job {
         (self.copied == BLOCK_BYTES).then(|| self.done(storage, random))
     }
 
-    /// Memory is checked where it was written; a disk as it was read, or read back.
+    /// In memory, the written bytes are verified. On a disk, the bytes that were read, or read back.
     fn done(&self, storage: &mut Storage, random: &mut ChaCha8Rng) -> Outcome {
         let to = self.order.id.route.to;
         let place = storage.at(to, self.order.destination);
@@ -107,7 +107,7 @@ impl Job {
         if self.order.checksum.is_some_and(|stated| stated != on_the_way) && random.random() {
             return Outcome::Corrupt { side: Side::Source };
         }
-        // What was stated, if anything was: else wrong bytes would be right after a restart.
+        // Stores the stated checksum, if any. Otherwise wrong bytes would be valid after a restart.
         let stated = self.order.checksum.unwrap_or(on_the_way);
         place.header = Some(Header { identity: self.order.identity, checksum: stated });
         let written = if random.random() { there } else { on_the_way };

@@ -1,8 +1,8 @@
 //! Pools, plan and executors over simulated bytes, with every fault that a storage can have.
 //!
-//! An engine fills blocks of the top tier and serves prompts from there, without a look at checksums; executors copy
-//! bytes in pieces, late, wrongly and out of order, and die. What must hold at each step stands in `check`, `serve` and
-//! `settle`. A seed decides everything: `KVASIR_SEED=7` runs one, `KVASIR_SEEDS=100000` more.
+//! An engine fills blocks of the top tier and serves prompts from there without verifying checksums. Executors copy
+//! bytes in pieces, late, wrongly and out of order, and die. The invariants of each step are in `check`, `serve` and
+//! `settle`. A seed determines everything: `KVASIR_SEED=7` runs one, `KVASIR_SEEDS=100000` more.
 
 #![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
 
@@ -17,16 +17,16 @@ use crate::planted::{Planted, with_planted};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
-/// Seeds of the test command.
+/// Number of seeds in a normal test run.
 const SEEDS: u64 = 2_000;
-/// Seeds within which a broken rule must be noticed.
+/// Number of seeds within which a broken rule must be detected.
 const PLANTED_SEEDS: u64 = 400;
 const STEPS: usize = 300;
 
-/// What is wrong, if something is.
+/// Description of a violated invariant.
 type Fault = String;
 
-/// One life of a worker, with kills in between.
+/// Simulates one worker, with kills in between.
 fn run(seed: u64) -> Result<world::Seen, Fault> {
     let mut world = World::new(seed);
     for step in 0..STEPS {
@@ -57,7 +57,7 @@ fn no_wrong_byte_is_served_and_nothing_is_forgotten() {
     assert!(is_one || seen.is_everything(), "some case never came up: {seen:?}");
 }
 
-/// Whether some seed notices a broken rule; a panic notices, too.
+/// Returns the fault if some seed detects the broken rule. A panic counts as detection.
 fn notices(fault: Planted) -> Option<Fault> {
     with_planted(Some(fault), || {
         (0..PLANTED_SEEDS).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| run(seed))) {

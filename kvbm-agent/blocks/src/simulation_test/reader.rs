@@ -1,4 +1,4 @@
-//! The reader of events: what an index would know.
+//! The reader of events: reconstructs the state that an index would have.
 
 use super::Fault;
 use crate::events::{Change, EventManager, Overflowed, Registration};
@@ -14,7 +14,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// One that knows nothing, but how many images there were.
+    /// A reader without state, except for the number of images.
     pub(super) fn of_new_process(&self) -> Self {
         Self { images: self.images, ..Self::default() }
     }

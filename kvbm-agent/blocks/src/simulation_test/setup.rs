@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens: tiers, limits and prompts.
+//! Derives tiers, limits and prompts from a seed.
 
 use super::storage::BLOCK_BYTES;
 use crate::identity::BlockIdentity;
@@ -18,7 +18,7 @@ pub(super) const PROMPT_BLOCKS: usize = 6;
 pub(super) fn prompts(random: &mut ChaCha8Rng) -> Vec<Vec<BlockIdentity>> {
     let mut locals: Vec<Vec<LocalHash>> = Vec::new();
     for _ in 0..random.random_range(2..6) {
-        // A prompt begins as an earlier one does.
+        // A prompt begins like an earlier prompt.
         let mut prompt = match locals.len() {
             0 => Vec::new(),
             count => {

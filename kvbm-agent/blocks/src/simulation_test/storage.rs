@@ -1,4 +1,4 @@
-//! Bytes of the tiers.
+//! Simulated bytes of the tiers.
 
 use crate::identity::{BlockIdentity, Checksum, SlotId};
 use crate::tier::BlockTier;
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub(super) const BLOCK_BYTES: usize = 32;
 pub(super) type Bytes = [u8; BLOCK_BYTES];
 
-/// The bytes that a block has.
+/// The correct bytes of a block.
 pub(super) fn truth(identity: &BlockIdentity) -> Bytes {
     let mut bytes = [0; BLOCK_BYTES];
     for (part, word) in (0..).zip(bytes.chunks_exact_mut(8)) {
@@ -26,7 +26,7 @@ pub(super) fn checksum(bytes: &[u8]) -> Checksum {
     Checksum(xxh3_64(bytes))
 }
 
-/// What a disk has in front of a block's bytes.
+/// Header of a block on disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) identity: BlockIdentity,
@@ -60,14 +60,14 @@ impl Storage {
         &self.tiers[&tier]
     }
 
-    /// A bit turns somewhere in a tier.
+    /// Flips a random bit in a tier.
     pub(super) fn rot(&mut self, tier: BlockTier, random: &mut ChaCha8Rng) {
         let places = self.tiers.get_mut(&tier).expect("a tier");
         let slot = random.random_range(0..places.len());
         places[slot].bytes[random.random_range(0..BLOCK_BYTES)] ^= 1 << random.random_range(0..8);
     }
 
-    /// The process is killed: memory is lost.
+    /// Simulates a kill of the process: memory is lost.
     pub(super) fn lose_memory(&mut self, random: &mut ChaCha8Rng) {
         for (tier, places) in &mut self.tiers {
             if matches!(tier, BlockTier::Device | BlockTier::Host) {

@@ -1,4 +1,4 @@
-//! A worker: its engine, its tiers and its executors.
+//! Simulated worker: its engine, its tiers and its executors.
 
 use super::Fault;
 use super::executor::Job;
@@ -19,7 +19,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What came up.
+/// Counts of the situations that occurred.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     counts: BTreeMap<&'static str, u64>,
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// A handle of a block of the top tier that keeps nothing.
+/// A weak handle to a block of the top tier.
 #[derive(Debug)]
 pub(super) enum Weak {
     Device(WeakBlock<Device>),
@@ -81,7 +81,7 @@ pub(super) struct World {
     /// Blocks in use.
     pub(super) users: Vec<TierBlock>,
     pub(super) weak: Vec<Weak>,
-    /// Blocks of the top tier that somebody fills, of whichever type.
+    /// Blocks of the top tier that are being filled, of any type.
     pub(super) hands: Vec<Box<dyn Any>>,
     pub(super) prompts: Vec<Vec<BlockIdentity>>,
     pub(super) now: Duration,
@@ -166,7 +166,7 @@ impl World {
         weak: fn(WeakBlock<T>) -> Weak,
     ) -> Result<(), Fault> {
         let prompt = self.prompts[self.random.random_range(0..self.prompts.len())].clone();
-        // Sometimes what is there is computed again, by a request that came at the same time.
+        // Sometimes computes existing blocks again, as a concurrent request would.
         let known = if self.random.random_range(0..5) == 0 {
             self.random.random_range(0..PROMPT_BLOCKS)
         } else {
@@ -198,7 +198,7 @@ impl World {
         Ok(())
     }
 
-    /// The owner of a block writes it, and registers it or not.
+    /// The owner writes a block, and registers or drops it.
     fn fill<T: AnyTier>(
         &mut self,
         block: MutableBlock<T>,
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// A prompt comes: what is in the top tier is used as it is, what is below is asked for.
+    /// Serves a prompt: uses blocks of the top tier without verification, and requests blocks of lower tiers.
     fn serve(&mut self) -> Result<(), Fault> {
         let prompt = &self.prompts[self.random.random_range(0..self.prompts.len())];
         let sequences: Vec<SequenceHash> = prompt.iter().map(|block| block.sequence).collect();
@@ -276,7 +276,7 @@ impl World {
         Ok(())
     }
 
-    /// The bytes of a block in use.
+    /// Checks the bytes of a block in use.
     pub(super) fn is_true(&mut self, block: &TierBlock) -> Result<(), Fault> {
         let bytes = self.storage.at(block.tier(), block.slot()).bytes;
         if bytes == truth(block.identity()) {
@@ -285,7 +285,7 @@ impl World {
         Err(format!("wrong bytes are served: {block:?}"))
     }
 
-    /// Somebody reads a lower tier directly, and looks at the checksum first.
+    /// Reads a lower tier directly, after verifying the checksum.
     fn read_below(&mut self) -> Result<(), Fault> {
         let prompt = &self.prompts[self.random.random_range(0..self.prompts.len())];
         let sequences: Vec<SequenceHash> = prompt.iter().map(|block| block.sequence).collect();
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// Executors go on, in any order.
+    /// Advances the executors in random order.
     pub(super) fn execute(&mut self) -> Result<(), Fault> {
         for _ in 0..self.random.random_range(1..12) {
             if self.jobs.is_empty() {
@@ -373,8 +373,8 @@ impl World {
         self.state.pool(tier)?.slot_block(slot)
     }
 
-    /// A copy has a checksum, and its bytes have it where nothing can have turned them since. If the engine was
-    /// faster, its block is the copy.
+    /// A copy has a checksum, which its bytes match unless a bit may have flipped since. If the engine was faster, its
+    /// block replaces the copy.
     fn is_committed(&mut self, copy: &TierBlock, destination: SlotId) -> Result<(), Fault> {
         if copy.slot() != destination {
             self.seen.one("overtaken");
@@ -444,7 +444,7 @@ impl World {
         if before == gone + left { Ok(()) } else { Err(format!("{before} are {gone} and {left}")) }
     }
 
-    /// A bit turns in a lower tier.
+    /// Flips a bit in a lower tier.
     fn rot(&mut self) {
         let lower = self.config.tiers.len() - 1;
         let at = self.random.random_range(0..lower) + 1;
@@ -452,7 +452,7 @@ impl World {
         self.storage.rot(tier, &mut self.random);
     }
 
-    /// The process is killed in the middle of everything, and comes back to what is on its disks.
+    /// Kills the process at any point, and restarts it with the content of its disks.
     fn kill(&mut self) {
         self.seen.one("killed");
         self.jobs.clear();
@@ -469,7 +469,7 @@ impl World {
                 let slot = SlotId(slot);
                 let checksum = Some(checksum);
                 let block = BlockInfo { slot, identity, checksum, priority: Priority(0) };
-                // Two slots may have the same block.
+                // Two slots may contain the same block.
                 if pool.restore(block).is_ok() {
                     self.seen.one("restored");
                 }

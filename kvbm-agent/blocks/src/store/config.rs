@@ -1,38 +1,38 @@
 use crate::inactive::EvictionPolicy;
 use thiserror::Error;
 
-/// Most blocks of a pool; a slot costs about 150 bytes.
+/// Maximum blocks of a pool. A slot takes about 150 bytes.
 const POOL_BLOCKS_MAX: u32 = 1 << 26;
-/// Most tokens of a block.
+/// Maximum tokens of a block.
 const BLOCK_TOKENS_MAX: u32 = 4_096;
 
-/// What a pool does with a second block of the same content.
+/// How a pool treats a second block with the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DuplicatePolicy {
-    /// It keeps its slot until its last handle is dropped, and the first one stays as long.
+    /// The second block keeps its slot until its last handle is dropped. The first block is kept equally long.
     #[default]
     Allow,
-    /// Its slot is free at once, and its owner gets a handle of the first one.
+    /// The second block's slot is freed immediately, and its owner gets a handle to the first block.
     Reject,
 }
 
-/// What a pool is made of.
+/// Configuration of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PoolConfig {
-    /// Blocks: 1 to 2^26.
+    /// Number of blocks: 1 to 2^26.
     pub blocks: u32,
-    /// Tokens of a block: 1 to 4,096.
+    /// Tokens per block: 1 to 4,096.
     pub block_tokens: u32,
-    /// What happens to second blocks of the same content.
+    /// How the pool treats a second block with the same content.
     pub duplicates: DuplicatePolicy,
-    /// What is evicted first.
+    /// The eviction policy.
     pub eviction: EvictionPolicy,
-    /// Most pins at a time.
+    /// Maximum pins at a time.
     pub pins_max: usize,
 }
 
 impl PoolConfig {
-    /// A pool of `blocks` blocks of `block_tokens` tokens, and defaults for the rest.
+    /// A pool of `blocks` blocks of `block_tokens` tokens, with defaults for the other fields.
     #[must_use]
     pub fn new(blocks: u32, block_tokens: u32) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl PoolConfig {
 pub struct PoolConfigError {
     /// The field.
     pub field: &'static str,
-    /// Its value.
+    /// The field's value.
     pub value: u32,
-    /// The largest that is accepted.
+    /// The highest accepted value.
     pub max: u32,
 }

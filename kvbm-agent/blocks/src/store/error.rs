@@ -2,25 +2,25 @@ use crate::events::PublishError;
 use crate::identity::SlotId;
 use thiserror::Error;
 
-/// A pool can't give as many blocks as were asked for. Nothing was taken or evicted.
+/// The pool can't provide the requested number of blocks. It allocated and evicted none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{wanted} blocks were asked for, {free} are free and {inactive} inactive")]
 pub struct Exhausted {
-    /// Blocks asked for.
+    /// Requested blocks.
     pub wanted: usize,
-    /// Blocks that are free.
+    /// Free blocks.
     pub free: usize,
-    /// Blocks that are inactive; not all may be evicted.
+    /// Inactive blocks; some may not be evictable.
     pub inactive: usize,
 }
 
 /// Why a block can't be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RegisterError {
-    /// Its sequence hash names another block, whose parent, local hash or position differ.
+    /// The sequence hash names a different block: parent, local hash or position differ.
     #[error("the sequence hash names another block")]
     Conflict,
-    /// Another pool of the same tier has registered it with the same events.
+    /// Another pool of the same tier has registered the block in the same [`EventManager`](crate::EventManager).
     #[error("another pool of the tier has registered the block")]
     OtherPool,
 }
@@ -34,30 +34,30 @@ impl From<PublishError> for RegisterError {
     }
 }
 
-/// Why a block that was in a slot before the process began can't be registered again.
+/// Why a block from before the start of the process can't be registered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RestoreError {
-    /// The pool has fewer slots.
+    /// The pool has fewer slots than this number.
     #[error("the pool has no {0:?}")]
     NoSlot(SlotId),
-    /// The slot is in use: it has another block, or somebody fills it.
+    /// The slot is in use: it has another block, or is being filled.
     #[error("{0:?} is not free")]
     NotFree(SlotId),
-    /// The block is registered already, in another slot.
+    /// The block is already registered in another slot.
     #[error("the block is registered already, in {0:?}")]
     Duplicate(SlotId),
-    /// It has a parent and position 0, or none and another position.
+    /// Position and parent contradict each other: only position 0 has no parent.
     #[error("a block has a parent unless its position is 0")]
     BadIdentity,
-    /// It can't be registered, whatever slot it is in.
+    /// The block can't be registered in any slot.
     #[error(transparent)]
     Register(#[from] RegisterError),
 }
 
-/// A pool has as many pins as it may have.
+/// The pool has its maximum number of pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{max} blocks are pinned, which is the limit")]
 pub struct PinsExhausted {
-    /// Most pins at a time.
+    /// Maximum pins at a time.
     pub max: usize,
 }

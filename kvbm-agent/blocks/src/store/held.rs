@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::sync::Arc;
 
-/// What all handles of a pool's blocks share. Its lock is taken before the events' lock, and no other.
+/// State shared by all handles of a pool's blocks. Lock order: this lock before the events' lock, and no other.
 pub(crate) struct Shared {
     pub(crate) config: PoolConfig,
     slots: Mutex<Slots>,
@@ -22,20 +22,20 @@ impl Shared {
         Ok(Arc::new(Self { config, slots: Mutex::new(Slots::new(&config, tier, events)) }))
     }
 
-    /// The slots. No handle may be dropped while they are locked.
+    /// Locks the slots. Do not drop a handle while they are locked.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock()
     }
 }
 
-/// Without its slots: there may be millions, and they may be locked.
+/// Omits the slots, because there may be millions and they may be locked.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-/// A share in a slot. Dropping it is the one way to give it back.
+/// A counted reference to a slot. Only its drop releases it.
 #[derive(Debug)]
 pub(crate) struct Held {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The share that [`Slots`] has just counted.
+    /// Wraps a reference that [`Slots`] has just counted.
     pub(crate) const fn new(shared: Arc<Shared>, slot: SlotId) -> Self {
         Self { shared, slot }
     }
@@ -56,7 +56,7 @@ impl Held {
         &self.shared
     }
 
-    /// One that keeps nothing.
+    /// Creates a weak reference, which keeps no slot in use.
     pub(crate) fn downgrade(&self) -> WeakHeld {
         let generation = self.shared.lock().generation(self.slot);
         WeakHeld { shared: Arc::clone(&self.shared), slot: self.slot, generation }
@@ -69,7 +69,7 @@ impl Drop for Held {
     }
 }
 
-/// Knows a registered block of a slot, and does not keep it.
+/// A weak reference to a registered block in a slot.
 #[derive(Debug, Clone)]
 pub(crate) struct WeakHeld {
     shared: Arc<Shared>,
@@ -78,7 +78,7 @@ pub(crate) struct WeakHeld {
 }
 
 impl WeakHeld {
-    /// A share in the slot, if the same block is in it still.
+    /// Returns a counted reference if the slot still contains the same block.
     pub(crate) fn upgrade(&self) -> Option<Held> {
         let shares = self.shared.lock().share_again(self.slot, self.generation);
         shares.then(|| Held::new(Arc::clone(&self.shared), self.slot))

@@ -1,7 +1,7 @@
-//! The slots of one pool under one lock: who owns each, which block it holds, and what may be evicted.
+//! Slot table of one pool under one lock: each slot's owner, its block, and the eviction candidates.
 //!
-//! [`Held`] is a share in a slot. Every handle of a block is one with a type around it, so dropping any handle ends in
-//! [`Slots::release`], and what that means is the slot's state alone.
+//! [`Held`] is a counted reference to a slot. Every block handle wraps a `Held`, so dropping any handle calls
+//! [`Slots::release`]. The slot's state alone determines the effect.
 
 mod config;
 mod error;

@@ -3,7 +3,7 @@ use crate::identity::SlotId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A pin of one pool.
+/// Id of a pin in one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PinId {
     deadline: Duration,
@@ -11,26 +11,26 @@ pub struct PinId {
 }
 
 impl PinId {
-    /// The pin that these [parts](Self::parts) name.
+    /// Creates the id from its [parts](Self::parts).
     #[must_use]
     pub const fn of_parts(deadline: Duration, number: u64) -> Self {
         Self { deadline, number }
     }
 
-    /// All of it, for clients that give it back.
+    /// Deadline and number, for clients that send the id back later.
     #[must_use]
     pub const fn parts(&self) -> (Duration, u64) {
         (self.deadline, self.number)
     }
 
-    /// When it ends by itself.
+    /// When the pin expires.
     #[must_use]
     pub const fn deadline(&self) -> Duration {
         self.deadline
     }
 }
 
-/// Shares in slots that end at a deadline.
+/// References to slots that expire at a deadline.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     by_deadline: BTreeMap<PinId, SlotId>,
@@ -65,7 +65,7 @@ impl Pins {
         self.by_deadline.remove(&pin)
     }
 
-    /// Takes one pin that has ended.
+    /// Removes one expired pin.
     pub(super) fn pop_expired(&mut self, now: Duration) -> Option<SlotId> {
         let first = self.by_deadline.first_entry()?;
         (first.key().deadline <= now).then(|| first.remove())

@@ -1,42 +1,42 @@
 use crate::events::RegistrationHandle;
 use crate::identity::{BlockIdentity, Checksum, Priority, SlotId};
 
-/// A block, and where it is.
+/// A block and its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockInfo {
-    /// Its slot.
+    /// The block's slot.
     pub slot: SlotId,
-    /// What it is.
+    /// The block's identity.
     pub identity: BlockIdentity,
-    /// Checksum of its bytes, if it is known.
+    /// Checksum of the block's bytes, if known.
     pub checksum: Option<Checksum>,
-    /// How much it is worth keeping.
+    /// The eviction priority.
     pub priority: Priority,
 }
 
 /// A block that was evicted.
 pub type Evicted = BlockInfo;
 
-/// What a slot is used for.
+/// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotState {
-    /// For nothing: a block in Reset that nobody owns.
+    /// Unused: a block in Reset without an owner.
     Free,
-    /// One owner fills it: a block in Reset, Partial or Complete.
+    /// Being filled by one owner: a block in Reset, Partial or Complete.
     Mutable,
-    /// A transfer may write it.
+    /// Possibly being written by a transfer.
     Quarantined,
     /// A registered block that is in use.
     Active,
-    /// A registered block in no use: it can be found and evicted.
+    /// A registered block that is not in use: it can be found and evicted.
     Inactive,
     /// A second block of the same content, in use.
     Duplicate,
-    /// A block that was withdrawn while in use: it is found no longer.
+    /// A block that was withdrawn while in use: it can no longer be found.
     Withdrawn,
 }
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Debug)]
 pub(super) enum Content {
     Free,
@@ -47,11 +47,11 @@ pub(super) enum Content {
     Withdrawn { shares: u32 },
 }
 
-/// One slot.
+/// A slot and its generation.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) content: Content,
-    /// Goes up whenever a registered block is in it no longer, so that weak handles notice.
+    /// Incremented when a registered block leaves the slot, so that weak handles detect it.
     pub(super) generation: u32,
 }
 

@@ -16,42 +16,42 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Slots that are reserved for hashes at once; a larger pool's table grows.
+/// Maximum hash-table capacity reserved at the start; the table of a larger pool grows.
 const RESERVED_BLOCKS_MAX: usize = 1 << 20;
 
-/// Where a block was registered.
+/// The slot under which a block was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Registered {
-    /// In its own slot, as the first of its content.
+    /// In its own slot, as the first block with its content.
     New,
-    /// In its own slot, beside the first of its content.
+    /// In its own slot, as a duplicate of the first block with its content.
     Duplicate,
-    /// Not: this slot has the block already, and was shared. The own slot is still its owner's.
+    /// In another slot, which already has the block; a reference to it was counted. The owner keeps the own slot.
     Existing(BlockInfo),
 }
 
-/// All slots of a pool. Whoever locks them uses slots they own only; [`super::Held`] sees to it.
+/// All slots of a pool. A caller may change only slots that it owns; [`super::Held`] ensures this.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Vec<Slot>,
     free: ClassLists,
-    /// Registered blocks, duplicates excepted.
+    /// Registered blocks, without duplicates.
     by_hash: FxHashMap<SequenceHash, SlotId>,
     inactive: Box<dyn InactiveIndex>,
     pins: Pins,
     duplicates: DuplicatePolicy,
     tier: BlockTier,
     events: Arc<EventManager>,
-    /// Gauges that are counted as they change, and counters.
+    /// Gauges and counters, updated with each change.
     stats: PoolStats,
-    /// Slots that were just evicted; kept for its memory.
+    /// Buffer for evicted slots, kept to avoid allocations.
     victims: Vec<SlotId>,
 }
 
 impl Slots {
     pub(super) fn new(config: &PoolConfig, tier: BlockTier, events: Arc<EventManager>) -> Self {
         let mut free = ClassLists::new(config.blocks, 1);
-        // The first slot is the last in, so it is the first out.
+        // A stack: push the first slot last, so that it is allocated first.
         for slot in (0..config.blocks).rev() {
             free.push_back(0, SlotId(slot));
         }
@@ -70,7 +70,7 @@ impl Slots {
         }
     }
 
-    /// Takes a free slot, or evicts for it.
+    /// Takes a free slot, or evicts a block.
     pub(crate) fn allocate_one(&mut self) -> Result<(SlotId, Option<Evicted>), Exhausted> {
         if let Some(slot) = self.free.pop_back(0) {
             self.own(slot);
@@ -83,7 +83,7 @@ impl Slots {
         slot.map(|slot| (slot, evicted.pop())).ok_or(self.exhausted(1))
     }
 
-    /// Takes `count` slots, free ones first, then of evicted blocks; or none at all.
+    /// Takes `count` slots: free ones first, then of evicted blocks. On an error, takes none.
     pub(crate) fn allocate(
         &mut self,
         count: usize,
@@ -108,7 +108,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Returns a free slot, which another call may take at any moment. If none is free and `evicts`, it evicts an unused block.
+    /// Returns a free slot without reserving it: another call may take it. If none is free and `evicts` is set, evicts
+    /// an unused block.
     pub(crate) fn free_slot(&mut self, evicts: bool) -> Option<SlotId> {
         self.victims.clear();
         if self.free.len() == 0 && evicts && self.inactive.evict(1, &mut self.victims) {
@@ -132,7 +133,7 @@ impl Slots {
         Exhausted { wanted, free: self.free.len(), inactive: self.inactive.len() }
     }
 
-    /// Gives back one share in a slot.
+    /// Releases one reference to a slot.
     pub(super) fn release(&mut self, slot: SlotId) {
         let at = &mut self.slots[slot.index()];
         match &mut at.content {
@@ -169,7 +170,7 @@ impl Slots {
         }
     }
 
-    /// Makes a slot free. A registration that it holds ends.
+    /// Frees a slot. Ends its registration, if any.
     fn reset(&mut self, slot: SlotId) {
         let at = &mut self.slots[slot.index()];
         at.generation = at.generation.wrapping_add(1);
@@ -177,7 +178,7 @@ impl Slots {
         self.free.push_back(0, slot);
     }
 
-    /// Resets a block that the policy has given up.
+    /// Resets a block that the eviction policy has removed.
     fn reset_evicted(&mut self, slot: SlotId) -> Option<Evicted> {
         let Content::Registered { block, .. } = &self.slots[slot.index()].content else {
             debug_assert!(false, "{slot:?} was not inactive");
@@ -192,7 +193,7 @@ impl Slots {
         Some(block)
     }
 
-    /// One more share in a registered block.
+    /// Adds a reference to a registered block.
     pub(crate) fn share(&mut self, slot: SlotId) {
         match &mut self.slots[slot.index()].content {
             Content::Registered { block, shares, .. } => {
@@ -210,7 +211,7 @@ impl Slots {
         }
     }
 
-    /// One more share in a registered block, if it is still the one of that generation.
+    /// Adds a reference to a registered block, unless the generation has changed.
     pub(super) fn share_again(&mut self, slot: SlotId, generation: u32) -> bool {
         let at = &self.slots[slot.index()];
         let is_same = at.generation == generation;
@@ -222,7 +223,7 @@ impl Slots {
         is_same && is_shared
     }
 
-    /// Registers the block that the owner of a slot has filled.
+    /// Registers a block that the slot's owner has filled.
     pub(crate) fn register(&mut self, block: BlockInfo) -> Result<Registered, RegisterError> {
         let slot = block.slot;
         debug_assert_eq!(self.state(slot), SlotState::Mutable);
@@ -275,7 +276,7 @@ impl Slots {
         self.slots[block.slot.index()].content = content;
     }
 
-    /// Registers a block that was in a slot before the process began. It is inactive.
+    /// Registers a block from before the start of the process, as an inactive block.
     pub(crate) fn restore(&mut self, block: BlockInfo) -> Result<(), RestoreError> {
         let slot = block.slot;
         match self.state_of(slot) {
@@ -293,8 +294,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Ends the registration of a block whose bytes are wrong, however many use it. Its slot is free when the last of
-    /// them has let go.
+    /// Ends the registration of a block with wrong bytes, even if it is in use. The slot is freed when the last
+    /// reference is dropped.
     pub(crate) fn withdraw(&mut self, slot: SlotId) -> bool {
         let at = &mut self.slots[slot.index()];
         if let Content::Duplicate { primary, shares, .. } = at.content {
@@ -325,7 +326,7 @@ impl Slots {
         true
     }
 
-    /// The block of a hash, and one more share in it.
+    /// Finds a registered block and adds a reference to it.
     pub(crate) fn take_match(&mut self, sequence: SequenceHash) -> Option<BlockInfo> {
         self.stats.match_requests += 1;
         let slot = self.find(sequence)?;
@@ -341,7 +342,7 @@ impl Slots {
         self.by_hash.get(&sequence).copied()
     }
 
-    /// Evicts every inactive block that may go.
+    /// Evicts all inactive blocks that the policy allows to evict.
     pub(crate) fn reset_inactive(&mut self) -> Vec<Evicted> {
         let mut evicted = Vec::new();
         self.victims.clear();
@@ -367,14 +368,14 @@ impl Slots {
         self.stats.mutable += 1;
     }
 
-    /// States the checksum of a registered block that had none.
+    /// Sets the checksum of a registered block, unless it has one.
     pub(crate) fn set_checksum(&mut self, slot: SlotId, checksum: Checksum) {
         if let Some(block) = self.block_mut(slot) {
             block.checksum.get_or_insert(checksum);
         }
     }
 
-    /// States the priority of a block in use; a duplicate's is the first one's.
+    /// Sets the priority of a block in use. For a duplicate, sets the priority of the first block.
     pub(crate) fn set_priority(&mut self, slot: SlotId, priority: Priority) {
         if let Content::Duplicate { primary, .. } = self.slots[slot.index()].content {
             self.set_priority(primary, priority);
@@ -412,7 +413,7 @@ impl Slots {
         self.slots[slot.index()].generation
     }
 
-    /// What a slot is used for; none if there is no such slot.
+    /// The state of a slot; `None` if the slot does not exist.
     pub(crate) fn state_of(&self, slot: SlotId) -> Option<SlotState> {
         self.slots.get(slot.index()).map(Slot::state)
     }
@@ -421,7 +422,7 @@ impl Slots {
         self.slots[slot.index()].state()
     }
 
-    /// The registered block of a slot.
+    /// The registered block in a slot.
     pub(crate) fn info(&self, slot: SlotId) -> Option<BlockInfo> {
         match &self.slots.get(slot.index())?.content {
             Content::Registered { block, .. } | Content::Duplicate { block, .. } => Some(*block),

@@ -1,48 +1,48 @@
-/// Gauges and counters of a pool. The gauges `free` to `withdrawn` sum up to all blocks.
+/// Gauges and counters of a pool. The gauges `free` to `withdrawn` add up to `blocks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
-    /// Blocks of the pool.
+    /// Number of blocks in the pool.
     pub blocks: u64,
-    /// Slots that hold nothing.
+    /// Free slots.
     pub free: u64,
-    /// Slots that one owner fills.
+    /// Slots that an owner is filling.
     pub mutable: u64,
     /// Slots that a transfer may write.
     pub quarantined: u64,
     /// Registered blocks in use.
     pub active: u64,
-    /// Registered blocks in no use.
+    /// Registered blocks that are not in use.
     pub inactive: u64,
-    /// Second blocks of the same content.
+    /// Duplicates: second blocks with the same content.
     pub duplicates: u64,
     /// Blocks that were withdrawn while in use.
     pub withdrawn: u64,
-    /// Pins.
+    /// Current pins.
     pub pins: u64,
-    /// Quarantined slots that nobody will ever free: their transfer was given up before it had stopped.
+    /// Quarantined slots that are never freed: the handle was dropped before the transfer had stopped.
     pub abandoned: u64,
-    /// Blocks ever given to owners.
+    /// Blocks allocated since the start.
     pub allocations: u64,
-    /// Requests for blocks that were refused.
+    /// Allocation requests that were refused.
     pub allocations_refused: u64,
-    /// Blocks ever evicted.
+    /// Blocks evicted since the start.
     pub evictions: u64,
-    /// Blocks ever registered, duplicates excepted.
+    /// Blocks registered since the start, without duplicates.
     pub registrations: u64,
-    /// Second blocks that kept their slots.
+    /// Duplicates that kept their slots.
     pub duplicates_allowed: u64,
-    /// Second blocks whose slots were free at once.
+    /// Duplicates whose slots were freed immediately.
     pub duplicates_rejected: u64,
-    /// Registrations refused because hashes contradict.
+    /// Registrations refused because of contradicting hashes.
     pub conflicts: u64,
-    /// Hashes ever looked for.
+    /// Hashes looked up since the start.
     pub match_requests: u64,
-    /// Hashes ever found.
+    /// Hashes found since the start.
     pub match_hits: u64,
-    /// Inactive blocks that came into use again.
+    /// Inactive blocks that were used again.
     pub resurrections: u64,
     /// Blocks withdrawn because their bytes are wrong.
     pub withdrawals: u64,
-    /// Pins that ended because their time was over.
+    /// Pins that expired.
     pub pins_expired: u64,
 }

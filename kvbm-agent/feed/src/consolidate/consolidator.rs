@@ -3,21 +3,21 @@ use super::rank::{Output, Rank};
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
 use std::collections::BTreeMap;
 
-/// Bounds of a consolidation.
+/// Limits and options of a consolidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsolidateConfig {
-    /// Most names, over all sources and ranks; further ones are not taken.
+    /// Maximum number of names over all sources and ranks. Further names are refused.
     pub names_max: usize,
     /// Whether to report changes of each source's holdings, so that they can be written to disk.
     pub tells_holdings: bool,
 }
 
-/// What became of what sources published.
+/// Counts of announcements that were not joined, or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsolidateCounts {
-    /// Names that were taken without their chain to the root: they are their source's alone.
+    /// Names stored without their chain to the root. Only their source uses them.
     pub unjoined: u64,
-    /// Announcements that were not taken, for there was no room.
+    /// Announcements refused for lack of room.
     pub refused: u64,
 }
 
@@ -26,19 +26,19 @@ pub struct ConsolidateCounts {
 pub struct Consolidated {
     /// Events for the joined stream, in copy mode [`Set`](kvasir_proto::types::CopyMode::Set).
     pub events: Vec<KvEvent>,
-    /// Changes of that source's holdings, in order; empty unless they are [reported](ConsolidateConfig::tells_holdings).
+    /// Changes of the source's holdings, in order; empty unless they are [reported](ConsolidateConfig::tells_holdings).
     pub holdings: Vec<HoldingChange>,
 }
 
 impl Consolidated {
-    /// Whether nothing changes.
+    /// Whether there are neither events nor changes of holdings.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.events.is_empty() && self.holdings.is_empty()
     }
 }
 
-/// Joins what several sources of one worker hold. See the [module](super).
+/// Merges the blocks of several sources of one worker. See the [module](super).
 #[derive(Debug)]
 pub struct Consolidator {
     config: ConsolidateConfig,
@@ -47,7 +47,7 @@ pub struct Consolidator {
 }
 
 impl Consolidator {
-    /// Nothing is held yet.
+    /// Creates a consolidator without sources.
     #[must_use]
     pub const fn new(config: ConsolidateConfig) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Consolidator {
         }
     }
 
-    /// Applies a source's batch for a rank. If the batch begins with a clear and then lists what the source holds, only the
-    /// differences are published: blocks that the source held before and still holds do not change.
+    /// Applies a source's batch for a rank. If the batch is an image (a clear, then all blocks of the source), only the
+    /// differences are published: blocks held before and after do not change.
     pub fn take(
         &mut self,
         source: ConsolidatedSource,
@@ -69,7 +69,7 @@ impl Consolidator {
         let at = self.ranks.entry(rank).or_default();
         let elsewhere = held - at.names();
         let operations: usize = events.iter().map(KvEvent::operations).sum();
-        // What stays is held in two ways for a moment, and needs room for both.
+        // Blocks that stay are held twice for a moment, and need room for both holdings.
         let is_image = events.len() > 1
             && events.first() == Some(&KvEvent::Cleared)
             && held.saturating_add(operations) <= self.config.names_max;
@@ -91,7 +91,7 @@ impl Consolidator {
         Consolidated { events: output.events, holdings }
     }
 
-    /// A source holds nothing any more. Returns what that means for each rank.
+    /// Clears a source's holdings. Returns the resulting changes for each rank.
     pub fn clear(&mut self, source: ConsolidatedSource) -> Vec<(DpRank, Consolidated)> {
         let ranks = self.ranks_of(source.number);
         let cleared = ranks.into_iter().map(|rank| {
@@ -101,12 +101,13 @@ impl Consolidator {
         cleared.filter(|(_, consolidated)| !consolidated.is_empty()).collect()
     }
 
-    /// Restores a source's holdings at a rank from disk, without publishing them. The source must hold nothing there yet.
+    /// Restores a source's holdings at a rank from disk, without publishing them. The source must not have holdings
+    /// there yet.
     pub fn bring_back(&mut self, source: ConsolidatedSource, rank: DpRank, holdings: &[Holding]) {
         self.ranks.entry(rank).or_default().bring_back(source, holdings);
     }
 
-    /// Moves the holdings of one source number, at one rank or at all ranks, to another number that holds nothing yet.
+    /// Moves the holdings of one source number, at one rank or at all ranks, to another number without holdings.
     pub fn hand_over(
         &mut self,
         from: SourceNumber,
@@ -127,19 +128,19 @@ impl Consolidator {
         held.map(|(number, _)| *number).collect()
     }
 
-    /// Whether a source holds a block of a rank in a tier.
+    /// Whether any source holds a block of a rank in a tier.
     #[must_use]
     pub fn is_held(&self, rank: DpRank, block: BlockName, tier: Tier) -> bool {
         self.ranks.get(&rank).is_some_and(|rank| rank.is_held(block, tier))
     }
 
-    /// Names that all sources hold, each counted by itself.
+    /// Number of names over all sources. A block counts once per source.
     #[must_use]
     pub fn names(&self) -> usize {
         self.ranks.values().map(Rank::names).sum()
     }
 
-    /// Sums since this was made.
+    /// Counts since the consolidator was created.
     #[must_use]
     pub const fn counts(&self) -> ConsolidateCounts {
         self.counts

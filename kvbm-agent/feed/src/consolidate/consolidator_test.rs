@@ -1,4 +1,4 @@
-//! Rules by hand, and any sequence of events against a model that keeps what each source holds.
+//! Rules by hand, and random events against a model of each source's holdings.
 
 use super::*;
 use kvasir_proto::hash::sequence_hashes;
@@ -15,7 +15,7 @@ const fn source(number: u8, copy_mode: CopyMode) -> ConsolidatedSource {
     ConsolidatedSource { number: SourceNumber(number), copy_mode, naming }
 }
 
-/// What that changes for all.
+/// Events that one source's batch publishes.
 fn take(
     both: &mut Consolidator,
     source: ConsolidatedSource,
@@ -35,13 +35,13 @@ fn named(source: ConsolidatedSource, chain: &[u64]) -> BlockName {
     BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.number.0)))
 }
 
-/// What all sources together call it.
+/// Name of the block at the end of a chain, in the joined stream.
 fn joined(chain: &[u64]) -> BlockName {
     let locals: Vec<_> = chain.iter().map(|local| LocalHash(*local)).collect();
     BlockName(sequence_hashes(&locals).last().expect("a chain").0)
 }
 
-/// The last blocks of a chain are stored, the first `known` were before.
+/// Stores the last blocks of a chain; the first `known` blocks were stored before.
 fn stored(source: ConsolidatedSource, chain: &[u64], known: usize, tier: Tier) -> KvEvent {
     let block = |end: usize| StoredBlock {
         name: named(source, &chain[..=end]),
@@ -69,10 +69,10 @@ fn a_block_is_there_from_its_first_source_to_its_last() {
     let device = Tier::Device;
     let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
     assert_eq!(output, [stored_event(&all[..2], 0, device)]);
-    // Of the chain that the other source tells, only its end is new.
+    // The other source announces the complete chain, of which only the end is new.
     let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
     assert_eq!(output, [stored_event(&all, 2, device)]);
-    // Another tier is another place.
+    // Tiers are independent.
     let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
     assert_eq!(output, [stored_event(&all[..1], 0, Tier::Host)]);
     assert_eq!(take(&mut both, ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
@@ -80,7 +80,7 @@ fn a_block_is_there_from_its_first_source_to_its_last() {
     let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
     assert_eq!(output, [gone(&all[..2], device)]);
     assert_eq!(take(&mut both, MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
-    // What the one that goes held alone goes with it.
+    // Blocks that only the cleared source held are removed.
     let mut ends = vec![joined(&all)];
     let output = clear(&mut both, MANAGER);
     let [(0, events)] = &output[..] else { panic!("{output:?}") };
@@ -98,7 +98,7 @@ fn an_engine_that_counts_copies_is_counted_with() {
     let gone = removed(ENGINE, &[1], Tier::Device);
     assert_eq!(take(&mut both, ENGINE, 0, vec![gone.clone()]), []);
     assert_eq!(take(&mut both, ENGINE, 0, vec![gone]).len(), 1);
-    // An engine that says that no copy remains is believed.
+    // An engine's report that no copy remains is trusted.
     let thrice = vec![stored(ENGINE, &[1], 0, Tier::Device); 3];
     assert_eq!(take(&mut both, ENGINE, 0, thrice).len(), 1);
     let all = KvEvent::Gone { tier: Tier::Device, names: vec![named(ENGINE, &[1])] };
@@ -117,7 +117,7 @@ fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_i
     assert!(*parent != joined(&[1, 2]) && blocks[0].name != joined(&[1, 2, 3]));
     assert_eq!(both.counts().unjoined, 1);
     let own = blocks[0].name;
-    // Told from its beginning it is what the other source has, too.
+    // Announced from its root, the chain is joined with the other source's chain.
     let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
     let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
     let expected =
@@ -155,7 +155,7 @@ fn who_names_blocks_by_their_hashes_is_joined_without_a_chain() {
     assert_eq!(both.counts().unjoined, 0);
 }
 
-/// Of what a source tells anew, nobody hears but what is different, unless there is no room for both.
+/// An image publishes only differences, unless there is no room for both holdings.
 #[test]
 fn an_image_changes_what_is_different() {
     let image = |chain: &[u64]| vec![KvEvent::Cleared, stored(MANAGER, chain, 0, Tier::Host)];
@@ -191,7 +191,7 @@ fn what_a_source_held_is_another_places() {
     }
     both.hand_over(absent.number, MANAGER, Some(1));
     assert_eq!(both.ranks_of(MANAGER.number), [1]);
-    // Its chain goes on.
+    // The chain continues.
     let output = take(&mut both, MANAGER, 1, vec![stored(MANAGER, &[1, 2], 1, Tier::Device)]);
     assert_eq!(output, [stored_event(&[1, 2], 1, Tier::Device)]);
     assert_eq!(clear(&mut both, absent), [(0, vec![KvEvent::Cleared])]);
@@ -200,7 +200,7 @@ fn what_a_source_held_is_another_places() {
     assert!(!both.is_held(0, joined(&[1]), Tier::Device));
 }
 
-/// What somebody does at one rank: to a chain of so many blocks of a small tree, in a tier.
+/// Random action of a source at one rank, on a chain of a small tree in a tier.
 #[derive(Debug, Clone)]
 enum Act {
     Store {
@@ -208,9 +208,9 @@ enum Act {
     },
     Remove,
     Clear,
-    /// All that it holds is what it says now.
+    /// Announces exactly the source's holdings, as an image.
     Image,
-    /// The process is another one, and knows what was told of holdings.
+    /// Restarts the agent, which restores the reported holdings.
     Restart,
 }
 
@@ -228,7 +228,7 @@ fn acts() -> impl Strategy<Value = Vec<Did>> {
     proptest::collection::vec((any::<bool>(), 0..2_u32, chain, 0..Tier::COUNT, act), 1..60)
 }
 
-/// What was told of holdings, for each source and rank.
+/// Reported holdings of each source and rank.
 #[derive(Default)]
 struct Told(BTreeMap<(bool, u32), BTreeMap<u64, Holding>>);
 
@@ -244,7 +244,7 @@ impl Told {
         }
     }
 
-    /// Another process, whose sources have other places.
+    /// Simulates a restart in which the sources have other numbers.
     fn restart(&self, sources: &mut [ConsolidatedSource; 2]) -> Consolidator {
         let mut both = Consolidator::new(ROOMY);
         let [manager, engine] = sources;
@@ -265,12 +265,12 @@ impl Told {
     }
 }
 
-/// In which tiers who holds a name how often.
+/// Number of copies by rank, source, chain and tier.
 type Model = BTreeMap<(u32, bool, Vec<u64>, usize), u32>;
 
 proptest! {
-    /// Sources that tell chains from their beginning, or below what they hold: who listens to what
-    /// all say together knows, for each rank and tier, exactly the blocks that somebody holds.
+    /// Sources announce chains from the root, or below blocks that they hold. A reader of the joined stream sees
+    /// exactly the blocks that any source holds, for each rank and tier.
     #[test]
     fn what_is_published_is_what_a_source_holds(acts in acts()) {
         let mut both = Consolidator::new(ROOMY);
@@ -288,7 +288,7 @@ proptest! {
             let is_image = matches!(act, Act::Image);
             let events = match act {
                 Act::Store { known } => {
-                    // Below what it holds, or from the beginning.
+                    // Below a held block, or from the root.
                     let mut known = known.min(chain.len() - 1);
                     if !holds(&model, &chain[..known]) {
                         known = 0;

@@ -11,24 +11,24 @@ pub struct SourceNumber(pub u8);
 /// A source, and how to read its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsolidatedSource {
-    /// Its number.
+    /// Number of the source.
     pub number: SourceNumber,
     /// How to count repeated stores of a block.
     pub copy_mode: CopyMode,
-    /// How it names blocks.
+    /// How the source names blocks.
     pub naming: Naming,
 }
 
 /// How a source names blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// By its own hashes. A block that cannot be joined gets a name made of the source's hash and this salt, so that two
-    /// sources never share such a name.
+    /// By its own hashes. A block that cannot be joined gets a name made of the source's hash and this salt, so that
+    /// two sources never share such a name.
     Own {
         /// Depends on the source's name only, because these names are written to disk.
         salt: u64,
     },
-    /// By canonical hashes: all its blocks can be joined, even if their parents are not known.
+    /// By canonical hashes: all blocks of the source can be joined, even if their parents are unknown.
     Canonical,
 }
 
@@ -43,14 +43,14 @@ impl Naming {
 /// Separates salts from other hashes of names.
 const SALT_SEED: u64 = 0x6b76_6173_6972;
 
-/// What a source holds under one of its names.
+/// A source's holding of one block, under the source's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
-    /// As the source names it.
+    /// Name of the block at the source.
     pub name: BlockName,
-    /// Its name in the joined stream.
+    /// Name of the block in the joined stream.
     pub block: BlockName,
-    /// Whether that name is the canonical hash.
+    /// Whether `block` is the canonical hash.
     pub is_joined: bool,
     /// Number of copies in each tier; at least one tier has a copy.
     pub copies: [u16; Tier::COUNT],
@@ -59,10 +59,10 @@ pub struct Holding {
 /// Changes of a source's holdings at one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldingChange {
-    /// It holds nothing any more.
+    /// All holdings are removed.
     Cleared,
-    /// The source holds this block. It replaces the earlier holding of the same name.
+    /// The source holds this block. The holding replaces an earlier one of the same name.
     Held(Holding),
-    /// It holds nothing under that name any more.
+    /// The holding of this name is removed.
     Gone(BlockName),
 }

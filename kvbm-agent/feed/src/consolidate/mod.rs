@@ -1,13 +1,12 @@
-//! Several sources of one worker as one: an engine, a block manager beside it, mirrors of other agents.
-//! Pure.
+//! Merges several sources of one worker into one: an engine, a block manager beside it, mirrors of other agents. Pure.
 //!
-//! A block is stored when its first source stores it in a tier and removed when the last one has removed it there.
-//! Sources name blocks in their own ways; what is the same block they agree on by its canonical hash, which
-//! follows from its tokens and those before them. A block whose chain to the root its source has not published
-//! cannot be joined: it is published under a name that only its source has.
+//! A block is stored when its first source stores it in a tier. It is removed when its last source removes it there.
+//! Sources name blocks in their own ways. Blocks are matched by canonical hash, which follows from their own tokens and
+//! all tokens before. A block whose chain to the root its source has not published cannot be joined. It is published
+//! under a name that only its source uses.
 //!
-//! What each source holds can be told as it changes, and brought back in another process: then each source's end is
-//! the end of its own holdings there, too.
+//! Changes of each source's holdings can be reported, and restored in another process. The end of a source then still
+//! removes exactly its own holdings.
 
 mod consolidator;
 mod holding;

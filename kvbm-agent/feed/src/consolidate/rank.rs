@@ -8,17 +8,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::mem;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a source holds under one of its names.
+/// A source's holding of one block, under the source's name.
 #[derive(Debug, Clone, Copy)]
 struct Named {
-    /// The block, as all sources together name it.
+    /// Name of the block in the joined stream.
     block: BlockName,
-    /// Whether that name is the canonical hash.
+    /// Whether `block` is the canonical hash.
     is_joined: bool,
     copies: [u16; Tier::COUNT],
 }
 
-/// One source at one rank.
+/// Names of one source at one rank.
 #[derive(Debug)]
 pub(super) struct SourceNames {
     source: ConsolidatedSource,
@@ -29,26 +29,26 @@ pub(super) struct SourceNames {
 #[derive(Debug)]
 pub(super) struct SetAside(FxHashMap<BlockName, Named>);
 
-/// One rank: in how many ways each block is held in each tier.
+/// One rank: how many sources' names hold each block in each tier.
 #[derive(Debug, Default)]
 pub(super) struct Rank {
     blocks: FxHashMap<BlockName, [u32; Tier::COUNT]>,
     held: Vec<SourceNames>,
 }
 
-/// What changes for all sources together.
+/// Resulting changes of the joined stream.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) events: Vec<KvEvent>,
-    /// Names that were taken without their chain to the root.
+    /// Names stored without their chain to the root.
     pub(super) unjoined: u64,
-    /// Blocks that were not taken, for there is no room.
+    /// Blocks refused for lack of room.
     pub(super) refused: u64,
-    /// Whether the next two are wanted.
+    /// Whether to record `was_cleared` and `changed`.
     tells_holdings: bool,
-    /// Whether the source held nothing any more at a time,
+    /// Whether the source's holdings were cleared.
     was_cleared: bool,
-    /// and its names that may have changed since.
+    /// Names whose holdings may have changed since the clear.
     changed: FxHashSet<BlockName>,
 }
 
@@ -57,20 +57,20 @@ impl Output {
         Self { tells_holdings, ..Self::default() }
     }
 
-    /// What the source holds under a name may change.
+    /// Records that the holding of a name may change.
     fn change(&mut self, name: BlockName) {
         if self.tells_holdings {
             self.changed.insert(name);
         }
     }
 
-    /// The source holds nothing any more.
+    /// Records that the source's holdings are cleared.
     fn clear(&mut self) {
         self.was_cleared = true;
         self.changed.clear();
     }
 
-    /// A block that nobody held in the tier, after `parent`.
+    /// Publishes a block after `parent`. No source held the block in the tier before.
     fn stored(&mut self, parent: Option<BlockName>, tier: Tier, block: StoredBlock) {
         KvEvent::push_stored(&mut self.events, parent, tier, block);
     }
@@ -99,12 +99,12 @@ impl Output {
 }
 
 impl Rank {
-    /// Names that all sources hold, each counted by itself.
+    /// Number of names over all sources. A block counts once per source.
     pub(super) fn names(&self) -> usize {
         self.held.iter().map(|held| held.names.len()).sum()
     }
 
-    /// The same of one source.
+    /// Number of names of one source.
     pub(super) fn names_of(&self, source: SourceNumber) -> usize {
         let of = self.held.iter().filter(|held| held.source.number == source);
         of.map(|held| held.names.len()).sum()
@@ -115,7 +115,7 @@ impl Rank {
         in_tiers.and_then(|tiers| tiers.get(tier.index())).is_some_and(|holding| *holding > 0)
     }
 
-    /// Takes an event of a source; no more than `room` new names.
+    /// Applies an event of a source, with at most `room` new names.
     pub(super) fn take(
         &mut self,
         source: ConsolidatedSource,
@@ -159,8 +159,8 @@ impl Rank {
         (blocks, held.get_mut(at).map(|held| held.of(source)))
     }
 
-    /// Begins a source's image. Its earlier holdings count until they are [released](Self::release), so that blocks which
-    /// stay are not published.
+    /// Begins a source's image. Earlier holdings count until they are [released](Self::release), so that blocks which
+    /// stay are not published again.
     pub(super) fn set_aside(
         &mut self,
         source: ConsolidatedSource,
@@ -232,7 +232,8 @@ impl Rank {
 type Blocks = FxHashMap<BlockName, [u32; Tier::COUNT]>;
 
 impl SourceNames {
-    /// As a source's that publishes now: in its next incarnation it may count otherwise, and its place may be another's.
+    /// Updates the source's settings while it has no names. A new incarnation may count differently, and its number may
+    /// have been another source's.
     fn of(&mut self, source: ConsolidatedSource) -> &mut Self {
         if self.names.is_empty() {
             self.source = source;
@@ -249,7 +250,7 @@ impl SourceNames {
     ) {
         let root = parent.is_none();
         let before = parent.map(|name| self.names.get(&name).map(|at| (at.block, at.is_joined)));
-        // The block before, as all name it, and whether its chain to the root is known.
+        // Joined name of the previous block, and whether its chain to the root is known.
         let mut before = match (parent, before.flatten()) {
             (Some(name), None) => Some(self.unchained(name)),
             (_, known) => known,
@@ -264,10 +265,10 @@ impl SourceNames {
                 Naming::Own { salt } => own(salt, name),
             };
             let known = self.names.get(&name).map(|at| (at.block, at.is_joined));
-            // What a joined name means stays: a store that contradicts it is a copy of that block.
+            // A joined name keeps its block: a store that contradicts it counts as a copy of that block.
             let (block, is_joined) = known.filter(|at| at.1).unwrap_or((block, is_joined));
             if known.is_some_and(|at| at.0 != block) {
-                // Its chain to the root is known now.
+                // The chain to the root is known now.
                 self.release(name, all, output);
             }
             let is_new = !self.names.contains_key(&name);
@@ -307,7 +308,7 @@ impl SourceNames {
         }
     }
 
-    /// One announcement more; whether nobody held the block in that tier before.
+    /// Adds one announcement. Returns whether the block is new in that tier, for all sources.
     fn add(
         &mut self,
         name: BlockName,
@@ -363,7 +364,7 @@ impl SourceNames {
         }
     }
 
-    /// A name is not held any more, wherever it was.
+    /// Removes a name from all tiers.
     fn release(&mut self, name: BlockName, all: &mut Blocks, output: &mut Output) {
         let Some(Named { block, copies, .. }) = self.names.remove(&name) else { return };
         output.change(name);
@@ -374,7 +375,7 @@ impl SourceNames {
         }
     }
 
-    /// The block of a name whose chain to the root is not known, and whether it is joined all the same.
+    /// Joined name of a block whose chain to the root is unknown, and whether it counts as joined.
     fn unchained(&self, name: BlockName) -> (BlockName, bool) {
         match self.source.naming {
             Naming::Own { salt } => (own(salt, name), false),
@@ -383,7 +384,7 @@ impl SourceNames {
     }
 }
 
-/// A name that is its source's alone.
+/// Name that only its source uses.
 fn own(salt: u64, name: BlockName) -> BlockName {
     BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), salt))
 }
@@ -393,7 +394,7 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
     BlockName(sequence_hash(parent, local).0)
 }
 
-/// One way less in which a block is held in a tier. Returns whether it was the last.
+/// Removes one holding of a block in a tier. Returns whether it was the last.
 fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) -> bool {
     let holding = all.get_mut(&block);
     debug_assert!(holding.is_some(), "a block that a name holds is counted");

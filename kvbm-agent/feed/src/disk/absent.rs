@@ -1,4 +1,4 @@
-//! In place of `store` in a build without the feature `disk`: there is no journal on disk, and nothing of RocksDB.
+//! Stub of `store` for a build without the feature `disk`: no journal on disk, no RocksDB.
 
 use super::{DiskChange, DiskConfig, DiskError, DiskFigures, DiskStatus, Opened, Verdict};
 use crate::journal::{Batch, DumpStep, Journal, JournalConfig};
@@ -6,15 +6,15 @@ use kvasir_proto::types::Incarnation;
 use std::future::Pending;
 use std::sync::Arc;
 
-/// A journal on disk: there is none.
+/// Journal on disk. Cannot exist in this build.
 #[derive(Debug)]
 pub enum Disk {}
 
-/// An image of it: there is none.
+/// Image of a journal on disk. Cannot exist in this build.
 #[derive(Debug)]
 pub enum CompleteImage {}
 
-/// Refuses.
+/// Refuses to open a folder.
 ///
 /// # Errors
 /// Always: [`DiskError::Absent`].
@@ -26,7 +26,7 @@ pub fn open(
     Err(absent(config))
 }
 
-/// Refuses.
+/// Refuses to leave a folder.
 ///
 /// # Errors
 /// Always: [`DiskError::Absent`].
@@ -38,7 +38,7 @@ fn absent(config: &DiskConfig) -> DiskError {
     DiskError::Absent { folder: config.folder.clone() }
 }
 
-/// As where there is one; never called.
+/// Methods of `Disk` as in `store`; never called.
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "`store` documents them")]
 impl Disk {
     #[must_use]

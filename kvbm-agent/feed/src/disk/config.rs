@@ -2,21 +2,21 @@ use kvasir_proto::convert::WorkerAddress;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Folder of the journal of an agent's `engine-pool`, in the folder of the agent's own.
+/// Folder for the journal of an agent's `engine-pool`, inside the agent's own folder.
 pub const POOL_FOLDER: &str = "pool";
 
-/// Where a journal is on disk, and whose it is.
+/// Location and owner of a journal on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// Folder of the agent's own, on a local disk.
+    /// The agent's own folder, on a local disk.
     pub folder: PathBuf,
-    /// The worker that holds the blocks. A folder of another is refused.
+    /// Worker that holds the blocks. Another worker's folder is refused.
     pub address: WorkerAddress,
-    /// Tokens per block. What was written under another size does not count.
+    /// Tokens per block. A journal with another block size is not resumed.
     pub block_size: u32,
-    /// Names of numbered LoRA adapters, by which blocks were hashed. What was written under others does not count.
+    /// Names of numbered LoRA adapters, on which block hashes depend. A journal with other names is not resumed.
     pub lora_names: BTreeMap<u64, String>,
-    /// Whether its sources are consolidated. Then the holdings of each source are written, too. A folder that was written with
-    /// the other setting is not used.
+    /// Whether the journal's sources are consolidated. If so, the holdings of each source are written, too. A journal
+    /// with the other setting is not resumed.
     pub is_consolidated: bool,
 }

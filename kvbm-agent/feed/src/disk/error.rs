@@ -1,16 +1,16 @@
 use kvasir_proto::convert::WorkerAddress;
 use std::path::PathBuf;
 
-/// Why a folder cannot be used: the agent was started wrongly, or its disk fails.
+/// Why a folder cannot be used: wrong configuration, or a failing disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
-    /// There is no such journal in this build.
+    /// This build has no journal on disk.
     #[error("{}: this build has no journal on disk: build kvbm-agent with its feature `disk`", folder.display())]
     Absent {
         /// The folder.
         folder: PathBuf,
     },
-    /// Another process uses it.
+    /// Another process uses the folder.
     #[error(
         "{}: another process has it open: each agent needs a folder of its own ({reason})",
         folder.display()
@@ -18,57 +18,57 @@ pub enum DiskError {
     Locked {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// Underlying error.
         reason: String,
     },
-    /// It is another worker's.
+    /// The folder has another worker's journal.
     #[error("{}: the journal of worker {found}, this agent is worker {requested}'s: choose another folder", folder.display())]
     OtherWorker {
         /// The folder.
         folder: PathBuf,
-        /// Whose it is.
+        /// Worker of the journal.
         found: WorkerAddress,
-        /// Whose agent this is.
+        /// Worker of this agent.
         requested: WorkerAddress,
     },
-    /// Something else than a journal is there.
+    /// The folder has other files than a journal.
     #[error("{}: not an agent's journal: choose a folder of the agent's own ({reason})", folder.display())]
     Foreign {
         /// The folder.
         folder: PathBuf,
-        /// What was found.
+        /// The unexpected file.
         reason: String,
     },
-    /// The process may not read or write there.
+    /// The process may not read or write the folder.
     #[error("{}: not permitted: let the agent's user write there ({reason})", folder.display())]
     Permission {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// Underlying error.
         reason: String,
     },
-    /// There is no place for a folder.
+    /// The folder cannot be created.
     #[error("{}: cannot be made: choose a folder on a local disk ({reason})", folder.display())]
     NoPlace {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// Underlying error.
         reason: String,
     },
-    /// No space is left, or a quota is used up.
+    /// The disk is full, or a quota is used up.
     #[error("{}: the disk is full: make room and start the agent again ({reason})", folder.display())]
     Full {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// Underlying error.
         reason: String,
     },
-    /// What is on disk is damaged.
+    /// The journal on disk is damaged.
     #[error("{}: damaged ({reason})", folder.display())]
     Damaged {
         /// The folder.
         folder: PathBuf,
-        /// How it shows.
+        /// Evidence of the damage.
         reason: String,
     },
     /// The disk fails.
@@ -76,14 +76,13 @@ pub enum DiskError {
     Failing {
         /// The folder.
         folder: PathBuf,
-        /// What failed.
+        /// Underlying error.
         reason: String,
     },
 }
 
 impl DiskError {
-    /// Whether the process was started wrongly and should not continue; everything else costs the journal
-    /// on disk only.
+    /// Whether the configuration is wrong, so that the process should exit. Other errors cost only the journal on disk.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(

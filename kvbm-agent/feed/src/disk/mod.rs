@@ -1,16 +1,16 @@
-//! The journal on disk, so that a restarted agent continues its incarnation if the engine survived.
+//! Journal on disk (write-ahead log with images). A restarted agent continues its incarnation if the engine survived.
 //!
-//! - **Written ahead**: what a source publishes at once is one atomic write together with its cursor, handed to
-//!   the system before any reader is notified. It is not synced: a killed agent loses nothing, and a machine that
-//!   crashes takes the engine with it, which is found out.
-//! - **Where sources are consolidated** the same write has what each of them holds, a value for each of its names: what
-//!   they hold together does not say whose it is.
-//! - **An image** of all that is held, made from a dump in the background, bounds what is on disk: batches before it
-//!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
-//! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start begins a
-//!   new incarnation. So does whatever cannot be read. Another worker's folder, or one that is in use, is refused.
+//! - **Written ahead**: batches that a source publishes together are one atomic write, with the source's cursor. The
+//!   operating system has the write before any reader is notified. It is not synced: a killed agent loses nothing. A
+//!   crashed machine also ends the engine, which the next start detects.
+//! - **Consolidated sources**: the same write has the changed holdings of each source, one value per name. The joined
+//!   holdings do not show which source holds a block.
+//! - **An image** of all held blocks, made from a dump in the background, bounds the size on disk. Earlier batches are
+//!   removed, except those that indexes may request. The previous image stays until the new one is complete.
+//! - **Valid while marked**: the first failed write removes the mark, and the next start begins a new incarnation.
+//!   Unreadable data has the same effect. Another worker's folder, or one in use, is refused.
 //!
-//! In a build without the feature `disk` `absent` takes the place of `store`, and nothing links RocksDB.
+//! In a build without the feature `disk`, `absent` replaces `store`, and RocksDB is not linked.
 
 mod config;
 mod error;
@@ -32,5 +32,5 @@ pub use persisted::{
 pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewIncarnation, Verdict};
 
-/// A journal on disk that was opened.
+/// An opened journal on disk.
 pub type Opened = OpenedWith<Disk>;

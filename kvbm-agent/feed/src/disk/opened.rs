@@ -1,20 +1,20 @@
 use super::{NewIncarnation, PersistedSources};
 use crate::journal::Journal;
 
-/// A journal on disk that was opened.
+/// An opened journal on disk.
 #[derive(Debug)]
 pub struct OpenedWith<D> {
-    /// It takes what follows.
+    /// The journal, ready for writes.
     pub disk: D,
-    /// What was there, or why it does not count.
+    /// The restored incarnation, or why the journal is not resumed.
     pub restored: Result<Restored, NewIncarnation>,
 }
 
 /// An incarnation that may continue.
 #[derive(Debug)]
 pub struct Restored {
-    /// What was published and is held.
+    /// Published batches and held blocks.
     pub journal: Journal,
-    /// Its sources as read from disk.
+    /// Sources of the journal, as read from disk.
     pub sources: PersistedSources,
 }

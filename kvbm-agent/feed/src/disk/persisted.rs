@@ -5,25 +5,25 @@ use kvasir_proto::types::{
 };
 use std::sync::Arc;
 
-/// What a source is, and so how it proves that its engine survived.
+/// Kind of a source. It decides how the source proves that its engine survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
-    /// An engine's own publisher: its replay has the cursor's batch, or not.
+    /// An engine's own publisher. Its replay has the cursor's batch, or not.
     Relay,
-    /// A publisher on the agent's port: it states its incarnation.
+    /// A publisher on the agent's port. It reports its incarnation.
     Ingest,
 }
 
-/// Where a source is after a batch.
+/// State of a source after a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePosition {
-    /// The batch.
+    /// Cursor of the batch.
     pub cursor: Cursor,
-    /// What the engine has shown of itself.
+    /// Properties learned from the engine's events.
     pub learned: Arc<Learned>,
     /// New meanings of names, in order.
     pub names: Vec<NameChange>,
-    /// What of the batch the agent's stream does not show.
+    /// Differences between the batch and the agent's stream.
     pub flaws: Flaws,
 }
 
@@ -33,17 +33,18 @@ impl From<Cursor> for SourcePosition {
     }
 }
 
-/// What an agent's stream does not show of a source. Each lasts until a clear of all that the source holds.
+/// Differences between a source and the agent's stream. Each lasts until a clear of all the source's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flaws {
-    /// The source may hold less than the stream shows: events of this incarnation were lost for good, or are in doubt.
+    /// The source may hold fewer blocks than the stream shows: events of this incarnation were lost permanently, or are
+    /// in doubt.
     pub has_lost: bool,
-    /// The source may hold more than the stream shows: blocks were not taken.
+    /// The source may hold more blocks than the stream shows: some blocks were refused.
     pub lacks_blocks: bool,
 }
 
 impl Flaws {
-    /// Both together.
+    /// Combines both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -53,30 +54,30 @@ impl Flaws {
     }
 }
 
-/// A source, as of its last batch that was taken.
+/// A source, as of its last applied batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistedSource {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// What it is.
+    /// Kind of the source.
     pub kind: SourceKind,
     /// How to count repeated stores of a block.
     pub copy_mode: CopyMode,
-    /// Its last batch that was taken.
+    /// Cursor of the last applied batch.
     pub cursor: Cursor,
-    /// What the agent's stream does not show of it.
+    /// Differences between the source and the agent's stream.
     pub flaws: Flaws,
-    /// Incarnations that were over, the latest last, at most
+    /// Ended incarnations, the latest last, at most
     /// [`TOLD_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,
-    /// What the engine has shown of itself.
+    /// Properties learned from the engine's events.
     pub learned: Arc<Learned>,
-    /// Ranks that it may hold something at.
+    /// Ranks at which the source may hold blocks.
     pub ranks: Vec<DpRank>,
 }
 
 impl PersistedSource {
-    /// What to resume it from. What was lost was dropped then, and is not dropped once more.
+    /// Status to resume the source from. Blocks dropped after an earlier loss are not dropped again.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
         SourceStatus {
@@ -89,7 +90,7 @@ impl PersistedSource {
     }
 }
 
-/// What names of a source mean besides their tokens.
+/// Meanings of a source's names besides their tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistedNames {
     /// Name of the source.
@@ -101,35 +102,35 @@ pub struct PersistedNames {
 /// The holdings of a consolidated source at one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistedHoldings {
-    /// Its name.
+    /// Name of the source.
     pub source: String,
     /// The rank.
     pub rank: DpRank,
-    /// Its holdings there, at least one.
+    /// Holdings at the rank, at least one.
     pub holdings: Vec<Holding>,
 }
 
 /// The sources of an earlier run of the agent, as read from disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersistedSources {
-    /// Their positions.
+    /// Positions of the sources.
     pub positions: Vec<PersistedSource>,
-    /// What their names mean.
+    /// Meanings of the sources' names.
     pub names: Vec<PersistedNames>,
-    /// Their holdings; empty unless they are consolidated. A source without a position may have holdings.
+    /// Holdings of the sources; empty unless they are consolidated. A source without a position may have holdings.
     pub holdings: Vec<PersistedHoldings>,
 }
 
-/// What becomes of a source's place on disk.
+/// Change of a source's position on disk.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceChange<'a> {
-    /// It stays as it is.
+    /// Keeps the position.
     None,
-    /// This is its position now.
+    /// Writes the position.
     Put(&'a PersistedSource),
-    /// The same, and what its names meant is dropped with the blocks.
+    /// Writes the position. Drops the meanings of the source's names, because its blocks are dropped.
     PutEmpty(&'a PersistedSource),
-    /// It is dropped.
+    /// Removes the position.
     Forget(&'a str),
 }
 
@@ -145,7 +146,7 @@ pub struct NamesChange<'a> {
 /// Changes of a source's holdings at one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct HoldingsChange<'a> {
-    /// Its name.
+    /// Name of the source.
     pub source: &'a str,
     /// The rank.
     pub rank: DpRank,
@@ -153,10 +154,10 @@ pub struct HoldingsChange<'a> {
     pub changes: &'a [HoldingChange],
 }
 
-/// What is written in the same write as batches.
+/// Changes that are written atomically with batches.
 #[derive(Debug, Clone, Copy)]
 pub struct DiskChange<'a> {
-    /// The position of the source that published them.
+    /// Position of the source that published the batches.
     pub position: SourceChange<'a>,
     /// Changes of the holdings of consolidated sources.
     pub holdings: &'a [HoldingsChange<'a>],
@@ -165,7 +166,7 @@ pub struct DiskChange<'a> {
 }
 
 impl DiskChange<'_> {
-    /// Whether nothing is to be written.
+    /// Whether the change is empty.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self.position, SourceChange::None)

@@ -3,11 +3,11 @@ use std::fmt;
 /// Whether the incarnation on disk continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No source that could prove it was received yet.
+    /// Undecided: no source has proved yet whether its engine survived.
     Pending,
     /// An engine survived, or another source holds blocks: the incarnation continues.
     Continued,
-    /// A new one began.
+    /// A new incarnation began.
     NewIncarnation(NewIncarnation),
 }
 
@@ -16,28 +16,28 @@ pub enum Verdict {
 pub enum NewIncarnation {
     /// The folder was empty.
     First,
-    /// A write had failed, or a start was cut off, since when the folder does not count.
+    /// The mark is missing: an earlier write failed, or a start was interrupted.
     Unmarked,
-    /// What is on disk is damaged.
+    /// The journal on disk is damaged.
     Damaged(String),
-    /// Another version wrote it.
+    /// The journal has another format version.
     Version(u32),
-    /// It was written for blocks of another size.
+    /// The journal has another block size.
     BlockSize(u32),
-    /// Copies were counted otherwise.
+    /// The journal has another copy mode.
     CopyMode,
-    /// Its sources were consolidated and are not any more, or the other way round.
+    /// Consolidation was switched on or off.
     Consolidation,
-    /// Numbered LoRA adapters had other names, by which blocks were hashed.
+    /// Numbered LoRA adapters had other names, on which block hashes depend.
     LoraNames,
-    /// No source of the agent is configured any more that could prove that its engine survived.
+    /// No configured source could prove that its engine survived.
     NoSource,
-    /// The engine is another one, is gone, or cannot prove that it is the same.
+    /// The engine is another process, is gone, or cannot prove that it is the same.
     Engine,
 }
 
 impl Verdict {
-    /// In a word, for metrics.
+    /// Label value for metrics.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Verdict {
         }
     }
 
-    /// All words of [`as_str`](Self::as_str).
+    /// All values of [`as_str`](Self::as_str).
     pub const WORDS: [&str; 12] = [
         "pending",
         "kept",

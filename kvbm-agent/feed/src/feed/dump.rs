@@ -4,7 +4,7 @@ use crate::journal::{DumpId, DumpStep};
 use kvasir_proto::types::Incarnation;
 use std::sync::Arc;
 
-/// A dump under way; cancelled when dropped.
+/// A dump in progress, cancelled when dropped.
 #[derive(Debug)]
 pub struct FeedDump {
     feed: Arc<Feed>,
@@ -13,10 +13,10 @@ pub struct FeedDump {
 }
 
 impl FeedDump {
-    /// Begins a dump of one incarnation of a source, or of the present one, once those before have ended.
+    /// Begins a dump once earlier ones have ended. Without `incarnation`, the dump is of the current incarnation.
     ///
     /// # Errors
-    /// If too many wait, waiting takes too long, or it is another incarnation.
+    /// If too many callers wait, the wait times out, or the source has another incarnation.
     pub async fn begin(
         feed: &Arc<Feed>,
         incarnation: Option<Incarnation>,
@@ -26,10 +26,10 @@ impl FeedDump {
         Ok(Self { feed: Arc::clone(feed), id, _turn: turn })
     }
 
-    /// Reads on, holding the journal's lock for up to `records_max` records; the last step cuts.
+    /// Reads the next records. Holds the journal's lock for up to `records_max` records. The last step returns the cut.
     ///
     /// # Errors
-    /// If the dump was cut off, or is over.
+    /// If the dump was aborted, or is finished.
     pub fn step(&self, records_max: usize) -> Result<DumpStep, FeedError> {
         Ok(self.feed.with_journal(|journal| journal.step_dump(self.id, records_max))?)
     }

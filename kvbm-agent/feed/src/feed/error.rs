@@ -2,25 +2,25 @@ use crate::journal::DumpError;
 use kvasir_proto::code::ErrorCode;
 use std::time::Duration;
 
-/// Why a dump, or digests, did not come about.
+/// Why a dump or digests cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// Too many wait for their turn.
+    /// Too many requests wait for the permit.
     #[error("{limit} requests wait for the same already: ask later")]
     TooManyWait {
-        /// The most that may.
+        /// Maximum number of waiting requests.
         limit: usize,
     },
-    /// Those before took too long.
+    /// Earlier requests took too long.
     #[error("earlier requests took longer than {0:?}: ask later")]
     WaitedTooLong(Duration),
-    /// The journal's answer.
+    /// The journal refused the dump.
     #[error(transparent)]
     Dump(#[from] DumpError),
 }
 
 impl FeedError {
-    /// Code to report it with.
+    /// Error code to report.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -7,12 +7,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Records read under one hold of the journal's lock.
+/// Records read in one critical section of the journal's lock.
 const STEP_RECORDS: usize = 256;
-/// Pause after an image that broke off, because too much changed meanwhile.
+/// Backoff after an image that was aborted, because too much changed meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why there is no image.
+/// Why no image was written.
 #[derive(Debug, thiserror::Error)]
 enum ImageError {
     #[error(transparent)]
@@ -23,7 +23,7 @@ enum ImageError {
     Stopping,
 }
 
-/// Makes an image of what is held whenever one is due, until `stop` is cancelled. Nothing is held up by it.
+/// Writes an image of the held blocks whenever one is due, until `stop` is cancelled. Publishing continues meanwhile.
 pub async fn write_images(feed: Arc<Feed>, stop: CancellationToken) {
     let Some(disk) = feed.disk() else { return };
     loop {
@@ -50,11 +50,11 @@ async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), Im
     let feed = Arc::clone(feed);
     let stop = stop.clone();
     let made = spawn_blocking(move || write_image(&feed, dump, &stop)).await;
-    // A panic of ours is in the log; the next image starts over.
+    // A panic is in the log, and the next image starts over.
     made.unwrap_or(Err(ImageError::Stopping))
 }
 
-/// Writes what a dump reads, a step at a time.
+/// Writes an image from the steps of a dump.
 fn write_image(feed: &Feed, dump: FeedDump, stop: &CancellationToken) -> Result<(), ImageError> {
     let Some(disk) = feed.disk() else { return Ok(()) };
     let complete = disk.write_image(move || {

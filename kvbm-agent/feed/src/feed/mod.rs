@@ -1,5 +1,5 @@
-//! One source as the tasks of an agent share it: who it is, its journal behind a lock that is held for
-//! bounded steps only, and notifications of what is new. Publishing never waits for a peer.
+//! One source, shared by the tasks of an agent: its identity, its journal and notifications of new batches. The
+//! journal's lock has bounded critical sections. Publishing never waits for a peer.
 
 mod dump;
 mod error;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Who a source is.
+/// Identity of a source, and limits of its journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceConfig {
     /// The worker that holds the blocks.
@@ -31,83 +31,82 @@ pub struct SourceConfig {
     pub name: String,
     /// Tokens per block.
     pub block_size: u32,
-    /// Incarnation of the cache: a new one whenever it starts empty.
+    /// Incarnation of the cache. Use a new one whenever the cache starts empty.
     pub incarnation: Incarnation,
-    /// Number of the first batch of that incarnation.
+    /// Number of the incarnation's first batch.
     pub first_sequence: u64,
-    /// Bounds of the journal, and how second announcements are read.
+    /// Limits of the journal, and how it counts repeated stores of a block.
     pub journal: JournalConfig,
 }
 
-/// A new incarnation: two keys of the system's randomness.
+/// Generates an incarnation from two keys of the system's randomness.
 #[must_use]
 pub fn new_incarnation() -> Incarnation {
     let half = || u128::from(RandomState::new().hash_one(0));
     Incarnation(half() << 64 | half())
 }
 
-/// How far a source has come.
+/// Progress of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct News {
-    /// The present incarnation.
+    /// The current incarnation.
     pub incarnation: Incarnation,
-    /// Its newest batch; none before the first.
+    /// Number of the newest batch; `None` before the first.
     pub head: Option<u64>,
-    /// How often its state, its reasons or its connection have changed: heartbeats state them.
+    /// How often state, reasons or connection have changed. Heartbeats report them.
     pub changes: u64,
 }
 
-/// How far a feed can be trusted whose events come from other sources.
+/// How far a feed that merges other sources can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedState {
-    /// The worst of them.
+    /// Worst state of the sources.
     pub state: SourceState,
-    /// Why they are worse than exact, one entry a reason.
+    /// Why the state is worse than exact, one entry per reason.
     pub reasons: Vec<StateReason>,
-    /// When their newest batches were last known to be taken, of all the oldest; none if that is
-    /// always so.
+    /// Oldest time at which a source's newest batch was last known to be taken; `None` if that is always so.
     pub verified_at: Option<Instant>,
-    /// Whether all of them are connected.
+    /// Whether all sources are connected.
     pub connected: bool,
 }
 
 impl FeedState {
-    /// Speaks for itself.
+    /// State of a feed without other sources.
     pub const OWN: Self =
         Self { state: SourceState::Exact, reasons: Vec::new(), verified_at: None, connected: true };
 }
 
-/// One source.
+/// One source with its journal, shared by the tasks of an agent.
 #[derive(Debug)]
 pub struct Feed {
     address: WorkerAddress,
     name: String,
     block_size: u32,
     journal: Mutex<Journal>,
-    /// Written ahead, under the journal's lock; none if it is in memory only.
+    /// Write-ahead journal, written under the journal's lock; `None` if the journal is in memory only.
     disk: Option<Disk>,
-    /// The incarnation that begins if the one on disk is over, and its first number.
+    /// Incarnation, with its first number, that begins if the one on disk is over.
     fresh: (Incarnation, u64),
-    /// Whether it is known which incarnation continues. Until then nothing is published.
+    /// Whether it is decided which incarnation continues. Until then, publishing is not allowed.
     settled: watch::Sender<bool>,
     news: watch::Sender<News>,
     feed_state: Mutex<FeedState>,
     pub(super) dump_turns: Turns,
-    /// Of those that copy [digests](Self::digests).
+    /// Permits to copy [digests](Self::digests).
     digest_turns: Turns,
 }
 
 impl Feed {
-    /// A source that has published nothing yet.
+    /// Creates a source without batches.
     ///
     /// # Errors
-    /// If its name or its block size breaks the contract.
+    /// If the name or block size breaks the contract.
     pub fn new(config: SourceConfig) -> Result<Self, ConvertError> {
         Ok(Self::open(config, None)?.0)
     }
 
-    /// A source whose journal is on disk too. One that may continue from there publishes nothing before it is
-    /// [settled](Self::settle) whether it does; what is left of its own sources is returned.
+    /// Opens a source whose journal is on disk, too, and returns the restored sources. A restored source must not
+    /// publish before it is [settled](Self::settle) whether its incarnation continues.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -141,7 +140,7 @@ impl Feed {
             dump_turns: Turns::new(),
             digest_turns: Turns::new(),
         };
-        // What no index would accept is refused here.
+        // Refuses settings that no index would accept.
         Hello::try_from(pb::PublishHello::from(feed.hello()))?;
         Ok((feed, sources.unwrap_or_default()))
     }
@@ -164,20 +163,19 @@ impl Feed {
         self.block_size
     }
 
-    /// Takes what happened at one rank, and gives it a number; several, of which it returns the last,
-    /// where it is more than one message carries.
+    /// Publishes events of one rank, and returns the number of their batch. Events that exceed one message become
+    /// several batches; the last number is returned.
     ///
     /// # Errors
-    /// If an event breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
+    /// If an event breaks a limit, or the incarnation's numbers are used up. Then the journal is unchanged.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         let last = self.record([(rank, events)], SourceChange::None.into())?;
-        // What was appended has a number.
+        // Appended events have a number.
         last.ok_or(AppendError::Exhausted)
     }
 
-    /// Takes what a source has published at once at one rank, and where the source is then: on disk, if there is
-    /// one, both together and before any reader is notified. Returns the number of the last batch; none without
-    /// events.
+    /// Publishes a source's events at one rank, with the source's position. A journal on disk has both, in one write,
+    /// before any reader is notified. Returns the number of the last batch; `None` without events.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -190,10 +188,10 @@ impl Feed {
         self.publish_ranks([(rank, events)], source.into())
     }
 
-    /// As [`publish_all`](Self::publish_all), at several ranks, and with what else changes on disk.
+    /// Like [`publish_all`](Self::publish_all), for several ranks and with further changes on disk.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish), if that is so of a rank; what was published for the others has its numbers.
+    /// As [`publish`](Self::publish), if it fails for one rank. Batches published for other ranks keep their numbers.
     pub fn publish_ranks(
         &self,
         published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
@@ -223,7 +221,7 @@ impl Feed {
         if let Some(disk) = &self.disk {
             disk.write(&batches, change);
             if disk.revokes_incarnation() {
-                // Its numbers would be given twice.
+                // A restarted agent would assign these numbers again.
                 journal.republish(new_incarnation());
                 appended = appended.map(|_last| journal.head());
             }
@@ -237,7 +235,7 @@ impl Feed {
         appended
     }
 
-    /// The cache starts empty again.
+    /// Begins a new incarnation with an empty cache.
     pub fn begin_incarnation(&self, incarnation: Incarnation, first_sequence: u64) {
         let mut journal = self.journal.lock();
         journal.begin_incarnation(incarnation, first_sequence);
@@ -247,8 +245,8 @@ impl Feed {
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
-    /// Begins a new incarnation whose first batches publish all that is held, as [`Journal::republish`], unless another one than
-    /// `present` has begun.
+    /// Begins a new incarnation whose first batches publish all held blocks, as [`Journal::republish`]. Does nothing
+    /// unless `present` is the current incarnation.
     pub fn republish(&self, present: Incarnation, new: Incarnation) {
         let mut journal = self.journal.lock();
         if journal.incarnation() != present {
@@ -268,13 +266,13 @@ impl Feed {
         self.journal.lock().all_held(is_fine)
     }
 
-    /// The journal on disk; none if it is in memory only.
+    /// The journal on disk; `None` if the journal is in memory only.
     #[must_use]
     pub const fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref()
     }
 
-    /// The incarnation on disk continues, or is over: then a new one begins.
+    /// Settles whether the incarnation on disk continues. If it is over, a new one begins.
     pub fn settle(&self, verdict: Verdict) {
         if matches!(
             verdict,
@@ -291,26 +289,26 @@ impl Feed {
         self.settled.send_replace(true);
     }
 
-    /// Whether it is known which incarnation continues. Until then nothing may be published.
+    /// Whether it is decided which incarnation continues. Until then, publishing is not allowed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         *self.settled.borrow()
     }
 
-    /// Waits until it is known which incarnation continues.
+    /// Waits until it is decided which incarnation continues.
     pub async fn until_settled(&self) {
-        // Its sender is ours.
+        // Cannot fail: `self` owns the sender.
         let mut settled = self.settled.subscribe();
         let _known = settled.wait_for(|settled| *settled).await;
     }
 
-    /// Notifies of what is new from now on.
+    /// Subscribes to the source's progress.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<News> {
         self.news.subscribe()
     }
 
-    /// Up to `batches_max` batches of a range of one incarnation, as [`Journal::range`].
+    /// Up to `batches_max` batches in a range of one incarnation, as [`Journal::range`].
     ///
     /// # Errors
     /// As [`Journal::range`].
@@ -323,28 +321,28 @@ impl Feed {
         self.journal.lock().range(incarnation, range, batches_max)
     }
 
-    /// Ranks that hold something.
+    /// Ranks with held blocks.
     #[must_use]
     pub fn ranks(&self) -> Vec<DpRank> {
         self.journal.lock().ranks()
     }
 
-    /// The state of names at a rank, held or not; none of a rank that holds nothing. Holds the journal's lock.
+    /// State of names at a rank, held or not; empty for a rank without held blocks. Holds the journal's lock.
     #[must_use]
     pub fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
         self.journal.lock().held(rank, names)
     }
 
-    /// Waits for a turn to copy [digests](Self::digests): hold it until the copies are sent.
+    /// Waits for the permit to copy [digests](Self::digests). Keep the permit until the copies are sent.
     ///
     /// # Errors
-    /// If too many wait, or waiting takes too long.
+    /// If too many callers wait, or the wait times out.
     pub async fn digest_turn(&self) -> Result<Turn, FeedError> {
         self.digest_turns.wait().await
     }
 
-    /// Digests of what it holds, after its newest batch. Holds the journal's lock while they are copied:
-    /// 32 KiB for each tier of a rank that holds anything.
+    /// Digests of the held blocks, after the newest batch. Copies them under the journal's lock: 32 KiB for each tier
+    /// of a rank with blocks.
     ///
     /// # Errors
     /// As [`Journal::digests`].
@@ -352,7 +350,7 @@ impl Feed {
         self.journal.lock().digests(incarnation)
     }
 
-    /// What indexes are sent between batches; none if another incarnation has begun.
+    /// Message for indexes between batches; `None` if another incarnation has begun.
     #[must_use]
     pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
         let (head_sequence, digest) = {
@@ -368,7 +366,7 @@ impl Feed {
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away, reasons })
     }
 
-    /// Sets how far the source can be trusted; a change is sent to indexes at once.
+    /// Sets how far the source can be trusted. A change is sent to indexes immediately.
     pub fn set_state(&self, feed_state: FeedState) {
         let shown = |at: &FeedState| {
             let reasons: Vec<_> = at.reasons.iter().map(|seen| seen.reason).collect();
@@ -387,13 +385,13 @@ impl Feed {
         self.feed_state.lock().clone()
     }
 
-    /// Its state.
+    /// Status of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.journal.lock().status()
     }
 
-    /// How it introduces itself to an index.
+    /// Message that introduces the source to an index.
     #[must_use]
     pub fn hello(&self) -> Hello {
         let JournalStatus { incarnation, first, head, copy_mode, .. } = self.status();

@@ -4,20 +4,20 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// How many may wait for the one whose turn it is.
+/// Maximum number of callers that wait for the permit.
 const WAITING_MAX: usize = 8;
-/// Longest wait for one's turn.
+/// Maximum wait for the permit.
 const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One at a time, of answers that take much memory or work.
+/// Limits answers that take much memory or work to one at a time.
 #[derive(Debug)]
 pub(super) struct Turns {
     turn: Arc<Semaphore>,
-    /// The one whose turn it is, and those that wait.
+    /// Slots for the active caller and the waiting ones.
     places: Arc<Semaphore>,
 }
 
-/// A turn, until dropped.
+/// The permit, released when dropped.
 #[derive(Debug)]
 pub struct Turn {
     _turn: OwnedSemaphorePermit,
@@ -30,16 +30,16 @@ impl Turns {
         Self { turn: Arc::new(Semaphore::new(1)), places }
     }
 
-    /// Waits until those before have ended.
+    /// Waits until earlier callers have finished.
     ///
     /// # Errors
-    /// If too many wait, or waiting takes too long.
+    /// If too many callers wait, or the wait times out.
     pub(super) async fn wait(&self) -> Result<Turn, FeedError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_full| FeedError::TooManyWait { limit: WAITING_MAX })?;
         let turn = timeout(TURN_TIMEOUT, Arc::clone(&self.turn).acquire_owned()).await;
         let late = FeedError::WaitedTooLong(TURN_TIMEOUT);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let turn = turn.map_err(|_late| late)?.map_err(|_closed| late)?;
         Ok(Turn { _turn: turn, _place: place })
     }

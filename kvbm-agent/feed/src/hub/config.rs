@@ -4,23 +4,22 @@ use kvasir_proto::code::ErrorCode;
 use kvasir_proto::types::{CopyMode, DpRank};
 use std::time::Duration;
 
-/// Bounds of a hub.
+/// Limits and options of a hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HubConfig {
-    /// Most sources at a time, 1 to [`SOURCES_MAX`].
+    /// Maximum number of sources, 1 to [`SOURCES_MAX`].
     pub sources_max: u8,
-    /// Whether several sources may publish for one rank, and are consolidated. Else each rank is one
-    /// source's, and passed through.
+    /// Whether several sources may publish for one rank, and are consolidated. Otherwise each rank belongs to one
+    /// source, whose events pass unchanged.
     pub consolidate: bool,
-    /// Most names that consolidated sources hold, each source's and rank's counted by itself; further
-    /// ones are not taken.
+    /// Maximum number of names in all consolidated sources, counted per source and rank. Further names are refused.
     pub names_max: usize,
-    /// How long batches wait for others.
+    /// How long batches wait to be published together.
     pub batching: BatchingConfig,
 }
 
 impl HubConfig {
-    /// One source.
+    /// One source, not consolidated.
     pub const DEFAULT: Self = Self {
         sources_max: 1,
         consolidate: false,
@@ -35,32 +34,32 @@ impl Default for HubConfig {
     }
 }
 
-/// Longest that anything may wait.
+/// Upper limit of [`BatchingConfig::interval`].
 pub const BATCH_INTERVAL_MAX: Duration = Duration::from_secs(10);
-/// Most blocks that may wait.
+/// Upper limit of [`BatchingConfig::blocks_max`].
 pub const BATCH_BLOCKS_MAX: usize = 65_536;
 
-/// How long sources' batches wait for others, to be published together.
+/// How long sources' batches wait to be published together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchingConfig {
-    /// How long the first of them waits, at most [`BATCH_INTERVAL_MAX`]; 0 to publish each at once.
+    /// How long the first waiting batch waits, at most [`BATCH_INTERVAL_MAX`]. 0 publishes each batch immediately.
     pub interval: Duration,
-    /// Once so many blocks wait, stored and removed ones over all ranks, they are published: 1 to
+    /// Number of waiting blocks at which they are published: stored and removed blocks over all ranks, 1 to
     /// [`BATCH_BLOCKS_MAX`].
     pub blocks_max: usize,
 }
 
 impl BatchingConfig {
-    /// Each batch is published at once.
+    /// Publishes each batch immediately.
     pub const DEFAULT: Self = Self { interval: Duration::ZERO, blocks_max: 4_096 };
 
-    /// Whether nothing waits ever.
+    /// Whether batches are published immediately.
     #[must_use]
     pub const fn is_off(&self) -> bool {
         self.interval.is_zero()
     }
 
-    /// Checks it.
+    /// Checks the ranges of the values.
     ///
     /// # Errors
     /// If a value is out of its range.
@@ -75,27 +74,27 @@ impl BatchingConfig {
     }
 }
 
-/// Why a source, or what it publishes, is refused.
+/// Why a source or its events are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HubError {
-    /// The configured number is out of range.
+    /// `sources_max` is out of range.
     #[error("sources_max is {0}, must be 1 to {SOURCES_MAX}")]
     SourcesMax(u8),
-    /// The configured time is out of range.
+    /// `interval` is out of range.
     #[error("batches may wait for {BATCH_INTERVAL_MAX:?} at most, not for {0:?}")]
     BatchInterval(Duration),
-    /// The configured number is out of range.
+    /// `blocks_max` is out of range.
     #[error("so many blocks may wait: 1 to {BATCH_BLOCKS_MAX}, not {0}")]
     BatchBlocks(usize),
-    /// Consolidation knows what is held, not how often.
+    /// Consolidation tracks whether a block is held, not how often.
     #[error(
         "the agent's copy mode is counted, and consolidated sources need copy mode set: set it"
     )]
     NotSet,
-    /// What waits is not on disk, and its source would resume behind it.
+    /// Waiting batches are not on disk, but their source would resume after them.
     #[error("batch_interval and journal_dir do not go together: set one of them")]
     DiskWaits,
-    /// What is passed through is read as the agent's stream is.
+    /// Events that pass unchanged need the agent's copy mode.
     #[error(
         "source {name:?} publishes with copy_mode {requested}, and this agent takes {present}: publish with {present}, or \
          start the agent with another --engine (vllm takes counted; sglang, trtllm and custom take set, and so does \
@@ -104,35 +103,35 @@ pub enum HubError {
     CopyMode {
         /// The source.
         name: String,
-        /// As it states.
+        /// Copy mode of the source.
         requested: CopyMode,
-        /// As the agent's stream is read.
+        /// Copy mode of the agent's stream.
         present: CopyMode,
     },
-    /// There are as many as may be.
+    /// The hub has its maximum number of sources.
     #[error(
         "source {name:?} is one more than the {limit} that this agent takes: raise --sources-max, or end another first"
     )]
     TooManySources {
         /// The source.
         name: String,
-        /// The most that are taken.
+        /// Maximum number of sources.
         limit: u8,
     },
-    /// The name is taken.
+    /// Another source has the name.
     #[error("source {0:?} exists already: give each source a name of its own")]
     NameTaken(String),
     /// It was closed.
     #[error("the source was closed")]
     Closed,
-    /// The rank is another source's.
+    /// The rank belongs to another source.
     #[error(
         "rank {rank} is source {owner:?}'s already: give each source its own ranks, or consolidate them"
     )]
     RankTaken {
         /// The rank.
         rank: DpRank,
-        /// Its source.
+        /// Source to which the rank belongs.
         owner: String,
     },
     /// The rank is reserved for a source whose engine may have survived.
@@ -140,24 +139,24 @@ pub enum HubError {
     RankReserved {
         /// The rank.
         rank: DpRank,
-        /// The source that it is reserved for.
+        /// Source for which the rank is reserved.
         owner: String,
     },
-    /// A further rank.
+    /// The worker has its maximum number of ranks.
     #[error("rank {rank} is one more than the {limit} that a worker may have")]
     TooManyRanks {
         /// The rank.
         rank: DpRank,
-        /// The most that are taken.
+        /// Maximum number of ranks.
         limit: usize,
     },
-    /// The journal's answer.
+    /// The journal refused the events.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
 impl HubError {
-    /// Code to report it with.
+    /// Error code to report.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -1,5 +1,5 @@
-//! Consolidated sources whose journal is on disk: an engine and a block manager, in any order of events and kills, against
-//! what each of them holds.
+//! Consolidated sources whose journal is on disk: an engine and a block manager, with random events and kills, against
+//! a model of each source's holdings.
 
 use super::*;
 use crate::disk::{DiskConfig, DiskError, NewIncarnation, SourceKind, Verdict, leave, open};
@@ -27,7 +27,7 @@ fn disk_config(folder: &Path, is_consolidated: bool) -> DiskConfig {
     DiskConfig { folder, address, block_size: 4, lora_names, is_consolidated }
 }
 
-/// An agent's start.
+/// Starts an agent.
 fn start(folder: &Path, life: Incarnation, consolidate: bool) -> Arc<Hub> {
     let disk = disk_config(folder, consolidate);
     let journal = JournalConfig { copy_mode: CopyMode::Set, ..JournalConfig::DEFAULT };
@@ -49,18 +49,18 @@ fn verdict(hub: &Hub) -> Verdict {
     hub.feed().disk().expect("it is on disk").status().verdict
 }
 
-/// What all sources together call the block at the end of a chain.
+/// Name of the block at the end of a chain, in the joined stream.
 fn joined(chain: &[u64]) -> BlockName {
     let locals: Vec<_> = chain.iter().map(|local| LocalHash(*local)).collect();
     BlockName(sequence_hashes(&locals).last().expect("a chain").0)
 }
 
-/// What the engine calls it.
+/// The engine's name of the block.
 fn own(chain: &[u64]) -> BlockName {
     BlockName(!joined(chain).0)
 }
 
-/// The blocks of a chain, the first `known` of which were stored before.
+/// Stores the blocks of a chain, the first `known` of which were stored before.
 fn stored(name: fn(&[u64]) -> BlockName, chain: &[u64], known: usize, tier: Tier) -> KvEvent {
     let block =
         |end: usize| StoredBlock { name: name(&chain[..=end]), local: LocalHash(chain[end]) };
@@ -71,7 +71,7 @@ fn stored(name: fn(&[u64]) -> BlockName, chain: &[u64], known: usize, tier: Tier
 /// A block: its rank, its chain and its tier.
 type Block = (DpRank, Vec<u64>, usize);
 
-/// What an index makes of the agent's stream.
+/// An index that reads the agent's stream.
 #[derive(Default)]
 struct Index {
     incarnation: Option<Incarnation>,
@@ -80,7 +80,7 @@ struct Index {
 }
 
 impl Index {
-    /// Reads what is new; all that is held, where the incarnation is another one.
+    /// Reads new batches; after a change of incarnation, all held blocks instead.
     fn read(&mut self, hub: &Hub) {
         assert!(hub.feed().is_settled(), "nothing is published before");
         let status = hub.feed().status();
@@ -131,7 +131,7 @@ fn inventory(hub: &Hub) -> BTreeSet<(DpRank, BlockName, usize)> {
     held
 }
 
-/// What becomes of the engine while the agent is away.
+/// Fate of the engine while the agent is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Proves,
@@ -141,11 +141,11 @@ enum Fate {
     Vanishes,
 }
 
-/// And of the block manager.
+/// Fate of the block manager while the agent is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manager {
     Keeps,
-    /// Only what is in this tier.
+    /// Keeps only the blocks of this tier.
     KeepsTier(usize),
     IsAbsent,
 }
@@ -187,7 +187,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// An agent, with its sources.
+/// A running agent with its sources.
 struct Agent {
     hub: Arc<Hub>,
     engine: Inlet,
@@ -207,11 +207,11 @@ impl Agent {
 
 struct World {
     folder: TempDir,
-    /// None while it is away.
+    /// `None` while the agent is away.
     agent: Option<Agent>,
     copy_mode: CopyMode,
     lives: u128,
-    /// The engine's incarnation and the number of its next batch.
+    /// The engine's incarnation, and the number of its next batch.
     cursor: (u128, u64),
     /// Copies that the engine holds.
     copies: BTreeMap<Block, u32>,
@@ -247,7 +247,7 @@ impl World {
         self.agent().manager.as_ref()
     }
 
-    /// The engine is another source.
+    /// Opens the engine as a source of another kind.
     fn open_engine(&mut self, hub: &Arc<Hub>, kind: SourceKind) {
         let engine = hub.open_persisted("engine", self.copy_mode, kind).expect("a place");
         self.agent.as_mut().expect("it runs").engine = engine;
@@ -270,7 +270,7 @@ impl World {
     }
 
     fn store(&mut self, rank: DpRank, chain: &[u64], tier: usize) {
-        // From the root, or below what it holds in some tier.
+        // From the root, or below a block held in some tier.
         let is_held = |end: usize| {
             (0..Tier::COUNT).any(|at| self.copies.contains_key(&(rank, chain[..end].to_vec(), at)))
         };
@@ -293,7 +293,7 @@ impl World {
         self.publish(rank, vec![KvEvent::Removed { tier, names }]);
     }
 
-    /// What the manager tells of one block; nothing if it has told that already.
+    /// The manager reports one block, unless it has reported it before.
     fn save(&mut self, chain: Vec<u64>, tier: usize) {
         let (Some(manager), block) =
             (self.agent.as_ref().and_then(|at| at.manager.as_ref()), (MANAGER_RANK, chain, tier))
@@ -338,13 +338,13 @@ impl World {
 
     fn start_again(&mut self, manager_rank: Option<DpRank>) {
         self.lives += 1;
-        // No two have the folder open.
+        // Two agents cannot have the folder open.
         self.agent = None;
         let agent = Agent::start(self.folder.path(), self.lives, self.copy_mode, manager_rank);
         self.agent = Some(agent);
     }
 
-    /// The agent is killed and comes back.
+    /// Kills and restarts the agent.
     fn kill(&mut self, fate: Fate, manager: Manager) {
         let before = self.hub().feed().status().incarnation;
         let manager_rank = (manager != Manager::IsAbsent).then_some(MANAGER_RANK);
@@ -373,7 +373,7 @@ impl World {
         self.image();
     }
 
-    /// The engine is heard, or not.
+    /// The engine returns as `fate` decides, or not.
     fn meet(&mut self, fate: Fate) {
         match fate {
             Fate::Proves => {
@@ -428,8 +428,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever happens, and wherever the agent is killed, the index ends with what the sources hold, exactly, by the
-    /// stream of one incarnation wherever that can continue.
+    /// After any events and kills, the index equals the union of the sources' holdings. One incarnation continues
+    /// wherever possible.
     #[test]
     fn the_index_is_the_union_of_what_sources_hold(
         is_counted: bool,
@@ -441,7 +441,7 @@ proptest! {
     }
 }
 
-/// An agent's end, while its engine and its manager hold blocks at rank 0.
+/// The state an agent leaves, with an engine and a manager that hold blocks at rank 0.
 fn left() -> World {
     let mut world = World::new(CopyMode::Counted);
     world.store(0, &[1, 2], 0);
@@ -469,7 +469,7 @@ fn a_source_of_another_kind_holds_nothing() {
     let opened = hub.open_persisted("engine", CopyMode::Counted, SourceKind::Relay);
     world.agent = Some(Agent { hub: Arc::clone(&hub), engine: opened.expect("a place"), manager });
     hub.begin();
-    // Nobody has to prove anything.
+    // No source has to prove anything.
     assert_eq!(verdict(&hub), Verdict::Continued);
     world.copies.clear();
     world.check();
@@ -486,7 +486,7 @@ fn where_no_source_is_left_a_new_incarnation_begins() {
     assert_eq!(verdict(&hub), Verdict::NewIncarnation(NewIncarnation::NoSource));
     assert_eq!((hub.feed().status().incarnation, inventory(&hub).len()), (Incarnation(2), 0));
     drop(hub);
-    // Nothing of it comes back with its sources.
+    // The sources' earlier blocks do not return with them.
     world.start_again(Some(MANAGER_RANK));
     assert_eq!(verdict(world.hub()), Verdict::NewIncarnation(NewIncarnation::NoSource));
     (world.copies, world.saved) = (BTreeMap::new(), BTreeSet::new());
@@ -516,7 +516,7 @@ fn a_folder_is_of_consolidated_sources_or_of_others() {
     leave(&disk_config(folder.path(), false)).expect("it is marked");
 }
 
-/// As if a value were lost: the block would stay for good.
+/// Simulates a lost value: without a holder, the block would stay forever.
 #[test]
 fn what_no_source_holds_is_damage() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -532,7 +532,7 @@ fn what_no_source_holds_is_damage() {
     assert_eq!((inventory(&hub).len(), hub.feed().is_settled()), (0, true));
 }
 
-/// Blocks that there was no room for are not forgotten with the process.
+/// A killed process still remembers that blocks were refused.
 #[test]
 fn a_source_that_lacks_blocks_lacks_them_after_a_kill() {
     let mut world = World::new(CopyMode::Set);

@@ -33,7 +33,7 @@ pub(super) fn hub_of(config: HubConfig, copy_mode: CopyMode) -> Result<Arc<Hub>,
     Hub::new(Arc::new(feed.expect("a valid source")), config).map(Arc::new)
 }
 
-/// All that the agent has said.
+/// All batches that the agent has published.
 pub(super) fn published(hub: &Hub) -> Vec<(u32, Vec<KvEvent>)> {
     let range =
         hub.feed().range(INCARNATION, 0..=u64::MAX, usize::MAX).expect("the present incarnation");
@@ -63,7 +63,7 @@ fn one_source_is_passed_through_and_cleared_at_each_rank() {
     inlet.take(0, vec![removed(&[7])]).expect("taken");
     assert_eq!(inlet.take(0, Vec::new()), Ok(Taken { id: 1, sequence: None, refused: 0 }));
     inlet.clear();
-    // Nothing was said since.
+    // Nothing was published since the last clear.
     inlet.clear();
     let taken = inlet.take(3, vec![stored(&[5], &[9])]).expect("taken");
     assert_eq!(taken, Taken { id: 2, sequence: Some(5), refused: 0 });
@@ -103,7 +103,7 @@ fn several_sources_are_consolidated() {
     assert_eq!(published(&hub)[1..], ends);
 }
 
-/// As the ranks of one engine do, each with a publisher of its own.
+/// Like the ranks of one engine, each with its own publisher.
 #[test]
 fn sources_of_different_ranks_are_passed_through_side_by_side() {
     let config = HubConfig { sources_max: 2, ..HubConfig::DEFAULT };
@@ -124,7 +124,7 @@ fn sources_of_different_ranks_are_passed_through_side_by_side() {
     assert_eq!(hub.feed().status().held_blocks, 1);
 }
 
-/// In its next incarnation a source may count otherwise, though another source still holds blocks.
+/// A source may count differently in its next incarnation, although another source still holds blocks.
 #[test]
 fn a_new_incarnation_may_count_otherwise() {
     let hub = hub(2, CopyMode::Set).expect("a hub");
@@ -176,7 +176,7 @@ fn what_is_not_taken_says_why() {
     assert_eq!(text(error), "rank 9999 is one more than the 1024 that a worker may have");
 }
 
-/// More than the journal takes in one piece.
+/// More than one journal batch takes.
 #[test]
 fn a_batch_of_any_size_is_taken() {
     let hub = hub(1, CopyMode::Set).expect("a hub");
@@ -221,7 +221,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
     );
 }
 
-/// Numbers go up by one at each rank, whichever thread asks.
+/// Numbers increase by one at each rank, for calls from any thread.
 #[test]
 fn many_threads_may_publish() {
     let hub = hub(3, CopyMode::Set).expect("a hub");

@@ -21,30 +21,30 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Where all sources of an agent come together. See the [module](super).
+/// Merges all sources of an agent into its feed. See the [module](super).
 #[derive(Debug)]
 pub struct Hub {
     feed: Arc<Feed>,
     sources: Mutex<Sources>,
-    /// What waits to be published with later batches, locked within `sources`; none without batching.
+    /// Events waiting to be published with later batches, locked within `sources`; `None` without batching.
     waiting: Option<Mutex<Waiting>>,
-    /// Something waits that is due at another time than was known.
+    /// Notified when the earliest publish time has changed.
     due_changed: Notify,
 }
 
-/// A batch was taken.
+/// Result of a batch that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Its number among those of its source and rank, from 0; one more each time.
+    /// Number of the batch within its source and rank, from 0, increasing by one.
     pub id: u64,
-    /// Number of the last batch of the agent's stream that it became; none if nothing is new by it, or if it waits
-    /// for others, to be published together.
+    /// Number of the last resulting batch in the agent's stream. `None` if the batch has no effect, or waits to be
+    /// published with others.
     pub sequence: Option<u64>,
-    /// Blocks that were not taken, for there was no room.
+    /// Blocks refused for lack of room.
     pub refused: u64,
 }
 
-/// Where one source publishes.
+/// Input of the hub for one source.
 #[derive(Debug)]
 pub struct Inlet {
     hub: Arc<Hub>,
@@ -53,19 +53,19 @@ pub struct Inlet {
 }
 
 impl Hub {
-    /// A hub in front of a feed, to which nothing else publishes.
+    /// Creates a hub for a feed. Publish to the feed only through the hub.
     ///
     /// # Errors
-    /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
+    /// If a limit is out of its range, or consolidation conflicts with the feed's copy mode.
     pub fn new(feed: Arc<Feed>, config: HubConfig) -> Result<Self, HubError> {
         Self::resume(feed, config, PersistedSources::default())
     }
 
-    /// A hub in front of a feed some of whose sources are on disk. Open those that may continue with
-    /// [`open_persisted`](Self::open_persisted), then [`begin`](Self::begin).
+    /// Creates a hub for a feed that has sources on disk. Open the sources that may continue with
+    /// [`open_persisted`](Self::open_persisted), then call [`begin`](Self::begin).
     ///
     /// # Errors
-    /// As [`new`](Self::new), or if batches wait and the feed is on disk.
+    /// As [`new`](Self::new), or if batching is on and the feed is on disk.
     pub fn resume(
         feed: Arc<Feed>,
         config: HubConfig,
@@ -80,7 +80,7 @@ impl Hub {
             }
             let is_read = sources.restore(persisted, feed.is_settled());
             if !is_read || !feed.all_held(|rank, block, tier| sources.holds(rank, block, tier)) {
-                // Nobody would ever remove it.
+                // No source would ever remove the block.
                 sources.drop_left();
                 let why = NewIncarnation::Damaged("a block is held, and by no source".to_owned());
                 feed.settle(Verdict::NewIncarnation(why));
@@ -92,17 +92,17 @@ impl Hub {
         Ok(Self { feed, sources, waiting, due_changed: Notify::new() })
     }
 
-    /// Sources of a kind that are on disk and not open yet.
+    /// Sources of a kind that are on disk, but not open yet.
     #[must_use]
     pub fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
         self.sources.lock().persisted(kind)
     }
 
-    /// All configured sources are open: what else is on disk is dropped.
+    /// Ends the restore once all configured sources are open: drops the other sources on disk.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.begin(self.feed.ranks());
-        // First: a source that has a position and does not hold what it held there would lack that for good.
+        // Forget positions first: a position on disk without its holdings would never get them back.
         for name in forgotten {
             self.write(SourceChange::Forget(&name));
         }
@@ -115,17 +115,17 @@ impl Hub {
         self.sources.lock().all_pending()
     }
 
-    /// Opens a source. Of its incarnation only its name is left once it is closed.
+    /// Opens a source that does not continue after a restart of the agent.
     ///
     /// # Errors
-    /// If there are as many as may be, one of that name is open, or its copy mode is not the agent's
-    /// where it is passed through.
+    /// If the hub has its maximum number of sources, the name is in use, or the copy mode differs from the agent's
+    /// without consolidation.
     pub fn open(self: &Arc<Self>, name: &str, copy_mode: CopyMode) -> Result<Inlet, HubError> {
         self.open_as(name, copy_mode, Resumption::Never)
     }
 
-    /// As [`open`](Self::open), for a source that may continue from disk, and is written to disk: what it publishes
-    /// comes with [cursors](Inlet::take_at).
+    /// Like [`open`](Self::open), for a source that is written to disk and may continue from there. Publish its events
+    /// with [cursors](Inlet::take_at).
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -138,9 +138,9 @@ impl Hub {
         self.open_as(name, copy_mode, Resumption::Position(kind))
     }
 
-    /// As [`open`](Self::open), for a source that publishes for one rank, names blocks by canonical hashes, and begins with an
-    /// image: one batch that starts with a clear and lists all its blocks. If sources are consolidated and on disk, its
-    /// earlier holdings stay until that image.
+    /// Like [`open`](Self::open), for a source that publishes for one rank and names blocks by canonical hashes. The
+    /// source begins with an image: one batch that starts with a clear and lists all its blocks. If sources are
+    /// consolidated and on disk, its earlier holdings stay until that image.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -163,31 +163,31 @@ impl Hub {
         Ok(Inlet { hub: Arc::clone(self), key, name: name.to_owned() })
     }
 
-    /// The agent's stream.
+    /// Feed of the agent's stream.
     #[must_use]
     pub const fn feed(&self) -> &Arc<Feed> {
         &self.feed
     }
 
-    /// All open sources.
+    /// Reports of all open sources.
     #[must_use]
     pub fn reports(&self) -> Vec<SourceReport> {
         self.sources.lock().reports(self.feed.block_size())
     }
 
-    /// How far an open source can be trusted, with word of every change until it is closed.
+    /// Receiver of an open source's status, notified of every change until the source is closed.
     #[must_use]
     pub fn watch(&self, name: &str) -> Option<watch::Receiver<SourceStatus<Instant>>> {
         self.sources.lock().watch(name)
     }
 
-    /// Blocks that wait to be published with later ones: taken, and not in the journal yet.
+    /// Number of blocks that wait to be published with later ones. They are not in the journal yet.
     #[must_use]
     pub fn waiting_blocks(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
     }
 
-    /// Publishes what waits when it is due, until cancelled. What waits then is left to [`flush`](Self::flush).
+    /// Publishes waiting events when they are due, until cancelled. Then call [`flush`](Self::flush) for the rest.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
@@ -208,7 +208,7 @@ impl Hub {
         }
     }
 
-    /// Publishes at once what waits.
+    /// Publishes waiting events immediately.
     pub fn flush(&self) {
         let Some(waiting) = &self.waiting else { return };
         let _order = self.sources.lock();
@@ -216,13 +216,14 @@ impl Hub {
         self.publish_all(all);
     }
 
-    /// Publishes it, or lets it wait. The lock is held, so that the sources' order is preserved.
+    /// Publishes events, or adds them to the waiting ones. The caller holds the sources' lock, which preserves their
+    /// order.
     fn publish(
         &self,
         published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
         change: DiskChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
-        // Where anything waits, nothing is on disk.
+        // With batching, there is no disk.
         let Some(waiting) = &self.waiting else {
             let merged = published.into_iter().map(|(rank, events)| (rank, merge_removals(events)));
             return self.feed.publish_ranks(merged, change);
@@ -240,21 +241,21 @@ impl Hub {
         Ok(self.publish_all(due))
     }
 
-    /// Puts it into the journal, rank by rank; returns the number of the last batch.
+    /// Appends events to the journal, rank by rank. Returns the number of the last batch.
     fn publish_all(&self, events: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>) -> Option<u64> {
         let mut last = None;
         for (rank, events) in events {
             match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
-                // What it may be was checked when it was taken.
+                // Events were checked when they were taken.
                 Err(error) => tracing::error!(%error, rank, "a batch that waited is not published"),
             }
         }
         last
     }
 
-    /// Publishes removals of blocks that sources no longer hold, in one write with the source's new position, and settles the
-    /// incarnation if that decides it.
+    /// Publishes removals of blocks that sources no longer hold, in one write with the source's new position. Settles
+    /// the incarnation if this decides it.
     fn release(&self, mut gone: Gone, position: SourceChange<'_>) {
         let released = gone.released.iter_mut();
         let published: Vec<_> =
@@ -295,20 +296,20 @@ impl Inlet {
         self.hub.feed.block_size()
     }
 
-    /// Its position on disk, until its engine was received: it continues from there, or is cleared.
+    /// Position on disk of a source whose engine has not reported yet. The source continues from there, or is cleared.
     #[must_use]
     pub fn pending(&self) -> Option<PersistedSource> {
         self.hub.sources.lock().pending(self.key)
     }
 
-    /// Takes what names meant to an earlier process, where its position continues.
+    /// Takes the meanings of names from an earlier process, if the source's position continues.
     #[must_use]
     pub fn take_names(&self) -> Vec<KnownName> {
         self.hub.sources.lock().take_names(self.key)
     }
 
-    /// Whether the source may publish for a rank now. What it publishes for one that is reserved for another is
-    /// refused, and has to be sent again once the other was received, or is gone.
+    /// Checks whether the source may publish for a rank now. Events for a rank reserved for another source are refused.
+    /// Send them again once the other source has reported, or is gone.
     ///
     /// # Errors
     /// If the rank is reserved for a source that may continue.
@@ -316,16 +317,16 @@ impl Inlet {
         self.hub.sources.lock().check_turn(self.key, rank)
     }
 
-    /// Takes what happened at one rank, in order; in the journal when it returns.
+    /// Takes events of one rank, in order. Without batching, they are in the journal on return.
     ///
     /// # Errors
-    /// If the source was closed, an event has too many blocks, there are too many ranks, or the numbers
-    /// of the agent's stream are used up.
+    /// If the source was closed, an event has too many blocks, there are too many ranks, or the numbers of the agent's
+    /// stream are used up.
     pub fn take(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<Taken, HubError> {
         self.take_from(rank, events, None)
     }
 
-    /// As [`take`](Self::take), for a source that is on disk: this is its position then.
+    /// Like [`take`](Self::take), for a source on disk, with its position after these events.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -355,7 +356,7 @@ impl Inlet {
         let changes = position.map_or(&[][..], |at| &at.names);
         let names = NamesChange { source: &self.name, changes };
         let change = DiskChange { position: sources.change(self.key), holdings: &holdings, names };
-        // The lock is held, so that the sources' order is preserved.
+        // The sources' lock is held, which preserves their order.
         let sequence = hub.publish([(rank, outcome.events)], change)?;
         if outcome.refused > 0 || is_cleared {
             hub.feed.set_state(sources.feed_state());
@@ -363,13 +364,12 @@ impl Inlet {
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
     }
 
-    /// The source holds nothing any more, at any rank: its incarnation is over.
+    /// Clears the source at all ranks, because its incarnation is over.
     pub fn clear(&self) {
         self.go(true);
     }
 
-    /// The source holds nothing any more, at any rank, as far as is known: events of its incarnation were lost for
-    /// good.
+    /// Clears the source at all ranks, because events of its incarnation were lost permanently.
     pub fn lose(&self) {
         self.go(false);
     }
@@ -382,25 +382,25 @@ impl Inlet {
         }
     }
 
-    /// The source is gone, and with it all that it holds. What comes through this inlet afterwards is refused.
+    /// Closes the source and clears its holdings. Later calls on this inlet are refused.
     pub fn close(&self) {
         let mut sources = self.hub.sources.lock();
-        // Closed is closed.
+        // Closing twice has no effect.
         if let Ok(gone) = sources.close(self.key) {
             self.hub.release(gone, SourceChange::Forget(&self.name));
             self.hub.feed.set_state(sources.feed_state());
         }
     }
 
-    /// The source, which holds nothing, has its second announcements read otherwise from now on.
+    /// Changes how repeated stores are counted. The source must hold no blocks.
     ///
     /// # Errors
-    /// If the source is passed through and this is not the agent's copy mode, or it was closed.
+    /// If the source was closed, or passes unchanged and this is not the agent's copy mode.
     pub fn set_copy_mode(&self, copy_mode: CopyMode) -> Result<(), HubError> {
         self.hub.sources.lock().set_copy_mode(self.key, copy_mode)
     }
 
-    /// Counts what was not handed in, unless the source was closed.
+    /// Updates the counts of events that the hub did not receive. Has no effect once the source was closed.
     pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
         let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
         let known = sources.lacking(self.key, block_size).is_some();
@@ -424,7 +424,7 @@ impl Inlet {
         }
     }
 
-    /// Notes why the source is not exact: it is partial, or in doubt, until a clear.
+    /// Records a reason why the source is not exact. The source is partial, or in doubt, until a clear.
     pub fn note_reason(&self, seen: &StateReason) {
         self.hub.sources.lock().note_reason(self.key, seen.clone());
         self.count(|counts| match seen.reason.direction() {
@@ -443,10 +443,10 @@ impl Inlet {
         });
     }
 
-    /// Shows how far the source can be trusted.
+    /// Sets the status of the source.
     pub fn show(&self, status: SourceStatus<Instant>) {
         let mut sources = self.hub.sources.lock();
-        // What counts as applied was compared with the engine's own.
+        // In these states, the applied cursor was compared with the engine's own.
         let is_confirmed =
             status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
         let status = SourceStatus { state: sources.state(self.key, status.state), ..status };

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 /// Positions and holdings on disk of sources that are not open yet.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    /// Positions by name.
+    /// Positions by source name.
     pub(super) positions: BTreeMap<String, PersistedSource>,
-    /// What their names mean, by name.
+    /// Meanings of the sources' names, by source name.
     pub(super) names: BTreeMap<String, Vec<KnownName>>,
-    /// Source numbers of their holdings if they are consolidated: above those of open sources.
+    /// Numbers of consolidated sources' holdings, above the numbers of open sources.
     pub(super) places: BTreeMap<String, SourceNumber>,
 }
 
 impl Left {
-    /// The number of a source's holdings, assigned at the first call. None if there are too many.
+    /// The number of a source's holdings, assigned at the first call. `None` if there are too many sources.
     pub(super) fn place(&mut self, source: &str) -> Option<SourceNumber> {
         if let Some(number) = self.places.get(source) {
             return Some(*number);

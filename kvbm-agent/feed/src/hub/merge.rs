@@ -1,7 +1,7 @@
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::KvEvent;
 
-/// Makes one event of removals in a row, up to [`EVENT_BLOCKS_MAX`] blocks: engines send one for each block.
+/// Merges consecutive removals into events of up to [`EVENT_BLOCKS_MAX`] blocks, because engines send one per block.
 pub(super) fn merge_removals(events: Vec<KvEvent>) -> Vec<KvEvent> {
     let mut merged: Vec<KvEvent> = Vec::with_capacity(events.len());
     for event in events {

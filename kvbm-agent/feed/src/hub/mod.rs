@@ -1,14 +1,13 @@
-//! What all sources of an agent publish, as one stream: each publishes through its [`Inlet`], from any thread,
-//! and it goes into the agent's [`Feed`](crate::feed::Feed) in order.
+//! Merges all sources of an agent into one stream. Each source publishes through its [`Inlet`], from any thread, and
+//! the hub appends its events to the agent's [`Feed`](crate::feed::Feed) in order.
 //!
-//! - Where each rank has one source, its events are passed through, under the source's own names and copy
-//!   mode: nothing is held twice. Where a rank may have several, they are
-//!   [consolidated](crate::consolidate), in copy mode set.
-//! - A source that begins a new incarnation, has lost events or is gone is cleared. The agent's stream
-//!   continues: its incarnation is not the source's.
-//! - A batch is published at once, or waits for others for a configured time: then it is neither in the journal nor
-//!   known to any reader, and heartbeats do not count it.
-//! - Each call holds one lock, for as long as it publishes; a clear, for all that the source holds.
+//! - If each rank has one source, events pass unchanged, under the source's names and copy mode, and no block is stored
+//!   twice. If a rank may have several sources, they are [consolidated](crate::consolidate), in copy mode set.
+//! - A source is cleared when it begins a new incarnation, loses events or ends. The agent's stream continues, because
+//!   its incarnation is independent of the sources'.
+//! - Batches are published immediately, or collected for a configured time. Waiting batches are not in the journal, and
+//!   neither readers nor heartbeats see them.
+//! - Each call holds one lock while it publishes. A clear holds it while it removes all blocks of the source.
 
 mod config;
 mod inlet;

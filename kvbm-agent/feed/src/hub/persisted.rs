@@ -1,4 +1,4 @@
-//! What is on disk of a source, and whether its engine survived: pure.
+//! State of a source on disk, and whether its engine survived. Pure.
 
 use crate::disk::{Flaws, PersistedSource, SourceChange, SourceKind, SourcePosition};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
@@ -12,15 +12,15 @@ pub(super) struct Persisted {
     name: String,
     kind: SourceKind,
     copy_mode: CopyMode,
-    /// Its position; none before its first batch.
+    /// Position of the source; `None` before its first batch.
     at: Option<PersistedSource>,
-    /// Flaws from before its first batch that was taken.
+    /// Flaws from before the source's first batch.
     early: Flaws,
-    /// Incarnations that are over, the latest last.
+    /// Ended incarnations, the latest last.
     past: Vec<Incarnation>,
-    /// Its blocks were dropped, and no batch was taken since.
+    /// Whether the source's blocks were dropped, and no batch was taken since.
     is_emptied: bool,
-    /// Another process wrote it, and its engine was not received yet.
+    /// Whether another process wrote the position, and the engine has not reported since.
     is_pending: bool,
 }
 
@@ -32,7 +32,7 @@ impl Persisted {
         Self { name, kind, copy_mode, at: None, early, past, is_emptied: false, is_pending: false }
     }
 
-    /// A source that is on disk.
+    /// Restores a source from disk.
     pub(super) fn of(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
         let at = Some(source);
@@ -40,17 +40,17 @@ impl Persisted {
         Self { name, kind, copy_mode, at, early, past, is_emptied: false, is_pending: true }
     }
 
-    /// Its position, if its engine was not received yet.
+    /// Position of the source, if its engine has not reported yet.
     pub(super) fn pending(&self) -> Option<&PersistedSource> {
         self.at.as_ref().filter(|_| self.is_pending)
     }
 
-    /// Its engine was received. Returns whether that is news.
+    /// Records that the engine has reported. Returns whether this is new.
     pub(super) const fn confirm(&mut self) -> bool {
         mem::replace(&mut self.is_pending, false)
     }
 
-    /// A batch is taken, which has a clear or has none.
+    /// Records a batch, with or without a clear.
     pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: &SourcePosition) {
         let SourcePosition { cursor, ref learned, flaws, .. } = *position;
         self.is_emptied = false;
@@ -71,7 +71,7 @@ impl Persisted {
         if !at.ranks.contains(&rank) {
             at.ranks.push(rank);
         }
-        // A clear is of one rank: what others may lack is not known.
+        // A clear covers one rank. With other ranks, earlier flaws may remain.
         if is_cleared && at.ranks == [rank] {
             at.flaws = Flaws::default();
         }
@@ -79,7 +79,7 @@ impl Persisted {
         at.flaws = at.flaws.and(flaws);
     }
 
-    /// Its incarnation is over.
+    /// Ends the source's incarnation.
     pub(super) fn end(&mut self) {
         self.early = Flaws::default();
         let Some(at) = self.at.take() else { return };
@@ -92,13 +92,13 @@ impl Persisted {
         debug_assert!(self.past.len() <= TOLD_PAST_INCARNATIONS_MAX, "few are retained");
     }
 
-    /// Events of its incarnation were lost for good.
+    /// Records that events of the incarnation were lost permanently.
     pub(super) fn lose(&mut self) {
         self.is_emptied = true;
         self.add(Flaws { has_lost: true, ..Flaws::default() });
     }
 
-    /// Notes what the agent's stream does not show.
+    /// Records differences between the source and the agent's stream.
     pub(super) fn add(&mut self, flaws: Flaws) {
         let present = self.at.as_mut().map_or(&mut self.early, |at| &mut at.flaws);
         *present = present.and(flaws);
@@ -108,7 +108,7 @@ impl Persisted {
         self.copy_mode = copy_mode;
     }
 
-    /// The state that it reports, with what the process before has lost.
+    /// The source's reported state, worsened by earlier flaws.
     pub(super) fn state(&self, state: SourceState) -> SourceState {
         let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
             return state;
@@ -118,7 +118,7 @@ impl Persisted {
         state.max(lost).max(lacks)
     }
 
-    /// What is to be written.
+    /// The position to write.
     pub(super) fn change(&self) -> SourceChange<'_> {
         match &self.at {
             None => SourceChange::Forget(&self.name),

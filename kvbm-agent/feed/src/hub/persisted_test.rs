@@ -1,4 +1,4 @@
-//! Whether a restarted agent continues its incarnation: some sources publish again, others do not.
+//! Whether a restarted agent continues its incarnation, if only some sources publish again.
 
 use super::*;
 use crate::disk::{
@@ -19,7 +19,7 @@ const INCARNATION: Incarnation = Incarnation(1);
 const FRESH: Incarnation = Incarnation(2);
 const ENGINE: Incarnation = Incarnation(77);
 
-/// An agent's start.
+/// Starts an agent.
 fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<PersistedSource>) {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
@@ -59,7 +59,7 @@ fn stored(name: u64) -> Vec<KvEvent> {
     vec![KvEvent::Stored { parent: None, tier: Tier::Device, blocks }]
 }
 
-/// What an agent leaves behind: each of these sources holds one block at a rank of its own.
+/// The state an agent leaves: each source holds one block at its own rank.
 fn left(folder: &Path, names: &[&str]) {
     let (hub, _) = start(folder, INCARNATION);
     hub.begin();
@@ -133,10 +133,10 @@ fn an_engine_that_is_another_ends_it() {
     inlet.take_at(0, stored(1), cursor(0)).expect("taken");
     assert_eq!(hub.feed().status().head, Some(0), "its numbers begin again");
     drop((inlet, hub));
-    // The disk has the new incarnation, of which nothing proves that it is over.
+    // The disk has the new incarnation, and nothing proves its end.
     let (hub, persisted) = start(folder.path(), Incarnation(3));
     assert_eq!((here(&hub), persisted.len()), ((FRESH, 1, false), 1));
-    // It cannot prove it either.
+    // Nor does anything prove that it continues.
     let inlet = open_source(&hub, "a");
     hub.begin();
     inlet.lose();
@@ -148,7 +148,7 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     let folder = tempfile::tempdir().expect("a folder");
     left(folder.path(), &["a", "b", "c"]);
     let (hub, _) = start(folder.path(), FRESH);
-    // The third is not there any more.
+    // The third source does not return.
     let a = open_source(&hub, "a");
     let b = open_source(&hub, "b");
     hub.begin();
@@ -162,7 +162,7 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     assert_eq!(start(folder.path(), FRESH).1, [], "nobody is waited for");
 }
 
-/// What a source held is its own as long as it may go on, and not longer.
+/// A rank is reserved for its source until it is decided whether that source continues.
 #[test]
 fn a_rank_is_kept_until_it_is_known_who_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -175,7 +175,7 @@ fn a_rank_is_kept_until_it_is_known_who_goes_on() {
     assert_eq!(b.check_turn(0), Err(persisted.clone()));
     assert_eq!(b.take_at(0, stored(7), cursor(0)).map(drop), Err(persisted));
     assert_eq!(b.check_turn(1), Ok(()));
-    // It is back in another incarnation, and speaks of another rank.
+    // The source returns in another incarnation, and publishes for another rank.
     a.clear();
     a.take_at(1, stored(8), cursor(0)).expect("taken");
     assert_eq!(b.check_turn(0), Ok(()));
@@ -190,7 +190,7 @@ fn what_nobody_can_prove_is_over() {
     for direct in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         if direct {
-            // As an engine that embeds the agent does.
+            // Like an engine that embeds the agent.
             let (hub, _) = start(folder.path(), INCARNATION);
             hub.begin();
             let inlet = hub.open("engine", CopyMode::Set).expect("a place");
@@ -238,7 +238,7 @@ fn what_was_lost_before_is_not_forgotten() {
     assert_eq!(hub.reports()[0].status.state, SourceState::Exact);
 }
 
-/// A process that is killed right after the write of a batch counts nothing of it any more.
+/// The process may be killed right after a batch is written, before it counts anything else.
 #[test]
 fn a_batch_and_its_flaws_are_one_write() {
     let lost = Flaws { has_lost: true, ..Flaws::default() };
@@ -250,7 +250,7 @@ fn a_batch_and_its_flaws_are_one_write() {
         let inlet = open_source(&hub, "a");
         let at = |sequence| SourcePosition { flaws, ..SourcePosition::from(cursor(sequence)) };
         inlet.take_at(0, stored(1), at(0)).expect("taken");
-        // A clear ends earlier ones.
+        // A clear ends earlier flaws.
         let cleared = [vec![KvEvent::Cleared], stored(2)].concat();
         inlet.take_at(0, cleared, at(1)).expect("taken");
         inlet.take_at(0, stored(3), cursor(2)).expect("taken");

@@ -2,67 +2,68 @@ use kvasir_engine::normalise::{DropKind, DropReason, Drops, StatedBlockSize};
 use kvasir_proto::types::{CopyMode, SourceStatus};
 use tokio::time::Instant;
 
-/// What became of what a source published, since it was opened.
+/// Counts of a source's events since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceCounts {
     /// Batches taken.
     pub batches: u64,
-    /// Block operations in them.
+    /// Block operations in these batches.
     pub operations: u64,
-    /// Of these, blocks that were not taken, for there was no room.
+    /// Blocks in these operations that were refused for lack of room.
     pub refused: u64,
-    /// Block operations that were not taken, for their rank belongs to another source.
+    /// Block operations that were refused because their rank belongs to another source.
     pub misplaced: u64,
-    /// Block operations that never were for the index, by reason.
+    /// Block operations that were dropped before the hub, by reason.
     pub drops: Drops,
-    /// Operations, events or blocks because of which the source may hold more than the agent publishes.
+    /// Operations, events or blocks that may leave the agent's stream with fewer blocks than the source holds.
     pub inexact: u64,
-    /// Operations, events or blocks because of which the source may hold less than the agent publishes.
+    /// Operations, events or blocks that may leave the agent's stream with more blocks than the source holds.
     pub doubtful: u64,
     /// Incarnations that have published something.
     pub incarnations: u64,
-    /// Times that events were lost for good, and all that the source held was dropped.
+    /// Permanent losses of events, after each of which all blocks of the source were dropped.
     pub losses: u64,
-    /// Batches of topics that are not the source's.
+    /// Batches of other topics than the source's.
     pub other_topic: u64,
-    /// Connections to it that were closed because it went beyond a limit of frames or messages.
+    /// Connections closed because the source exceeded a limit of frames or messages.
     pub connections_cut: u64,
-    /// Blocks whose time to live was over.
+    /// Blocks removed because their time to live was over.
     pub expired: u64,
     /// Block operations in a store that workers share, published as the pool's.
     pub pool_operations: u64,
-    /// Such operations that were not published: blocks of which only names came, and nothing else is known.
+    /// Operations in the shared store that were not published: only names are known of their blocks.
     pub pool_unknown: u64,
 }
 
 impl SourceCounts {
-    /// Block operations that were wanted, and not taken.
+    /// Block operations that were intended for the index, but not taken.
     #[must_use]
     pub fn not_taken(&self) -> u64 {
         let rejected = self.drops.iter().filter(|(reason, _)| reason.kind() == DropKind::Rejected);
-        // Most rejected operations are among those that make the source inexact.
+        // Most rejected operations are counted in `inexact`, too.
         let own = self.refused.saturating_add(self.misplaced);
         let rejected = rejected.fold(0, |sum: u64, (_, operations)| sum.saturating_add(operations));
         own.saturating_add(rejected.max(self.inexact))
     }
 }
 
-/// One source, for people and metrics.
+/// Status and counts of one source, for logs and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceReport {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
     /// How to count repeated stores of a block.
     pub copy_mode: CopyMode,
-    /// How far it can be trusted; partial at best where blocks of it were not taken.
+    /// How far the source can be trusted. If blocks were refused, the state is partial at best.
     pub status: SourceStatus<Instant>,
-    /// What became of what it published.
+    /// Counts of the source's events.
     pub counts: SourceCounts,
-    /// What is wrong with it, and what to do.
+    /// Diagnosis of a wrong configuration, with advice.
     pub problem: Option<String>,
 }
 
-/// What is wrong with a source for a worker of `block_size` tokens a block, if that is known.
+/// Diagnosis of a source's dropped blocks, for a worker of `block_size` tokens per block; `None` if the cause is
+/// unknown.
 pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> {
     let drops = &counts.drops;
     if let Some(stated) = drops.stated_block_size() {

@@ -1,4 +1,4 @@
-//! What an agent before this one has left on disk of its sources, and which of them take it over.
+//! Restores sources that an earlier agent has left on disk, and assigns their blocks to open sources.
 
 use super::HubConfig;
 use super::left::Left;
@@ -11,13 +11,13 @@ use std::mem;
 
 /// A source that is not open.
 fn absent(number: SourceNumber, name: &str) -> ConsolidatedSource {
-    // Nothing more is announced by it.
+    // The source announces nothing more.
     ConsolidatedSource { number, copy_mode: CopyMode::Set, naming: Naming::own(name) }
 }
 
 impl Sources {
-    /// Takes over what was read from disk; from now on sources are written to disk. Unless the incarnation is settled, sources
-    /// with a position are pending. Returns false if the holdings cannot belong to sources.
+    /// Takes over the sources read from disk; from now on sources are written to disk. Unless the incarnation is
+    /// settled, sources with a position are pending. Returns false if the holdings cannot belong to sources.
     pub(super) fn restore(&mut self, persisted: PersistedSources, is_settled: bool) -> bool {
         self.has_disk = true;
         self.is_settled = is_settled;
@@ -36,7 +36,7 @@ impl Sources {
         })
     }
 
-    /// Whether a source holds a block, open or not.
+    /// Whether any source, open or not, holds a block.
     pub(super) fn holds(&self, rank: DpRank, block: BlockName, tier: Tier) -> bool {
         self.consolidator.as_ref().is_none_or(|all| all.is_held(rank, block, tier))
     }
@@ -52,13 +52,13 @@ impl Sources {
         }
     }
 
-    /// Sources of a kind that are on disk and not open yet.
+    /// Sources of a kind that are on disk, but not open yet.
     pub(super) fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
         let positions = self.left.positions.values();
         positions.filter(|source| source.kind == kind).cloned().collect()
     }
 
-    /// The position that a source continues from, if its kind and copy mode are the same as there.
+    /// Position from which a source continues, if its kind and copy mode are unchanged.
     pub(super) fn take_position(
         &mut self,
         name: &str,
@@ -70,8 +70,8 @@ impl Sources {
         is_same.then(|| self.left.positions.remove(name))?
     }
 
-    /// Gives a source the holdings that were restored under its name: all of them if it continues from its position, those of
-    /// one rank if it sent that rank's image, none if it can't continue.
+    /// Gives a source the holdings that were restored under its name. A source that continues from its position gets
+    /// all holdings. A source that begins with an image gets those of the image's rank, other sources none.
     pub(super) fn take_holdings(&mut self, number: SourceNumber, resumption: Resumption) {
         let Some(source) = self.open.get_mut(&number) else { return };
         let at_rank = match resumption {
@@ -89,8 +89,8 @@ impl Sources {
         }
     }
 
-    /// Ends the restore after all configured sources were opened. Returns the removals to publish for `held` ranks, and the
-    /// sources to forget.
+    /// Ends the restore after all configured sources were opened. Returns the removals to publish for `held` ranks, and
+    /// the sources to forget.
     pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
         let Left { positions, places, .. } = mem::take(&mut self.left);
         let forgotten: Vec<String> = positions.into_keys().collect();
@@ -99,7 +99,7 @@ impl Sources {
         }
         let mut verdict = None;
         if !self.open.values().any(Source::is_pending) {
-            // What a source holds until it tells everything anew is held all the same.
+            // Restored holdings count until the source's image replaces them.
             if !self.open.values().any(Source::holds_something) {
                 self.drop_left();
                 let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));

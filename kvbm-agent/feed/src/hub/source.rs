@@ -1,4 +1,4 @@
-//! One open source, and what comes of what it does.
+//! State of one open source, and results of its calls.
 
 use super::persisted::Persisted;
 use super::report::SourceCounts;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Key of an open source: its number, and a counter that tells it from earlier sources with this number.
+/// Key of an open source: its number, and a counter that distinguishes earlier sources with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) number: SourceNumber,
@@ -23,7 +23,7 @@ pub(super) struct Key {
 /// How a source continues after a restart of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resumption {
-    /// It does not continue.
+    /// The source does not continue.
     Never,
     /// From its position on disk, once its engine has proved that it survived.
     Position(SourceKind),
@@ -32,7 +32,7 @@ pub(super) enum Resumption {
 }
 
 impl Resumption {
-    /// What is on disk of its position; none if nothing is.
+    /// Kind of the position on disk; `None` without a position.
     pub(super) const fn kind(self) -> Option<SourceKind> {
         match self {
             Self::Position(kind) => Some(kind),
@@ -41,12 +41,12 @@ impl Resumption {
     }
 }
 
-/// What a source has published for a rank.
+/// A source's use of a rank.
 #[derive(Debug, Default)]
 pub(super) struct RankUse {
-    /// Batches so far.
+    /// Number of batches so far.
     pub(super) batches: u64,
-    /// Whether any came since the last clear.
+    /// Whether a batch was published since the last clear.
     pub(super) since_clear: bool,
 }
 
@@ -55,22 +55,22 @@ pub(super) struct Source {
     pub(super) opened: u64,
     pub(super) name: String,
     pub(super) copy_mode: CopyMode,
-    /// How it names blocks, where sources are consolidated.
+    /// How the source names blocks, if sources are consolidated.
     pub(super) naming: Naming,
     pub(super) ranks: BTreeMap<DpRank, RankUse>,
     pub(super) counts: SourceCounts,
-    /// Operations that had not been taken when it held nothing last.
+    /// Operations that had not been taken at the last complete clear.
     pub(super) not_taken_before: u64,
-    /// Doubtful ones, likewise.
+    /// Doubtful operations at the last complete clear.
     pub(super) doubtful_before: u64,
-    /// Why it is not exact, since it held nothing last.
+    /// Why the source is not exact, since the last complete clear.
     pub(super) reasons: Vec<StateReason>,
-    /// Ranks that were not cleared since something was not taken, or was in doubt.
+    /// Ranks that were not cleared since an operation was refused or in doubt.
     pub(super) uncleared: BTreeSet<DpRank>,
     pub(super) status: watch::Sender<SourceStatus<Instant>>,
-    /// What is on disk of its position; none where nothing is, or where it ends with the agent.
+    /// The source's position on disk; `None` without one, or if the position ends with the agent.
     pub(super) persisted: Option<Persisted>,
-    /// What names meant to an earlier process, until it is asked for.
+    /// Meanings of names from an earlier process, until they are taken.
     pub(super) names_left: Vec<KnownName>,
 }
 
@@ -83,21 +83,21 @@ impl Source {
         self.persisted.as_ref().is_some_and(|persisted| persisted.pending().is_some())
     }
 
-    /// Whether it may hold blocks that were not taken.
+    /// Whether the source may hold blocks that were not taken.
     pub(super) fn lacks_blocks(&self) -> bool {
         self.counts.not_taken() > self.not_taken_before
     }
 
-    /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
+    /// How far the source can be trusted: its reported state, but partial at best if blocks were not taken.
     pub(super) fn state(&self) -> SourceState {
         let state = self.status.borrow().state;
-        // The reasons state whether it may hold less than indexes know.
+        // The reasons show whether the source may hold fewer blocks than indexes report.
         let is_doubtful = self.counts.doubtful > self.doubtful_before;
         let is_partial = is_doubtful || self.lacks_blocks();
         state.max(if is_partial { SourceState::Partial } else { SourceState::Exact })
     }
 
-    /// Why it is worse than exact, as far as that is known.
+    /// Known reasons why the state is worse than exact.
     pub(super) fn reasons(&self) -> Vec<StateReason> {
         let mut reasons = self.reasons.clone();
         let refused = self.counts.refused.saturating_add(self.counts.misplaced);
@@ -110,7 +110,7 @@ impl Source {
         reasons
     }
 
-    /// A rank was cleared. What was not taken, or is in doubt, does not matter any more once all ranks were cleared since.
+    /// Records the clear of a rank. Once all ranks were cleared, earlier refusals and doubts no longer matter.
     pub(super) fn rank_cleared(&mut self, rank: DpRank) {
         self.uncleared.remove(&rank);
         if self.uncleared.is_empty() {
@@ -118,19 +118,19 @@ impl Source {
         }
     }
 
-    /// It holds nothing.
+    /// Resets refusals and doubts, because the source holds no blocks.
     pub(super) fn nothing_held(&mut self) {
         self.not_taken_before = self.counts.not_taken();
         self.doubtful_before = self.counts.doubtful;
         self.reasons.clear();
     }
 
-    /// Something was not taken, or is in doubt: any of its ranks may be concerned.
+    /// Marks all ranks as uncleared, because an operation was refused or is in doubt.
     pub(super) fn doubt_ranks(&mut self) {
         self.uncleared = self.ranks.keys().copied().collect();
     }
 
-    /// As sources are consolidated.
+    /// Description of the source for the consolidator.
     pub(super) const fn consolidated(&self, number: SourceNumber) -> ConsolidatedSource {
         ConsolidatedSource { number, copy_mode: self.copy_mode, naming: self.naming }
     }
@@ -139,14 +139,14 @@ impl Source {
 /// Removals to publish for a rank at which a source no longer holds blocks.
 #[derive(Debug)]
 pub(super) struct Released {
-    /// Its name.
+    /// Name of the source.
     pub(super) source: String,
     pub(super) rank: DpRank,
     pub(super) changed: Consolidated,
 }
 
 impl Released {
-    /// A rank that had no other source.
+    /// Clears a rank that had no other source.
     pub(super) fn whole(source: String, rank: DpRank) -> Self {
         let events = vec![KvEvent::Cleared];
         Self { source, rank, changed: Consolidated { events, holdings: Vec::new() } }
@@ -157,17 +157,17 @@ impl Released {
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) released: Vec<Released>,
-    /// What that decides; where a new incarnation begins, there is nothing to publish.
+    /// Resulting decision about the incarnation. If a new one begins, there is nothing to publish.
     pub(super) verdict: Option<Verdict>,
 }
 
-/// What comes of a batch.
+/// Result of a batch.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Its number among those of its source and rank, from 0.
+    /// Number of the batch within its source and rank, from 0.
     pub(super) id: u64,
     pub(super) refused: u64,
     pub(super) events: Vec<KvEvent>,
-    /// What changes of the source's holdings.
+    /// Changes of the source's holdings.
     pub(super) holdings: Vec<HoldingChange>,
 }

@@ -17,27 +17,27 @@ use std::mem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The sources of an agent, and what they publish together.
+/// All sources of an agent, and the state that they share.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) config: HubConfig,
-    /// How the agent's stream is read.
+    /// Copy mode of the agent's stream.
     copy_mode: CopyMode,
-    /// None where each rank has one source.
+    /// `None` if each rank has one source.
     pub(super) consolidator: Option<Consolidator>,
     pub(super) open: BTreeMap<SourceNumber, Source>,
     opened: u64,
-    /// Ranks for which anything was ever published, and the last source of each.
+    /// All ranks that were ever used, with the last source of each.
     pub(super) ranks: BTreeMap<DpRank, SourceNumber>,
     /// Whether there is a journal on disk.
     pub(super) has_disk: bool,
-    /// Sources that are on disk and not open yet.
+    /// Sources that are on disk, but not open yet.
     pub(super) left: Left,
-    /// Whether it is known which incarnation continues.
+    /// Whether it is decided which incarnation continues.
     pub(super) is_settled: bool,
 }
 
-/// Sources that have published nothing yet, as one.
+/// Creates a consolidator without sources.
 pub(super) const fn consolidator(config: &HubConfig, tells_holdings: bool) -> Consolidator {
     Consolidator::new(ConsolidateConfig { names_max: config.names_max, tells_holdings })
 }
@@ -67,8 +67,8 @@ impl Sources {
         })
     }
 
-    /// Opens a source. It continues from disk as `resumption` says, from a position only if its kind and copy mode are
-    /// the same as there.
+    /// Opens a source, which continues from disk as `resumption` says. A position is used only if kind and copy mode
+    /// are unchanged.
     pub(super) fn open(
         &mut self,
         name: &str,
@@ -133,7 +133,7 @@ impl Sources {
         found.filter(|source| source.opened == key.opened).ok_or(HubError::Closed)
     }
 
-    /// Reads what is published for a rank.
+    /// Takes a source's events of one rank, and returns the resulting events.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -196,7 +196,7 @@ impl Sources {
         })
     }
 
-    /// Whether a source may publish for a rank now, or later.
+    /// Checks whether a source must wait before it publishes for a rank. Other errors occur on publishing.
     pub(super) fn check_turn(&self, key: Key, rank: DpRank) -> Result<(), HubError> {
         match self.check_rank(key.number, rank) {
             Err(error @ HubError::RankReserved { .. }) => Err(error),
@@ -204,7 +204,8 @@ impl Sources {
         }
     }
 
-    /// A source's engine has survived. Returns whether that decides that the agent's incarnation continues.
+    /// Records that a source's engine has survived. Returns whether this decides that the agent's incarnation
+    /// continues.
     pub(super) fn prove(&mut self, key: Key) -> bool {
         let source = self.source(key).ok();
         let is_news =
@@ -212,7 +213,7 @@ impl Sources {
         is_news && !mem::replace(&mut self.is_settled, true)
     }
 
-    /// A source holds nothing any more, for its incarnation is over, or events of it were lost.
+    /// Clears a source, because its incarnation is over or events were lost.
     pub(super) fn gone(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
         let source = self.source(key)?;
         let mut was_pending = false;
@@ -226,7 +227,7 @@ impl Sources {
         }
         let released = self.clear(key)?;
         if was_pending {
-            // They belong to an incarnation that is over.
+            // The ranks belong to an incarnation that is over.
             self.source(key)?.ranks.clear();
         }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
@@ -241,7 +242,7 @@ impl Sources {
         })
     }
 
-    /// The agent's stream does not show all of a source: any of its ranks may be concerned.
+    /// Records differences between a source and the agent's stream. Any rank of the source may be concerned.
     pub(super) fn add_flaws(&mut self, key: Key, flaws: Flaws) {
         let Ok(source) = self.source(key) else { return };
         source.doubt_ranks();
@@ -256,31 +257,31 @@ impl Sources {
         pending.map(|source| source.name.clone()).collect()
     }
 
-    /// What is wrong with a source of which blocks were not taken since it was cleared last, if that is known; none
-    /// if all were.
+    /// Diagnosis of a source with refused blocks since its last clear. `None` if all blocks were accepted, or the cause
+    /// is unknown.
     pub(super) fn lacking(&self, key: Key, block_size: u32) -> Option<String> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened)?;
         source.lacks_blocks().then(|| problem(&source.counts, block_size))?
     }
 
-    /// What is to be written of a source.
+    /// A source's position to write.
     pub(super) fn change(&self, key: Key) -> SourceChange<'_> {
         let source = self.open.get(&key.number).filter(|source| source.opened == key.opened);
         let persisted = source.and_then(|source| source.persisted.as_ref());
         persisted.map_or(SourceChange::None, Persisted::change)
     }
 
-    /// The position of a source that may continue, until its engine was received.
+    /// Position of a source that may continue, until its engine has reported.
     pub(super) fn pending(&mut self, key: Key) -> Option<PersistedSource> {
         self.source(key).ok()?.persisted.as_ref()?.pending().cloned()
     }
 
-    /// Takes what names meant to an earlier process.
+    /// Takes the meanings of names from an earlier process.
     pub(super) fn take_names(&mut self, key: Key) -> Vec<KnownName> {
         self.source(key).map(|source| mem::take(&mut source.names_left)).unwrap_or_default()
     }
 
-    /// The state that a source reports, with what is known from before.
+    /// A source's reported state, worsened by flaws from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
         let persisted = self.source(key).ok().and_then(|source| source.persisted.as_ref());
         persisted.map_or(state, |persisted| persisted.state(state))
@@ -304,14 +305,14 @@ impl Sources {
         })
     }
 
-    /// A source is gone.
+    /// Closes a source.
     pub(super) fn close(&mut self, key: Key) -> Result<Gone, HubError> {
         let gone = self.gone(key, true)?;
         self.open.remove(&key.number);
         Ok(gone)
     }
 
-    /// Second announcements are read otherwise, in an incarnation that begins.
+    /// Changes a source's copy mode, at the beginning of an incarnation.
     pub(super) fn set_copy_mode(&mut self, key: Key, copy_mode: CopyMode) -> Result<(), HubError> {
         let name = self.source(key)?.name.clone();
         self.check_copy_mode(&name, copy_mode)?;
@@ -323,7 +324,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Notes a reason why a source is not exact.
+    /// Records why a source is not exact.
     pub(super) fn note_reason(&mut self, key: Key, seen: StateReason) {
         if let Ok(source) = self.source(key) {
             StateReason::note(&mut source.reasons, seen);
@@ -341,7 +342,7 @@ impl Sources {
         Ok(&self.source(key)?.status)
     }
 
-    /// How far all of them together can be trusted.
+    /// How far all sources together can be trusted.
     pub(super) fn feed_state(&self) -> FeedState {
         let mut feed_state = FeedState::OWN;
         for source in self.open.values() {
@@ -374,7 +375,7 @@ impl Sources {
     }
 }
 
-/// What the journal would refuse is refused before anything has changed.
+/// Refuses events that the journal would refuse, before anything changes.
 fn check_events(events: &[KvEvent]) -> Result<(), HubError> {
     let limit = EVENT_BLOCKS_MAX;
     for (index, event) in events.iter().enumerate() {

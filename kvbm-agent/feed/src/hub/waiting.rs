@@ -1,4 +1,4 @@
-//! Small batches of a rank as one: what waits to be published. Pure: time is an argument.
+//! Collects small batches of each rank into larger ones. Pure: time is an argument.
 
 use super::config::BatchingConfig;
 use kvasir_proto::types::{DpRank, KvEvent};
@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::mem;
 use tokio::time::Instant;
 
-/// What waits, in order for each rank. Nothing is left out of it: a block that is stored and removed meanwhile
-/// is published as both, since only the reader knows how copies count.
+/// Events that wait to be published, in order for each rank. A block that is stored and removed meanwhile is published
+/// as both, because only the reader knows how copies count.
 #[derive(Debug)]
 pub(super) struct Waiting {
     config: BatchingConfig,
     ranks: BTreeMap<DpRank, Vec<KvEvent>>,
-    /// Block operations in them.
+    /// Number of waiting block operations.
     blocks: usize,
-    /// When all of it is published at the latest; none while nothing waits.
+    /// Latest time to publish all waiting events; `None` if there are none.
     due: Option<Instant>,
 }
 
@@ -23,17 +23,17 @@ impl Waiting {
         Self { config, ranks: BTreeMap::new(), blocks: 0, due: None }
     }
 
-    /// Blocks that wait.
+    /// Number of waiting block operations.
     pub(super) const fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// When what waits is published at the latest; none while nothing waits.
+    /// Latest time to publish the waiting events; `None` if there are none.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Takes events of a rank. A clear does not wait, nor does what came before it.
+    /// Adds events of a rank. A clear, and all events before it, are due immediately.
     pub(super) fn add(&mut self, rank: DpRank, events: Vec<KvEvent>, now: Instant) {
         if events.is_empty() {
             return;
@@ -46,12 +46,12 @@ impl Waiting {
         debug_assert!(due <= now + self.config.interval, "nothing waits longer");
     }
 
-    /// What is due now, rank by rank.
+    /// Takes the events that are due, by rank.
     pub(super) fn take_due(&mut self, now: Instant) -> BTreeMap<DpRank, Vec<KvEvent>> {
         if self.due.is_some_and(|due| due <= now) { self.take_all() } else { BTreeMap::new() }
     }
 
-    /// All that waits, rank by rank.
+    /// Takes all waiting events, by rank.
     pub(super) fn take_all(&mut self) -> BTreeMap<DpRank, Vec<KvEvent>> {
         debug_assert_eq!(self.due.is_none(), self.ranks.is_empty(), "what waits has a time");
         (self.blocks, self.due) = (0, None);

@@ -22,7 +22,7 @@ fn batched(blocks_max: usize) -> Arc<Hub> {
     hub_of(config, CopyMode::Counted).expect("a hub")
 }
 
-/// What happens to one block.
+/// Change of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Stored(Option<BlockName>, BlockName, Option<LocalHash>, Tier),
@@ -31,7 +31,7 @@ enum Change {
     Cleared,
 }
 
-/// What happens to each rank, block by block: whoever carries this out holds the same, however copies count.
+/// Changes of each rank, block by block. They determine the held blocks, however copies count.
 fn changes<'a>(
     batches: impl Iterator<Item = (DpRank, &'a [KvEvent])>,
 ) -> BTreeMap<DpRank, Vec<Change>> {
@@ -136,7 +136,7 @@ fn bounds_are_checked() {
     }
 }
 
-/// What waits is in no number that anybody is told.
+/// Waiting batches have no visible number.
 #[tokio::test(start_paused = true)]
 async fn batches_of_a_rank_are_published_as_one_when_the_first_has_waited() {
     let hub = batched(100);
@@ -159,7 +159,7 @@ async fn batches_of_a_rank_are_published_as_one_when_the_first_has_waited() {
     let first = vec![stored(&[1], &[1]), stored(&[3], &[3]), removed(&[1, 3])];
     assert_eq!(published(&hub), [(0, first), (1, vec![stored(&[2], &[2])])]);
     assert_eq!(hub.waiting_blocks(), 0);
-    // The next one waits as long.
+    // The next batch waits as long.
     inlet.take(0, vec![stored(&[4], &[4])]).expect("taken");
     let asked = Instant::now();
     news.wait_for(|news| news.head == Some(2)).await.expect("the hub is there");

@@ -4,13 +4,13 @@ use kvasir_proto::types::{DpRank, KvEvent, StoredBlock};
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// What a batch and an event take on the wire at most, besides their blocks.
+/// Maximum bytes of a batch and of an event on the wire, besides their blocks.
 pub(super) const BATCH_OVERHEAD_BYTES: usize = 32;
 pub(super) const EVENT_OVERHEAD_BYTES: usize = 40;
-/// A stored block and a name on the wire.
+/// Bytes of a stored block and of a name on the wire.
 const BLOCK_WIRE_BYTES: usize = 16;
 const NAME_WIRE_BYTES: usize = 8;
-/// What the ring holds for a batch besides its events: a pointer with its two counts.
+/// Memory of a batch in the ring besides its events: a pointer with its two counts.
 const SHARED_BYTES: usize = size_of::<Arc<Batch>>() + 2 * size_of::<usize>();
 
 /// A numbered batch of one rank.
@@ -22,7 +22,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Checks that no event has too many blocks, and leaves out those that name none: they change nothing.
+    /// Checks that no event has too many blocks. Leaves out events without blocks, because they change nothing.
     pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Vec<KvEvent>, AppendError> {
         events.retain(|event| event.operations() > 0);
         for (index, event) in events.iter().enumerate() {
@@ -35,37 +35,37 @@ impl Batch {
         Ok(events)
     }
 
-    /// A batch as it was published.
+    /// Creates a published batch.
     #[must_use]
     pub const fn new(sequence: u64, rank: DpRank, events: Box<[KvEvent]>) -> Self {
         Self { sequence, rank, events }
     }
 
-    /// Its number within the incarnation.
+    /// Number of the batch within its incarnation.
     #[must_use]
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The rank that holds the blocks.
+    /// Rank that holds the blocks.
     #[must_use]
     pub const fn rank(&self) -> DpRank {
         self.rank
     }
 
-    /// What happened, in order; at most [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX) events.
+    /// Events in order, at most [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX).
     #[must_use]
     pub const fn events(&self) -> &[KvEvent] {
         &self.events
     }
 
-    /// Bytes on the wire, at most.
+    /// Maximum bytes of the batch on the wire.
     #[must_use]
     pub fn wire_bytes(&self) -> usize {
         wire_bytes(&self.events)
     }
 
-    /// Bytes of memory, without what the allocator adds.
+    /// Bytes of memory, without the allocator's overhead.
     pub(super) fn memory_bytes(&self) -> usize {
         let lists = self.events.iter().map(|event| match event {
             KvEvent::Stored { blocks, .. } => blocks.capacity() * size_of::<StoredBlock>(),
@@ -82,7 +82,7 @@ fn wire_bytes(events: &[KvEvent]) -> usize {
     BATCH_OVERHEAD_BYTES + events.iter().map(event_bytes).sum::<usize>()
 }
 
-/// Bytes of an event on the wire, at most.
+/// Maximum bytes of an event on the wire.
 pub(super) fn event_bytes(event: &KvEvent) -> usize {
     match event {
         KvEvent::Cleared | KvEvent::ClearedTier(_) => EVENT_OVERHEAD_BYTES,
@@ -93,7 +93,7 @@ pub(super) fn event_bytes(event: &KvEvent) -> usize {
     }
 }
 
-/// Bytes of each of its blocks.
+/// Bytes of each block of an event on the wire.
 pub(super) const fn block_bytes(event: &KvEvent) -> usize {
     match event {
         KvEvent::Stored { .. } => BLOCK_WIRE_BYTES,

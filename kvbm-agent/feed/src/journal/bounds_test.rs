@@ -21,10 +21,10 @@ fn the_ring_is_bounded_by_bytes_and_keeps_the_newest_batch() {
         assert!(status.batch_bytes <= config.bytes_max, "{status:?}");
         assert_eq!(status.head, Some(round));
     }
-    // 64 blocks of 16 bytes, and what is around them.
+    // 64 blocks of 16 bytes each, with overhead.
     let batches = journal.status().batches;
     assert!((50..=60).contains(&batches), "{batches}");
-    // One that is larger than all that is kept.
+    // A batch larger than the ring's limit.
     journal.append(0, vec![stored(None, 0..10_000)]).expect("a large batch");
     let status = journal.status();
     assert_eq!((status.batches, status.oldest, status.head), (1, Some(200), Some(200)));
@@ -60,7 +60,7 @@ fn a_batch_beyond_a_limit_changes_nothing() {
     // A cleared rank makes room for another.
     journal.append(3, vec![KvEvent::Cleared]).expect("a rank");
     journal.append(5_000, vec![stored(None, 0..1)]).expect("a rank");
-    // What says nothing is left out, and is no reason to refuse.
+    // Events without blocks are left out, and never refused.
     let sequence = journal.append(0, vec![stored(None, []), removed([])]).expect("an empty batch");
     let range = journal.range(INCARNATION, sequence..=sequence, 1).expect("the newest");
     assert!(range.batches[0].events().is_empty());
@@ -108,7 +108,7 @@ fn dumps_follow_one_another_and_end_once() {
     journal.cancel_dump(first);
     assert_eq!(journal.step_dump(first, 1), Err(DumpError::Over));
     let second = journal.begin_dump(None).expect("the second");
-    // Who was given up does not end another's.
+    // Cancelling an aborted dump does not end another one.
     journal.cancel_dump(first);
     let mut loaded = Model::new(CopyMode::Set);
     finish(&mut journal, second, &mut loaded);
@@ -145,7 +145,7 @@ fn too_many_changes_cut_a_dump_off() {
 #[test]
 fn parents_come_before_children_where_they_are_held() {
     let mut journal = journal(CopyMode::Set);
-    // Children first, then the chain that leads to them, then holes in it that others fill.
+    // Stores children first, then the chain that leads to them, then makes holes that other blocks fill.
     journal.append(0, vec![stored(Some(499), 500..900)]).expect("a batch");
     journal.append(0, vec![stored(None, 0..500)]).expect("a batch");
     journal.append(0, vec![removed((0..900).step_by(7))]).expect("a batch");
@@ -167,7 +167,7 @@ fn parents_come_before_children_where_they_are_held() {
             DumpStep::Records { records: some, .. } => records.extend(some),
             DumpStep::Cut(cut) => break cut,
         }
-        // These were read by then.
+        // The dump has read these blocks by then.
         if records.len() > 700 && !changed {
             let names = (1..5).map(BlockName).collect();
             let host = KvEvent::StoredNames { tier: Tier::Host, names };
@@ -198,7 +198,7 @@ fn many_copies_are_counted() {
         assert_eq!(copies(&mut journal), expected);
     }
     assert_eq!(journal.status().held_blocks, 0);
-    // New content under a name that is held is one more copy; under a name that is gone it has none of the old copies.
+    // New content under a held name is one more copy. Under a removed name, it has none of the old copies.
     journal.append(0, vec![stored(None, [1]); 300]).expect("a batch");
     journal.append(0, vec![stored(Some(5), [1])]).expect("a batch");
     assert_eq!(copies(&mut journal), 301);
@@ -225,7 +225,7 @@ fn names_beyond_the_limit_are_missing_and_the_journal_is_incomplete() {
     );
     let other = Err(DigestError::WrongIncarnation { present: INCARNATION });
     assert_eq!(journal.digests(OTHER), other);
-    // Room does not bring back what was not taken; a clear says that nothing is missing.
+    // Freed room does not restore refused blocks. After a clear, no block is missing.
     journal.append(0, vec![KvEvent::Cleared]).expect("a batch");
     assert!(journal.status().incomplete);
     journal.append(1, vec![KvEvent::Cleared, stored(None, 0..3)]).expect("a batch");
@@ -233,8 +233,8 @@ fn names_beyond_the_limit_are_missing_and_the_journal_is_incomplete() {
     assert_eq!((model.held.len(), cut.incomplete), (3, vec![]));
 }
 
-/// 8,192 prompt tokens in each of 20 steps a second, in blocks of 16, each of which evicts another; an
-/// event for each removal, as vLLM has it.
+/// 8,192 prompt tokens in each of 20 steps a second, in blocks of 16. Each block evicts another, with one event per
+/// removal, as in vLLM.
 #[test]
 fn the_default_keeps_a_minute_of_a_busy_engine() {
     const STEPS: u64 = 60 * 20;
@@ -253,12 +253,12 @@ fn the_default_keeps_a_minute_of_a_busy_engine() {
     assert_eq!(status.oldest, Some(0), "{status:?}");
 }
 
-/// The bar is 64 bytes a held name, at every size: also just after a table has grown, and after
-/// most have gone again.
+/// The limit is 64 bytes per held name, at every size: also just after a table has grown, and after most names were
+/// removed.
 #[test]
 fn a_held_name_takes_little_memory() {
     const NAMES_MAX: u64 = 400_000;
-    // As engines' names are: spread over all 64 bits.
+    // Spread over all 64 bits, like engines' names.
     let name = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let chunk = |from: u64| from..from + 4_000;
     let mut journal = journal(CopyMode::Set);
@@ -293,7 +293,7 @@ fn a_held_name_takes_little_memory() {
     assert_eq!(model.held.len(), 40_000);
 }
 
-/// What a rank holds many times is said so often, up to a limit; and a large image is several batches.
+/// Repeated copies at a rank are published up to a limit. A large image becomes several batches.
 #[test]
 fn an_image_is_cut_where_batches_are() {
     let mut journal = journal(CopyMode::Counted);

@@ -1,4 +1,4 @@
-//! Dumps of an inventory, read a step at a time between batches.
+//! Dumps of an inventory, read in steps between batches.
 
 use super::inventory::Inventory;
 use super::names::Names;
@@ -8,30 +8,30 @@ use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
 use rustc_hash::FxHashSet;
 use std::mem;
 
-/// What one step of a dump gave.
+/// Result of one step of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpStep {
     /// Some records of one rank, perhaps none.
     Records {
         /// The rank.
         rank: DpRank,
-        /// Its records; parents before children where they are held.
+        /// Records of the rank; parents before children where they are held.
         records: Vec<HeldBlock>,
     },
-    /// The rest; the dump is over.
+    /// The final records; the dump is finished.
     Cut(DumpCut),
 }
 
-/// The end of a dump: what changed after it was read, as it is now.
+/// The end of a dump: current state of the names that changed after they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpCut {
-    /// Records by rank; parents before children where both are among them.
+    /// Records by rank; parents before children where both are included.
     pub records: Vec<(DpRank, Vec<HeldBlock>)>,
-    /// The incarnation that was dumped.
+    /// Incarnation of the dump.
     pub incarnation: Incarnation,
-    /// The last batch that the records contain; none before the first.
+    /// Last batch that the records include; `None` before the first.
     pub watermark: Option<u64>,
-    /// Ranks of which blocks that were announced are missing, for the limit on held names.
+    /// Ranks with missing blocks, refused because of the limit on held names.
     pub incomplete: Vec<DpRank>,
 }
 
@@ -40,14 +40,14 @@ impl Inventory {
         if self.scan.is_some() {
             return Err(DumpError::Busy);
         }
-        // 0 marks what no dump has read.
+        // 0 marks a record that no dump has read.
         self.last_dump = self.last_dump.checked_add(1).unwrap_or(1);
         let id = DumpId(self.last_dump);
         self.scan = Some(Scan::new(id));
         Ok(id)
     }
 
-    /// Reads on; none once everything was read and the dump is to be cut.
+    /// Reads the next records. `None` once everything was read, and the dump must be cut.
     pub(super) fn step_dump(
         &mut self,
         id: DumpId,
@@ -69,7 +69,7 @@ impl Inventory {
         Ok(Some((number, records)))
     }
 
-    /// Ends a dump: the names that changed after they were read.
+    /// Ends a dump, and returns the names that changed after they were read.
     pub(super) fn cut_dump(&mut self) -> Vec<(DpRank, Vec<HeldBlock>)> {
         self.scan = None;
         let ranks = self.ranks.iter_mut().filter(|(_, rank)| !rank.dirty.is_empty());
@@ -89,7 +89,7 @@ impl Inventory {
         }
     }
 
-    /// Reads everything at once, so many records at a time; the dump under way is cut off.
+    /// Reads all records in one call, up to `records_max` at a time. Aborts a dump in progress.
     pub(super) fn read_all(
         &mut self,
         records_max: usize,
@@ -111,7 +111,7 @@ impl Inventory {
     }
 }
 
-/// The states of some names, parents first.
+/// States of the given names, parents first.
 fn changed_records(names: &Names, mut dirty: FxHashSet<BlockName>) -> Vec<HeldBlock> {
     let mut order: Vec<BlockName> = dirty.iter().copied().collect();
     order.sort_unstable();

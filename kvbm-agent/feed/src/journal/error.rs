@@ -1,60 +1,60 @@
 use kvasir_proto::types::{DpRank, Incarnation};
 
-/// Why a batch is not in the journal. Nothing has changed, and no number is used.
+/// Why a batch was not appended. The journal is unchanged, and no number is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// The incarnation's numbers are used up.
     #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
     Exhausted,
-    /// Too many blocks in one event.
+    /// An event has too many blocks.
     #[error("events[{index}] has {count} blocks, the limit is {limit}: cut it into several")]
     TooManyBlocks {
-        /// Which event.
+        /// Index of the event.
         index: usize,
-        /// How many blocks.
+        /// Number of its blocks.
         count: usize,
-        /// The most that are taken.
+        /// Maximum number of blocks.
         limit: usize,
     },
-    /// A further rank.
+    /// The worker has its maximum number of ranks.
     #[error("rank {rank} is one more than the {limit} that a worker may have")]
     TooManyRanks {
         /// The rank.
         rank: DpRank,
-        /// The most that are taken.
+        /// Maximum number of ranks.
         limit: usize,
     },
 }
 
-/// Why a range cannot be had.
+/// Why a range cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// The next batch that is wanted is not retained any more.
+    /// The next batch of the range is no longer retained.
     #[error("the oldest batch that is retained is {oldest}, the newest {head}")]
     TooOld {
-        /// The oldest that is.
+        /// The oldest retained batch.
         oldest: u64,
-        /// The newest.
+        /// The newest batch.
         head: u64,
     },
-    /// The range begins more than one beyond the newest batch.
+    /// The range begins more than one after the newest batch.
     #[error("the newest batch is {head:?}")]
     Ahead {
         /// The newest batch.
         head: Option<u64>,
     },
-    /// Another incarnation is meant.
+    /// The request is for another incarnation.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
-        /// The present one.
+        /// The current incarnation.
         present: Incarnation,
     },
 }
 
-/// Why a dump broke off.
+/// Why a dump was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DumpAbort {
-    /// More names changed than are noted.
+    /// More names changed than the limit on recorded changes.
     #[error("too many names changed meanwhile")]
     TooManyChanges,
     /// A rank was cleared.
@@ -65,36 +65,36 @@ pub enum DumpAbort {
     NewIncarnation,
 }
 
-/// Why a dump cannot continue. "Failed" is never "empty": an empty dump has its end.
+/// Why a dump cannot continue. A failed dump never looks like an empty one, because an empty dump has an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
-    /// Another dump is under way.
+    /// Another dump is in progress.
     #[error("another dump is under way")]
     Busy,
-    /// Another incarnation is meant.
+    /// The request is for another incarnation.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
-        /// The present one.
+        /// The current incarnation.
         present: Incarnation,
     },
-    /// It was cut off: begin again.
+    /// The dump was aborted: begin again.
     #[error("the dump broke off: {0}: dump again")]
     Aborted(DumpAbort),
-    /// It has ended, or was cancelled.
+    /// The dump has finished, or was cancelled.
     #[error("the dump is over")]
     Over,
 }
 
-/// Why there are no digests.
+/// Why digests are not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// Another incarnation is meant.
+    /// The request is for another incarnation.
     #[error("the present incarnation is {present}")]
     WrongIncarnation {
-        /// The present one.
+        /// The current incarnation.
         present: Incarnation,
     },
-    /// Blocks are missing, and digests would not show that.
+    /// Blocks are missing, which digests would not show.
     #[error("blocks were not taken, for the limit on held names")]
     Incomplete,
 }

@@ -1,13 +1,13 @@
-//! All that is held, as events: for a peer that knows nothing of it.
+//! All held blocks as events, for a peer without any of them.
 
 use kvasir_proto::limits::BATCH_EVENTS_MAX;
 use kvasir_proto::types::{BlockName, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier};
 use std::mem;
 
-/// Most copies of a block in one tier that are published: a reader credits no more than these.
+/// Maximum published copies of a block in one tier: readers count no more.
 const COPIES_MAX: u32 = 255;
 
-/// Events that store all of `records`, no more than an event takes blocks, in lists that a batch takes.
+/// Events that store all `records`, in lists that each fit one batch. `records` must not exceed one event's blocks.
 pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
     let mut image = Image { run: Vec::new(), events: Vec::new(), done: Vec::new() };
     for record in records {
@@ -22,7 +22,7 @@ pub(super) fn image(records: Vec<HeldBlock>) -> Vec<Vec<KvEvent>> {
 }
 
 struct Image {
-    /// Records that fit into one event: a chain, or names of which no tokens are known.
+    /// Records that fit into one event: a chain, or names without known tokens.
     run: Vec<HeldBlock>,
     events: Vec<KvEvent>,
     done: Vec<Vec<KvEvent>>,

@@ -1,4 +1,4 @@
-//! What a source holds, over all its ranks, and what changed while a dump reads it.
+//! All blocks that a source holds over its ranks, and the changes while a dump reads them.
 
 use super::names::{Names, Record};
 use super::rank::{Entry, Rank};
@@ -12,10 +12,10 @@ use kvasir_proto::types::{
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// Names that are looked up ahead: as many as stay in the cache.
+/// Number of names looked up in advance: as many as stay in the cache.
 const AHEAD_NAMES: usize = 64;
 
-/// The names that a source holds.
+/// Names held by a source.
 #[derive(Debug)]
 pub(super) struct Inventory {
     copy_mode: CopyMode,
@@ -24,11 +24,11 @@ pub(super) struct Inventory {
     held_blocks: usize,
     pub(super) scan: Option<Scan>,
     pub(super) last_dump: u32,
-    /// The dump that was cut off last, and why.
+    /// The dump that was aborted last, and why.
     pub(super) aborted: Option<(DumpId, DumpAbort)>,
 }
 
-/// Where a stored block belongs.
+/// Position of a stored block.
 #[derive(Clone, Copy)]
 struct Place {
     parent: Option<BlockName>,
@@ -49,12 +49,12 @@ impl Inventory {
         }
     }
 
-    /// Names held, over all ranks.
+    /// Number of held names over all ranks.
     pub(super) const fn held_blocks(&self) -> usize {
         self.held_blocks
     }
 
-    /// Ranks that may hold blocks which were not taken.
+    /// Ranks with refused blocks that they may hold.
     pub(super) fn incomplete(&self) -> impl Iterator<Item = DpRank> {
         let incomplete = self.ranks.iter().filter(|(_, rank)| rank.incomplete);
         incomplete.map(|(number, _)| *number)
@@ -68,7 +68,7 @@ impl Inventory {
         self.ranks.values().map(|rank| rank.names.bytes() + rank.digest.bytes()).sum()
     }
 
-    /// Digest of all that is held; none where blocks are missing.
+    /// Digest of all held blocks; `None` if blocks are missing.
     pub(super) fn digest(&self) -> Option<u64> {
         let totals = self.ranks.iter().map(|(&number, rank)| rank.digest.total(number));
         (!self.is_incomplete()).then(|| totals.fold(0, u64::wrapping_add))
@@ -79,14 +79,14 @@ impl Inventory {
         self.ranks.iter().map(|(&number, rank)| (number, rank.digest.clone())).collect()
     }
 
-    /// A new incarnation holds nothing.
+    /// Begins a new incarnation without blocks.
     pub(super) fn begin_incarnation(&mut self) {
         self.abort(DumpAbort::NewIncarnation);
         self.ranks.clear();
         self.held_blocks = 0;
     }
 
-    /// Refuses a rank that is one too many.
+    /// Refuses a rank beyond the limit.
     pub(super) fn check_rank(&self, rank: DpRank) -> Result<(), AppendError> {
         let limit = WORKER_RANKS_MAX;
         if self.ranks.len() < limit || self.ranks.contains_key(&rank) {
@@ -95,7 +95,7 @@ impl Inventory {
         Err(AppendError::TooManyRanks { rank, limit })
     }
 
-    /// Carries out one event.
+    /// Applies one event.
     pub(super) fn apply(&mut self, rank: DpRank, event: &KvEvent) {
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
@@ -133,13 +133,13 @@ impl Inventory {
         }
     }
 
-    /// Ranks that hold something.
+    /// Ranks with held blocks.
     pub(super) fn ranks(&self) -> Vec<DpRank> {
         let held = self.ranks.iter().filter(|(_, rank)| rank.names.len() > 0);
         held.map(|(number, _)| *number).collect()
     }
 
-    /// Whether everything that is held satisfies a condition.
+    /// Whether all held blocks satisfy a condition.
     pub(super) fn all_held(
         &self,
         is_fine: &mut impl FnMut(DpRank, BlockName, Tier) -> bool,
@@ -153,7 +153,7 @@ impl Inventory {
         })
     }
 
-    /// Sets what is held under a name, as a dump had it; later records of a name replace earlier ones.
+    /// Restores a name from a record of a dump. Later records of a name replace earlier ones.
     pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
         let HeldBlock { name, parent, local, copies } = *held;
         if let Some(rank) = self.ranks.get_mut(&number)
@@ -181,7 +181,7 @@ impl Inventory {
         }
     }
 
-    /// Blocks were not taken that a rank may hold; perhaps it has no others.
+    /// Marks that the rank may hold refused blocks, even if it has no others.
     pub(super) fn mark_incomplete(&mut self, number: DpRank) {
         self.rank(number).incomplete = true;
     }
@@ -207,7 +207,7 @@ impl Inventory {
         let Some(&record) = rank.names.at(slot) else { return };
         let before = Entry::of(&record);
         let local = record.local();
-        // A store that contradicts what the name means is a copy of the block that is held, as in the index.
+        // A store that contradicts the name's content counts as a copy of the held block, as in the index.
         if local.is_none()
             && place.local.is_some()
             && let Some(record) = rank.names.at_mut(slot)
@@ -263,7 +263,7 @@ impl Inventory {
         rank.position = rank.position.min(rank.names.len());
         self.held_blocks -= 1;
         if moved && was_read {
-            // The last record lies among those that were read now.
+            // The last record moves to a position that the dump has read.
             self.note_unread(number, slot);
         }
     }
@@ -284,13 +284,13 @@ impl Inventory {
         }
     }
 
-    /// Notes that a record changes that the dump under way has read.
+    /// Records that a name changes which the dump in progress has read.
     fn note(&mut self, number: DpRank, slot: usize) {
         let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
         self.note_if(number, slot, |record| record.read_by == dump);
     }
 
-    /// Notes a record that the dump under way would not read any more.
+    /// Records a name that the dump in progress would otherwise miss.
     fn note_unread(&mut self, number: DpRank, slot: usize) {
         let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
         self.note_if(number, slot, |record| {
@@ -312,7 +312,7 @@ impl Inventory {
         }
     }
 
-    /// Cuts the dump off that is under way, if there is one.
+    /// Aborts the dump in progress, if there is one.
     pub(super) fn abort(&mut self, reason: DumpAbort) {
         if let Some(scan) = self.scan.take() {
             self.aborted = Some((scan.id, reason));
@@ -320,7 +320,7 @@ impl Inventory {
         }
     }
 
-    /// Frees what a dump has noted.
+    /// Frees the changes recorded for a dump.
     pub(super) fn forget_scan(&mut self) {
         for rank in self.ranks.values_mut() {
             rank.position = 0;
@@ -328,13 +328,13 @@ impl Inventory {
         }
     }
 
-    /// What a rank holds under names, held or not.
+    /// State of names at a rank, held or not.
     pub(super) fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
         let Some(rank) = self.ranks.get(&rank) else { return Vec::new() };
         names.iter().map(|&name| Self::state(&rank.names, name)).collect()
     }
 
-    /// The state of a name, held or not.
+    /// State of a name, held or not.
     pub(super) fn state(names: &Names, name: BlockName) -> HeldBlock {
         let gone = HeldBlock { name, parent: None, local: None, copies: [0; Tier::COUNT] };
         let record = names.find(name).and_then(|slot| names.at(slot));

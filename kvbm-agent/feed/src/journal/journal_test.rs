@@ -1,4 +1,4 @@
-//! The journal against a model that says literally what it promises.
+//! Tests the journal against a simple model.
 
 use super::{AppendError, DumpAbort, DumpError, DumpStep, Journal, JournalConfig, RangeError};
 use kvasir_proto::types::{DpRank, KvEvent};
@@ -35,7 +35,7 @@ proptest! {
         }
     }
 
-    /// Whoever hears nothing but the new incarnation knows what is held, though the ring is too small for it.
+    /// A reader of only the new incarnation has all held blocks, although the ring's limits are too small for them.
     #[test]
     fn a_republished_image_is_what_is_held(
         mode in any_mode(),
@@ -58,11 +58,11 @@ proptest! {
             let aborted = DumpError::Aborted(DumpAbort::NewIncarnation);
             prop_assert_eq!(journal.step_dump(dump, 1), Err(aborted));
         }
-        // As many batches as the image has may follow before any of it goes.
+        // The ring retains the image until as many further batches follow.
         let room = journal.status().batches;
         for (rank, events) in after.into_iter().take(room) {
             if !events.is_empty() {
-                // In the shape of the image, so that it takes no more bytes.
+                // In the shape of the image's events, so that the batch takes no more bytes.
                 let events = vec![KvEvent::Cleared];
                 model.apply(rank, &events[0]);
                 journal.append(rank, events).expect("a small batch");
@@ -78,8 +78,8 @@ proptest! {
         prop_assert_eq!(&held, &model);
     }
 
-    /// Whatever happens while a dump is read: its records are what was held at its watermark, and the
-    /// batches after that lead to what is held now.
+    /// Under any changes during a dump, its records equal the state at its watermark. The batches after that lead to
+    /// the current state.
     #[test]
     fn a_dump_and_what_came_after_it_are_the_original(
         mode in any_mode(),
@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(&loaded, &model);
     }
 
-    /// Every range of a ring, against all batches that there ever were.
+    /// Compares every range of a ring with all batches that ever existed.
     #[test]
     fn ranges_are_contiguous_and_exact(
         first in prop_oneof![Just(0), Just(77), Just(u64::MAX - 20), Just(u64::MAX)],

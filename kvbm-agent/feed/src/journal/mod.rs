@@ -1,29 +1,24 @@
-//! What one source has published: its last batches, numbered, and all that it holds. Pure: no I/O,
-//! no clock, no lock. Tasks share a journal behind a lock, which every call holds for a
-//! bounded time.
+//! Event log of one source: its latest batches, numbered, and all its held blocks. Pure: no I/O, no clock, no lock.
+//! Tasks share a journal behind a lock, which every call holds for a bounded time.
 //!
-//! - The ring of batches is bounded by their number and by their bytes; the oldest go first. It
-//!   answers ranges, contiguous and exact.
-//! - What is more than one message carries is several batches, each with its number: an event is cut
-//!   between blocks, and the rest of a chain has the last block as its parent.
-//! - The inventory is what a fresh dump needs: for each rank and name the parent, the local hash and
-//!   the copies by tier. At most 44 bytes a name: 32 in a dense array, the rest in the table that
-//!   finds them.
-//! - A dump reads the inventory a step at a time between batches. What changes after it was
-//!   read is noted by name, and its absolute state follows at the end, cut at one moment together
-//!   with the number of the last batch. So the records, later ones replacing earlier ones, are
-//!   exactly what the source held at that number.
-//! - All that is held can be published again, as the first batches of a new incarnation: for a peer that lacks
-//!   batches which are gone, and that cannot fetch a dump. The ring retains such an image whatever its size.
+//! - The ring of batches is limited by number and bytes; the oldest batches are evicted first. It answers range
+//!   requests, contiguous and exact.
+//! - Events that exceed one message become several batches, each with its number. An event is cut between blocks, and
+//!   the rest of a chain has the last block as its parent.
+//! - The inventory has the data for a fresh dump: for each rank and name the parent, the local hash and the copies by
+//!   tier. It takes at most 44 bytes a name: 32 in a dense array, the rest in the lookup table.
+//! - A dump reads the inventory in steps between batches. Names that change after they were read are recorded. Their
+//!   final state follows at the end, cut at one moment together with the number of the last batch. If later records
+//!   replace earlier ones, the records are exactly the source's blocks at that number.
+//! - All held blocks can be republished, as the first batches of a new incarnation. This serves a peer that lacks
+//!   evicted batches and cannot fetch a dump. The ring retains such an image whatever its size.
 //!
-//! A digest of what is held changes with it, so that an index can check that it holds the same.
+//! A digest of the held blocks changes with them, so that an index can check that it has the same blocks.
 //!
-//! Copies are read as the index reads them, with one difference: a name that is announced with
-//! another parent or another local hash than before is new content, and its old copies are
-//! gone. The index may know that both are the same place under two names; engines whose names are
-//! hashes of the whole prefix never get there.
+//! Copies count as in the index. A store under a held name, but with another parent or local hash, counts as a copy of
+//! the held block. Engines whose names are hashes of the complete prefix never send such a store.
 //!
-//! Tokens never get in: events carry local hashes only.
+//! Events carry local hashes only, never tokens.
 
 mod batch;
 mod config;

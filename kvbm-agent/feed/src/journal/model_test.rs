@@ -1,4 +1,4 @@
-//! What a journal promises, said literally.
+//! Simple model of a journal's guarantees.
 
 use super::{DumpCut, DumpId, DumpStep, Journal, JournalConfig};
 use kvasir_proto::digest::{RankDigest, block_digest};
@@ -34,7 +34,7 @@ pub(super) fn removed(names: impl IntoIterator<Item = u64>) -> KvEvent {
     KvEvent::Removed { tier: Tier::Device, names }
 }
 
-/// What is held, said literally.
+/// Held blocks, as plain data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Model {
     pub(super) copy_mode: CopyMode,
@@ -92,7 +92,7 @@ impl Model {
         let new = HeldBlock { name: key.1, parent, local: Some(local), copies: [0; 3] };
         match self.held.get_mut(&key) {
             Some(held) if held.local.is_none() => (held.parent, held.local) = (parent, Some(local)),
-            // What a name means stays.
+            // The content of a name is fixed.
             Some(_) => {}
             None => drop(self.held.insert(key, new)),
         }
@@ -111,7 +111,7 @@ impl Model {
         self.leave(key, tier, 0);
     }
 
-    /// Takes one copy of several away, or all of them.
+    /// Removes one copy of several, or all copies.
     fn leave(&mut self, key: (DpRank, BlockName), tier: Tier, several: u32) {
         let Some(held) = self.held.get_mut(&key) else { return };
         let copies = &mut held.copies[tier.index()];
@@ -121,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Takes records of a dump.
+    /// Loads records of a dump.
     pub(super) fn load(&mut self, rank: DpRank, records: &[HeldBlock]) {
         for record in records {
             match record.copies {
@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// Digests of it, computed afresh.
+    /// Digests of the model, computed from scratch.
     pub(super) fn digests(&self) -> BTreeMap<DpRank, RankDigest> {
         let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
         for ((rank, name), held) in &self.held {
@@ -150,7 +150,7 @@ impl Model {
     }
 }
 
-/// A whole dump, with nothing else meanwhile.
+/// A complete dump without concurrent changes.
 pub(super) fn dump(journal: &mut Journal, records_max: usize) -> (Model, DumpCut) {
     let id = journal.begin_dump(None).expect("no other dump");
     let mut model = Model::new(journal.status().copy_mode);
@@ -168,7 +168,7 @@ pub(super) fn dump(journal: &mut Journal, records_max: usize) -> (Model, DumpCut
     }
 }
 
-// Few names, ranks and hashes, so that everything collides.
+// Few names, ranks and hashes, to provoke collisions.
 
 pub(super) fn any_tier() -> impl Strategy<Value = Tier> {
     prop_oneof![Just(Tier::Device), Just(Tier::Host), Just(Tier::Disk)]

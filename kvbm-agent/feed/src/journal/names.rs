@@ -1,8 +1,8 @@
 //! The names that one rank holds: a dense array of records, and tables that find them by name.
 //!
-//! Dense means that a record that goes is replaced by the last one, so nothing is ever left free, and
-//! a dump can read the array from its beginning to its end. The tables hold 4 bytes and a tag a name,
-//! cut into parts by the name's hash, so that growing moves one part at a time.
+//! Dense means that the last record replaces a removed one: no slot is ever free, and a dump can read the array from
+//! its beginning to its end. The tables take 4 bytes and a tag per name. They are split into parts by the name's hash,
+//! so that growing moves one part at a time.
 
 use hashbrown::HashTable;
 use kvasir_proto::types::{BlockName, HeldBlock, LocalHash, Tier};
@@ -11,25 +11,25 @@ use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::mem::size_of;
 
-/// Position in the array.
+/// Position in the array of records.
 pub(super) type Slot = u32;
 
 /// Records allocated at a time.
 const CHUNK_SLOTS: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 10;
-/// Tables that the names of a rank are spread over.
+/// Number of tables over which the names of a rank are spread.
 const PARTS: usize = 64;
-/// A table shrinks once less than one place in so many is used,
+/// A table shrinks once less than one in this many places is used,
 const SHRINK_FACTOR: usize = 8;
-/// unless it is as small as this already.
+/// unless it is this small already.
 const SHRUNK_PLACES: usize = 64;
-/// As many copies, or more: how many is in the side table.
+/// This value means as many copies or more: the side table has the number.
 const MANY: u8 = u8::MAX;
 
 const HAS_PARENT: u8 = 1;
 const HAS_LOCAL: u8 = 2;
 
-/// What is known of one name.
+/// Record of one name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
     name: u64,
@@ -37,14 +37,14 @@ pub(super) struct Record {
     local: u64,
     copies: [u8; Tier::COUNT],
     known: u8,
-    /// The last dump that has read it, or is about to; 0 for none.
+    /// The last dump that has read the record, or is about to; 0 for none.
     pub(super) read_by: u32,
 }
 
 const _: () = assert!(size_of::<Record>() == 32);
 
 impl Record {
-    /// Nothing is held under the name yet.
+    /// Creates a record without copies.
     pub(super) fn new(
         name: BlockName,
         parent: Option<BlockName>,
@@ -74,7 +74,7 @@ impl Record {
         (self.known & HAS_LOCAL != 0).then_some(LocalHash(self.local))
     }
 
-    /// States its place.
+    /// Sets parent and local hash.
     pub(super) fn link(&mut self, parent: Option<BlockName>, local: Option<LocalHash>) {
         self.parent = parent.map_or(0, |name| name.0);
         self.local = local.map_or(0, |hash| hash.0);
@@ -82,7 +82,7 @@ impl Record {
         self.known |= if local.is_some() { HAS_LOCAL } else { 0 };
     }
 
-    /// Whether it is held, by tier.
+    /// Whether the name is held, by tier.
     pub(super) fn tiers(&self) -> [bool; Tier::COUNT] {
         self.copies.map(|copies| copies > 0)
     }
@@ -98,7 +98,7 @@ pub(super) struct Names {
     chunks: Vec<Vec<Record>>,
     len: usize,
     parts: Vec<HashTable<Slot>>,
-    /// Copies of names of which there are [`MANY`].
+    /// Number of copies, for names with at least [`MANY`].
     many: FxHashMap<(BlockName, Tier), u32>,
 }
 
@@ -106,7 +106,7 @@ fn hash(name: BlockName) -> u64 {
     FxBuildHasher.hash_one(name.0)
 }
 
-/// The part that a name is in: by bits that its table uses neither for the place nor for the tag.
+/// The part of a name. Uses bits of the hash that the tables use neither for the place nor for the tag.
 fn part(hash: u64) -> usize {
     usize::from(hash.to_le_bytes()[5]) % PARTS
 }
@@ -116,7 +116,7 @@ fn at(chunks: &[Vec<Record>], slot: usize) -> Option<&Record> {
 }
 
 fn hash_at(chunks: &[Vec<Record>], slot: Slot) -> u64 {
-    // Tables hold slots of the array only.
+    // Tables contain only slots of the array.
     at(chunks, slot as usize).map_or(0, |record| hash(record.name()))
 }
 
@@ -147,7 +147,7 @@ impl Names {
         self.chunks.get_mut(slot >> CHUNK_BITS)?.get_mut(slot % CHUNK_SLOTS)
     }
 
-    /// Where a name is.
+    /// Slot of a name.
     pub(super) fn find(&self, name: BlockName) -> Option<usize> {
         let hash = hash(name);
         let is_it = |slot: &Slot| {
@@ -156,21 +156,20 @@ impl Names {
         self.parts.get(part(hash))?.find(hash, is_it).map(|slot| *slot as usize)
     }
 
-    /// Looks up names that are needed soon: lookups that do not wait for one another fetch their cache lines at the
-    /// same time.
+    /// Prefetches the cache lines of names that are needed soon: independent lookups load them in parallel.
     pub(super) fn read_ahead(&self, names: impl Iterator<Item = BlockName>) {
         for name in names {
             black_box(self.find(name));
         }
     }
 
-    /// The same for the last so many records, which take the places of those that go.
+    /// Prefetches the last `count` records, which replace removed ones.
     pub(super) fn read_ahead_last(&self, count: usize) {
         let last = self.len.saturating_sub(count)..self.len;
         self.read_ahead(last.filter_map(|slot| self.at(slot).map(Record::name)));
     }
 
-    /// Appends a record whose name is not there. It is held once it has a copy.
+    /// Appends a record for a new name. The name is held once it has a copy.
     pub(super) fn insert(&mut self, record: Record) -> usize {
         debug_assert!(self.find(record.name()).is_none(), "{:?} twice", record.name());
         let slot = self.len;
@@ -191,7 +190,7 @@ impl Names {
         slot
     }
 
-    /// Takes a record out; the last one takes its place. Returns whether there is one there now.
+    /// Removes a record, which the last one replaces. Returns whether another record is at `slot` now.
     pub(super) fn remove(&mut self, slot: usize) -> bool {
         let Some(&gone) = self.at(slot) else { return false };
         self.forget(gone.name(), slot);
@@ -244,7 +243,7 @@ impl Names {
         }
     }
 
-    /// Sets the copies of one tier; returns whether the name is still held in any.
+    /// Sets the copies of one tier. Returns whether the name is still held in any tier.
     pub(super) fn set_copies(&mut self, slot: usize, tier: Tier, copies: u32) -> bool {
         let few = u8::try_from(copies).unwrap_or(MANY);
         let Some(record) = self.at_mut(slot) else { return false };
@@ -262,7 +261,7 @@ impl Names {
         held
     }
 
-    /// The state of a record.
+    /// State of a record.
     pub(super) fn held(&self, record: &Record) -> HeldBlock {
         HeldBlock {
             name: record.name(),

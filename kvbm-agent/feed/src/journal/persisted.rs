@@ -1,23 +1,23 @@
-//! A journal that resumes where another process left it.
+//! Restores a journal that another process has left.
 
 use super::{Batch, Journal, JournalConfig};
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation, Tier};
 use std::sync::Arc;
 
-/// What is on disk of an incarnation besides records and batches.
+/// Data on disk about an incarnation, besides records and batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PersistedIncarnation {
     /// The incarnation.
     pub incarnation: Incarnation,
-    /// Number of its first batch.
+    /// Number of the incarnation's first batch.
     pub first: u64,
-    /// The last batch that the records contain; none before the first.
+    /// Last batch that the records include; `None` before the first.
     pub watermark: Option<u64>,
 }
 
 impl Journal {
-    /// The journal of an incarnation that may continue. Restore all records that were held at its watermark, then
-    /// replay the batches on disk, in order; the first is at most the one after the watermark.
+    /// Creates the journal of an incarnation that may continue. Restore all records of its watermark, then replay the
+    /// batches on disk in order. The first batch is at most the one after the watermark.
     #[must_use]
     pub fn persisted(found: PersistedIncarnation, config: JournalConfig) -> Self {
         let PersistedIncarnation { incarnation, first, watermark } = found;
@@ -29,26 +29,26 @@ impl Journal {
         journal
     }
 
-    /// Sets what is held under a name; later records of a name replace earlier ones.
+    /// Restores a name. Later records of a name replace earlier ones.
     pub fn bring_back(&mut self, rank: DpRank, held: &HeldBlock) {
         self.inventory.bring_back(rank, held);
     }
 
-    /// Marks a rank as one that may hold blocks which were not taken.
+    /// Marks a rank that may hold refused blocks.
     pub fn mark_incomplete(&mut self, rank: DpRank) {
         self.inventory.mark_incomplete(rank);
     }
 
-    /// Replays a batch that was published.
+    /// Replays a published batch.
     ///
     /// # Errors
-    /// The number of the batch that is wanted, if it is another.
+    /// Returns the number of the expected batch, if `batch` is another.
     pub fn replay(&mut self, batch: Batch) -> Result<(), u64> {
         let sequence = batch.sequence();
         let is_new = self.next.is_some_and(|next| sequence >= next);
         let wanted = match self.ring.head() {
             Some(head) => head.saturating_add(1),
-            // Any that is in the records.
+            // Any batch that the records include.
             None if is_new => self.next.unwrap_or(u64::MAX),
             None => sequence,
         };
@@ -66,13 +66,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether everything that is held satisfies a condition.
+    /// Whether all held blocks satisfy a condition.
     #[must_use]
     pub fn all_held(&self, mut is_fine: impl FnMut(DpRank, BlockName, Tier) -> bool) -> bool {
         self.inventory.all_held(&mut is_fine)
     }
 
-    /// Ranks that hold something.
+    /// Ranks with held blocks.
     #[must_use]
     pub fn ranks(&self) -> Vec<DpRank> {
         self.inventory.ranks()

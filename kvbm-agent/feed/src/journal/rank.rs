@@ -1,25 +1,25 @@
-//! What one rank holds, and its digest.
+//! Names held by one rank, and their digest.
 
 use super::names::{Names, Record};
 use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::types::{BlockName, LocalHash, Tier};
 use rustc_hash::FxHashSet;
 
-/// One rank.
+/// Names of one rank, and the state of a dump that reads them.
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) names: Names,
-    /// Where the dump under way reads next.
+    /// Position at which the dump in progress reads next.
     pub(super) position: usize,
-    /// Names that have changed since it read them.
+    /// Names that have changed since the dump read them.
     pub(super) dirty: FxHashSet<BlockName>,
-    /// Blocks were not taken since the rank was cleared last.
+    /// Whether blocks were refused since the rank was last cleared.
     pub(super) incomplete: bool,
-    /// Of its names.
+    /// Digest of the names.
     pub(super) digest: RankDigest,
 }
 
-/// What a name adds to its rank's digest.
+/// A name's contribution to the digest.
 #[derive(PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) local: Option<LocalHash>,
@@ -43,7 +43,7 @@ impl Rank {
         }
     }
 
-    /// Updates the digest where a name's entry may have changed.
+    /// Updates the digest after a change of a name.
     pub(super) fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
         if before == after {
             return;

@@ -3,19 +3,19 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Some batches of a range, contiguous, in order.
+/// Batches of a range, contiguous and in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchRange {
-    /// The batches; none at the end of the range.
+    /// The batches; empty at the end of the range.
     pub batches: Vec<Arc<Batch>>,
-    /// The newest batch there is; none before the first.
+    /// The newest batch of the journal; `None` before the first.
     pub head: Option<u64>,
 }
 
-/// The last batches of one incarnation.
+/// The latest batches of one incarnation.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Consecutive numbers.
+    /// Batches with consecutive numbers.
     batches: VecDeque<Arc<Batch>>,
     bytes: usize,
     batches_max: usize,
@@ -29,7 +29,7 @@ impl Ring {
         Self { batches: VecDeque::new(), bytes: 0, batches_max, bytes_max }
     }
 
-    /// Takes the next batch; the oldest go for it.
+    /// Appends the next batch, and evicts the oldest ones beyond the limits.
     pub(super) fn push(&mut self, batch: Arc<Batch>) {
         debug_assert!(self.is_next(&batch), "{} after {:?}", batch.sequence(), self.head());
         self.bytes += batch.memory_bytes();
@@ -42,8 +42,8 @@ impl Ring {
         }
     }
 
-    /// Takes the next batch of an image, and makes room for as much again: a peer must have the time
-    /// to take it before the first of it goes.
+    /// Appends the next batch of an image, and raises the limits to twice the image: a peer needs time to read it
+    /// before its first batches are evicted.
     pub(super) fn push_image(&mut self, batch: Batch) {
         debug_assert!(self.is_next(&batch), "{} after {:?}", batch.sequence(), self.head());
         self.bytes += batch.memory_bytes();
@@ -76,7 +76,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Up to `batches_max` batches of a range; `first` is the number of the incarnation's first batch.
+    /// Up to `batches_max` batches of a range. `first` is the number of the incarnation's first batch.
     pub(super) fn range(
         &self,
         first: u64,

@@ -1,18 +1,17 @@
-//! How far a dump has read.
+//! Progress of a dump.
 
 use super::names::Names;
 use super::rank::Rank;
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock};
 
-/// Records checked for each that a step may return: those that were read as ancestors before cost
-/// a check too.
+/// Number of checks per record that a step may return. Records that were read as ancestors before cost a check, too.
 const CHECKS_PER_RECORD: usize = 4;
 
-/// A dump under way. Take steps to its end, or cancel it: changes are noted for it meanwhile.
+/// A dump in progress. Read it to its end or cancel it, because changes are recorded for it meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DumpId(pub(super) u32);
 
-/// What a dump under way has to remember.
+/// State of a dump in progress.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) id: DumpId,
@@ -27,18 +26,18 @@ impl Scan {
         Self { id, rank: 0, ancestors: Vec::new(), dirty_names: 0 }
     }
 
-    /// What marks records that it has read.
+    /// Mark of the records that the dump has read.
     pub(super) const fn mark(&self) -> u32 {
         self.id.0
     }
 
-    /// Counts a changed name; returns how many there are.
+    /// Counts a changed name, and returns the total.
     pub(super) const fn count_dirty(&mut self) -> usize {
         self.dirty_names += 1;
         self.dirty_names
     }
 
-    /// Reads up to `records_max` records of the rank. Its end is reached when nothing is left.
+    /// Reads up to `records_max` records of the rank. The rank is finished once no record is left.
     pub(super) fn read(
         &mut self,
         rank: &mut Rank,
@@ -59,7 +58,7 @@ impl Scan {
             };
             let found = rank.names.find(name).and_then(|slot| rank.names.at(slot)).copied();
             let Some(record) = found else {
-                // It went meanwhile, and that is noted.
+                // The record was removed meanwhile, which is recorded.
                 self.ancestors.pop();
                 continue;
             };
@@ -80,7 +79,7 @@ impl Scan {
     }
 }
 
-/// Marks a record as read by a dump: its name if it was not yet.
+/// Marks a record as read by a dump. Returns its name unless it was marked before.
 fn mark(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
     let record = names.at_mut(slot).filter(|record| record.read_by != dump)?;
     record.read_by = dump;

@@ -1,12 +1,12 @@
-//! One batch as several: an engine may publish more at once than a message may carry.
+//! Splits a batch that exceeds one message into several.
 
 use super::batch::{BATCH_OVERHEAD_BYTES, EVENT_OVERHEAD_BYTES, block_bytes, event_bytes};
 use kvasir_proto::limits::BATCH_EVENTS_MAX;
 use kvasir_proto::types::KvEvent;
 use std::mem;
 
-/// Cuts events into batches of at most [`BATCH_EVENTS_MAX`] events and `bytes_max` bytes on the wire; into one of
-/// none where there are none. Applied one after the other they do what the events do.
+/// Splits events into batches of at most [`BATCH_EVENTS_MAX`] events and `bytes_max` bytes on the wire. Applied in
+/// order, the batches have the effect of `events`. Without events, returns one empty batch.
 pub(super) fn split(events: Vec<KvEvent>, bytes_max: usize) -> Vec<Box<[KvEvent]>> {
     let mut pieces =
         Pieces { bytes_max, bytes: BATCH_OVERHEAD_BYTES, events: vec![], done: vec![] };
@@ -19,7 +19,7 @@ pub(super) fn split(events: Vec<KvEvent>, bytes_max: usize) -> Vec<Box<[KvEvent]
 
 struct Pieces {
     bytes_max: usize,
-    /// The batch that is being filled, and its bytes.
+    /// The batch being filled, and its bytes.
     bytes: usize,
     events: Vec<KvEvent>,
     done: Vec<Box<[KvEvent]>>,
@@ -39,7 +39,7 @@ impl Pieces {
             }
             let mut fit = room.saturating_sub(EVENT_OVERHEAD_BYTES) / block_bytes(&event);
             if self.events.is_empty() {
-                // A limit that is too small for anything must not loop for ever.
+                // Ensures progress if the limit is too small for any block.
                 fit = fit.max(1);
             }
             match cut(&mut event, fit) {
@@ -58,7 +58,7 @@ impl Pieces {
 
     fn close(&mut self) {
         debug_assert!(self.events.len() <= BATCH_EVENTS_MAX, "{} events", self.events.len());
-        // Events that were all cut off at the end of a batch leave none; no events are one batch.
+        // Omits an empty last batch. Without any events, there is one empty batch.
         if !self.events.is_empty() || self.done.is_empty() {
             self.done.push(mem::take(&mut self.events).into_boxed_slice());
         }
@@ -66,8 +66,8 @@ impl Pieces {
     }
 }
 
-/// Leaves the first `fit` blocks in an event; returns the rest as an event of its own, if both have
-/// some.
+/// Keeps the first `fit` blocks in an event, and returns the rest as another event. `None` if one of both would be
+/// empty.
 fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
     if fit == 0 || fit >= event.operations() {
         return None;
@@ -76,7 +76,7 @@ fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
         KvEvent::Stored { tier, blocks, .. } => {
             let rest = blocks.split_off(fit);
             blocks.shrink_to_fit();
-            // The chain continues where it was cut.
+            // The chain continues after the cut.
             let parent = blocks.last().map(|block| block.name);
             Some(KvEvent::Stored { parent, tier: *tier, blocks: rest })
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const INCARNATION: Incarnation = Incarnation(7);
 
-/// What the journal holds after some batches.
+/// Blocks that a journal holds after some batches.
 fn held(copy_mode: CopyMode, batches: &[Box<[KvEvent]>]) -> BTreeMap<BlockName, HeldBlock> {
     let config = JournalConfig { copy_mode, ..JournalConfig::DEFAULT };
     let mut journal = Journal::new(INCARNATION, 0, config);
@@ -39,7 +39,7 @@ fn encoded_bytes(events: &[KvEvent]) -> usize {
 }
 
 fn name() -> impl Strategy<Value = BlockName> {
-    // Some are long on the wire, and few are many.
+    // Some names are long on the wire, and their number is small.
     prop_oneof![0..8u64, u64::MAX - 8..u64::MAX].prop_map(BlockName)
 }
 
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(held(copy_mode, &pieces), whole);
     }
 
-    /// Even one that no event fits.
+    /// Even a limit that fits no event.
     #[test]
     fn any_limit_comes_to_an_end(
         events in prop::collection::vec(event(), 0..4),
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// The largest event is more than a message carries.
+/// The largest event exceeds one message.
 #[test]
 fn a_large_batch_has_several_numbers() {
     let chain = |from: u64| {
@@ -111,7 +111,7 @@ fn a_large_batch_has_several_numbers() {
     }
     let held = held_by(&mut journal);
     assert_eq!(held.len(), 2 * EVENT_BLOCKS_MAX);
-    // Only the first of each chain is a root.
+    // Only the first block of each chain is a root.
     assert_eq!(held.values().filter(|record| record.parent.is_none()).count(), 2);
     let next = journal.append(0, vec![]).expect("a batch of nothing has a number too");
     assert_eq!(next, 12);

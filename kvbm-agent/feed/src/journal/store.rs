@@ -12,65 +12,64 @@ use kvasir_proto::types::{BlockName, CopyMode, DpRank, HeldBlock, Incarnation, K
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Records that an image is made of at a time.
+/// Records per part of an image.
 const IMAGE_RECORDS: usize = 1_024;
 const _: () = assert!(IMAGE_RECORDS <= EVENT_BLOCKS_MAX);
 
-/// What one source has published and holds.
+/// Published batches and held blocks of one source.
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
     incarnation: Incarnation,
-    /// Number of the first batch of this incarnation.
+    /// Number of the incarnation's first batch.
     first: u64,
-    /// Number of its first batch that this process has published or will publish.
+    /// Number of the first batch that this process has published, or will publish.
     pub(super) own_first: u64,
-    /// Number of the next; none once the last was used.
+    /// Number of the next batch; `None` once the numbers are used up.
     pub(super) next: Option<u64>,
     pub(super) ring: Ring,
     pub(super) inventory: Inventory,
 }
 
-/// Digests of what is held, by rank.
+/// Digests of the held blocks, by rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankDigests {
-    /// The last batch whose effects are in them.
+    /// Last batch that the digests include.
     pub watermark: Option<u64>,
-    /// Of each rank.
+    /// Digest of each rank.
     pub ranks: Vec<(DpRank, RankDigest)>,
 }
 
-/// State of a journal.
+/// Status of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalStatus {
-    /// The present incarnation.
+    /// The current incarnation.
     pub incarnation: Incarnation,
-    /// Number that its first batch has or will have.
+    /// Number of the incarnation's first batch, published or not.
     pub first: u64,
-    /// Number that the first batch of this process has or will have: larger, where the incarnation was restored from
+    /// Number of this process's first batch, published or not. Larger than `first` if the incarnation was restored from
     /// disk.
     pub own_first: u64,
-    /// Oldest batch retained; none before the first.
+    /// Oldest retained batch; `None` before the first.
     pub oldest: Option<u64>,
-    /// Newest batch; none before the first.
+    /// Newest batch; `None` before the first.
     pub head: Option<u64>,
-    /// Batches retained.
+    /// Number of retained batches.
     pub batches: usize,
-    /// Bytes of memory that they take.
+    /// Memory of the retained batches, in bytes.
     pub batch_bytes: usize,
-    /// Names held, over all ranks.
+    /// Number of held names over all ranks.
     pub held_blocks: usize,
-    /// Bytes of memory that they take.
+    /// Memory of the held names, in bytes.
     pub inventory_bytes: usize,
-    /// How second announcements are read.
+    /// How repeated stores of a block are counted.
     pub copy_mode: CopyMode,
-    /// Whether blocks were not taken, for the limit on held names.
+    /// Whether blocks were refused because of the limit on held names.
     pub incomplete: bool,
 }
 
 impl Journal {
-    /// The journal of an incarnation that begins: nothing is held, and the first batch will have the number
-    /// `first`.
+    /// Creates the journal of a new incarnation without blocks. The first batch will have the number `first`.
     #[must_use]
     pub fn new(incarnation: Incarnation, first: u64, config: JournalConfig) -> Self {
         Self {
@@ -84,8 +83,7 @@ impl Journal {
         }
     }
 
-    /// The cache starts empty again: a new incarnation, of which nothing is known yet. Dumps under way are
-    /// cut off.
+    /// Begins a new incarnation with an empty cache. Aborts a dump in progress.
     pub fn begin_incarnation(&mut self, incarnation: Incarnation, first: u64) {
         (self.incarnation, self.first, self.next) = (incarnation, first, Some(first));
         self.own_first = first;
@@ -93,9 +91,9 @@ impl Journal {
         self.inventory.begin_incarnation();
     }
 
-    /// Begins a new incarnation whose first batches publish all that is held. For a peer that lacks batches
-    /// which are not retained any more, and that cannot fetch a dump. Numbering continues; dumps under way are cut
-    /// off. Its work, and what the ring holds beyond its bounds, is bounded by what is held.
+    /// Begins a new incarnation whose first batches publish all held blocks. This serves a peer that lacks evicted
+    /// batches, and cannot fetch a dump. Numbering continues, and a dump in progress is aborted. The held blocks bound
+    /// the work, and the size of the ring beyond its limits.
     pub fn republish(&mut self, incarnation: Incarnation) {
         let mut ring = Ring::new(&self.config);
         let first = self.next.unwrap_or(0);
@@ -112,47 +110,47 @@ impl Journal {
         (self.incarnation, self.first, self.next, self.ring) = (incarnation, first, next, ring);
     }
 
-    /// The present incarnation.
+    /// The current incarnation.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Number of the first batch of this incarnation.
+    /// Number of the incarnation's first batch.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// The newest batch; none before the first.
+    /// Number of the newest batch; `None` before the first.
     #[must_use]
     pub fn head(&self) -> Option<u64> {
         self.ring.head()
     }
 
-    /// The batches retained, oldest first.
+    /// The retained batches, oldest first.
     #[must_use]
     pub fn retained(&self) -> Vec<Arc<Batch>> {
         self.ring.all()
     }
 
-    /// The oldest batch retained; none before the first.
+    /// Number of the oldest retained batch; `None` before the first.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         self.ring.oldest()
     }
 
-    /// Takes what happened at one rank, and gives it the next number. If it is more than one message carries
-    /// ([`BATCH_WIRE_BYTES_MAX`], [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX)), it is cut and gets the
-    /// next numbers, of which the last is returned.
+    /// Appends events of one rank under the next number. Events that exceed one message ([`BATCH_WIRE_BYTES_MAX`],
+    /// [`BATCH_EVENTS_MAX`](kvasir_proto::limits::BATCH_EVENTS_MAX)) are split under several numbers. Returns the last
+    /// number.
     ///
     /// # Errors
-    /// If the events break a limit, or too few numbers are left: then nothing has changed.
+    /// If the events break a limit, or too few numbers are left. Then the journal is unchanged.
     pub fn append(&mut self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
         self.append_each(rank, events, |_batch| {})
     }
 
-    /// As [`append`](Self::append), and shows each batch that it became.
+    /// Like [`append`](Self::append), and passes each resulting batch to `show`.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -180,12 +178,12 @@ impl Journal {
         Ok(last)
     }
 
-    /// Up to `batches_max` batches of a range of one incarnation, from its beginning. Numbers before the
-    /// incarnation's first batch mean that batch.
+    /// Up to `batches_max` batches from the beginning of a range, in one incarnation. Numbers before the incarnation's
+    /// first batch mean that batch.
     ///
     /// # Errors
-    /// If it is another incarnation, if the first batch of the range is not retained any more, or if the range
-    /// begins more than one beyond the newest batch.
+    /// If it is another incarnation, the first batch of the range is no longer retained, or the range begins more than
+    /// one after the newest batch.
     pub fn range(
         &self,
         incarnation: Incarnation,
@@ -198,16 +196,16 @@ impl Journal {
         self.ring.range(self.first, range, batches_max)
     }
 
-    /// The state of names at a rank, held or not; none of a rank that holds nothing.
+    /// State of names at a rank, held or not; empty for a rank without held blocks.
     #[must_use]
     pub fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
         self.inventory.held(rank, names)
     }
 
-    /// Begins a dump of everything held, of one incarnation or of the present one.
+    /// Begins a dump of all held blocks. Without `incarnation`, the dump is of the current incarnation.
     ///
     /// # Errors
-    /// If it is another incarnation, or another dump is under way.
+    /// If it is another incarnation, or another dump is in progress.
     pub fn begin_dump(&mut self, incarnation: Option<Incarnation>) -> Result<DumpId, DumpError> {
         if incarnation.is_some_and(|meant| meant != self.incarnation) {
             return Err(DumpError::WrongIncarnation { present: self.incarnation });
@@ -215,12 +213,12 @@ impl Journal {
         self.inventory.begin_dump()
     }
 
-    /// Reads up to `records_max` further records, or cuts the dump. Its work is bounded by
-    /// `records_max`; cutting, by the most names that may change meanwhile
+    /// Reads up to `records_max` further records, or cuts the dump. The work is bounded by `records_max`; that of the
+    /// cut, by the maximum number of names that may change meanwhile
     /// ([`DUMP_DIRTY_NAMES_MAX`](kvasir_proto::limits::DUMP_DIRTY_NAMES_MAX)).
     ///
     /// # Errors
-    /// If the dump was cut off, or is over.
+    /// If the dump was aborted, or is finished.
     pub fn step_dump(&mut self, dump: DumpId, records_max: usize) -> Result<DumpStep, DumpError> {
         if let Some((rank, records)) = self.inventory.step_dump(dump, records_max)? {
             return Ok(DumpStep::Records { rank, records });
@@ -233,13 +231,13 @@ impl Journal {
         }))
     }
 
-    /// Gives a dump up. One that is over already stays over.
+    /// Cancels a dump. Has no effect on a finished one.
     pub fn cancel_dump(&mut self, dump: DumpId) {
         self.inventory.cancel_dump(dump);
     }
 
-    /// [Digest](kvasir_proto::digest) of all that is held after the newest batch; none where blocks are
-    /// missing for the limit on held names.
+    /// [Digest](kvasir_proto::digest) of all held blocks after the newest batch; `None` if blocks are missing because
+    /// of the limit on held names.
     #[must_use]
     pub fn digest(&self) -> Option<u64> {
         self.inventory.digest()
@@ -259,7 +257,7 @@ impl Journal {
         Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
     }
 
-    /// Its state.
+    /// Status of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         JournalStatus {

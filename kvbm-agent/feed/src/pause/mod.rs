@@ -1,5 +1,5 @@
-//! Pauses between attempts to reach a peer: they double, and differ between processes, so that a fleet does not
-//! return in step. They also limit how often the log reports that the peer is away.
+//! Exponential backoff with jitter between attempts to reach a peer, so that a fleet does not reconnect at the same
+//! time. It also limits how often the log reports that the peer is away.
 
 use kvasir_engine::throttle::Throttle;
 use kvasir_engine::zmtp::Backoff;
@@ -10,14 +10,14 @@ use tokio::select;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// First pause.
+/// First backoff delay.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Maximum backoff delay.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Time between two log lines of a peer that stays away.
+/// Time between two log lines about a peer that stays away.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts to reach one peer.
+/// Backoff and log limiter for one peer.
 #[derive(Debug)]
 pub struct Pauses {
     backoff: Backoff,
@@ -32,18 +32,18 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Whether to log that the peer is away, and how many attempts were not logged since the last line.
+    /// Whether to log that the peer is away. Returns how many attempts were not logged since the last line.
     pub fn admit_line(&mut self) -> Option<u64> {
         self.log.admit(Instant::now())
     }
 
-    /// The peer answered: its next failure is logged at once, and the next pause is short again.
+    /// Resets backoff and log limiter after an answer of the peer: the next failure is logged immediately.
     pub fn reset(&mut self) {
         self.log.reset();
         self.backoff.reset();
     }
 
-    /// Waits; returns false at once when `stop` is cancelled.
+    /// Waits for the backoff delay. Returns false immediately when `stop` is cancelled.
     pub async fn wait(&mut self, stop: &CancellationToken) -> bool {
         select! {
             () = stop.cancelled() => false,

@@ -7,44 +7,44 @@ use kvasir_proto::types::{
 };
 use std::sync::Arc;
 
-/// Publishes what one rank of an engine holds. All calls return at once, from any thread; what they publish
-/// is in the agent's journal by then, in the order of their event ids.
+/// Publishes the blocks of one rank of an engine. Calls are allowed from any thread, and never wait for a peer. On
+/// return, the event is in the agent's journal, in the order of the event ids.
 ///
-/// Clones and publishers of other ranks are the same source: shutting one down shuts all down.
+/// Clones, and publishers of other ranks, share one source: shutting one down shuts all down.
 #[derive(Debug, Clone)]
 pub struct KvEventPublisher {
     inlet: Arc<Inlet>,
     rank: DpRank,
 }
 
-/// Blocks that are now held, each the parent of the next.
+/// Blocks that are cached now, each the parent of the next.
 #[derive(Debug, Clone, Copy)]
 pub struct NewBlocks<'a> {
-    /// The block before the first; none at the start of a prompt.
+    /// Parent of the first block; `None` at the start of a prompt.
     pub parent: Option<BlockName>,
-    /// What the engine calls them, 1 to 65,536 in number.
+    /// The engine's names of the blocks, 1 to 65,536 in number.
     pub names: &'a [BlockName],
-    /// What is in them.
+    /// Content of the blocks.
     pub content: Content<'a>,
-    /// Where they lie.
+    /// Tier of the blocks.
     pub tier: Tier,
 }
 
-/// What is in blocks.
+/// Content of blocks.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
-    /// Tokens, a block size for each name. They are hashed at once and go no further.
+    /// Tokens, a block size for each name. They are hashed immediately, and not stored.
     Tokens {
         /// The tokens.
         tokens: &'a [u32],
         /// Adapter and salt.
         namespace: Namespace<'a>,
-        /// Multimodal content, by its place among these tokens.
+        /// Multimodal content, by position in `tokens`.
         multimodal: &'a [MultimodalSpan],
     },
     /// Local hashes, one for each name.
     Locals(&'a [LocalHash]),
-    /// The names are known from another tier.
+    /// The names are known from another tier, so their content is omitted.
     Known,
 }
 
@@ -57,10 +57,10 @@ impl<'a> Content<'a> {
 }
 
 impl KvEventPublisher {
-    /// Makes the engine a source of the agent, of which nothing is held yet; publishes for one rank.
+    /// Registers the engine as a source of the agent, without blocks, and publishes for one rank.
     ///
     /// # Errors
-    /// If the agent takes no such source.
+    /// If the agent refuses the source.
     pub fn open(
         hub: &Arc<Hub>,
         source: &str,
@@ -77,16 +77,16 @@ impl KvEventPublisher {
         Ok(Self { inlet, rank })
     }
 
-    /// The same source, for another rank, whose event ids count by themselves.
+    /// Publisher of the same source for another rank, with its own event ids.
     #[must_use]
     pub fn at_rank(&self, rank: DpRank) -> Self {
         Self { inlet: Arc::clone(&self.inlet), rank }
     }
 
-    /// Blocks are held now. Returns the event's id.
+    /// Publishes stored blocks. Returns the event's id.
     ///
     /// # Errors
-    /// If the parts do not fit each other, a limit is reached, or the publisher was shut down.
+    /// If the fields contradict each other, a limit is reached, or the publisher was shut down.
     pub fn publish_stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, PublishError> {
         let NewBlocks { parent, names, content, tier } = *blocks;
         if names.is_empty() {
@@ -112,10 +112,10 @@ impl KvEventPublisher {
         self.publish(KvEvent::Stored { parent, tier, blocks })
     }
 
-    /// Blocks are no longer held in a tier. Returns the event's id.
+    /// Publishes that blocks were removed from a tier. Returns the event's id.
     ///
     /// # Errors
-    /// If none is named, a limit is reached, or the publisher was shut down.
+    /// If `names` is empty, a limit is reached, or the publisher was shut down.
     pub fn publish_removed(&self, names: &[BlockName], tier: Tier) -> Result<u64, PublishError> {
         if names.is_empty() {
             return Err(PublishError::NoNames);
@@ -123,7 +123,7 @@ impl KvEventPublisher {
         self.publish(KvEvent::Removed { tier, names: names.to_vec() })
     }
 
-    /// The rank holds nothing any more, in any tier. Returns the event's id.
+    /// Publishes that the rank's blocks were removed from all tiers. Returns the event's id.
     ///
     /// # Errors
     /// If a limit is reached, or the publisher was shut down.
@@ -131,8 +131,8 @@ impl KvEventPublisher {
         self.publish(KvEvent::Cleared)
     }
 
-    /// The engine ends: what it held, at all ranks, is gone, and nothing more can be published. A
-    /// publisher that is merely dropped leaves all as it is.
+    /// Ends the engine: removes its blocks at all ranks, and refuses further events. Dropping a publisher does not do
+    /// this.
     pub fn shutdown(&self) {
         self.inlet.close();
     }

@@ -111,7 +111,7 @@ fn shut_down_it_holds_nothing_and_takes_nothing() {
     publisher.shutdown();
     assert_eq!(hub.feed().status().held_blocks, 0);
     assert_eq!(other.publish_all_cleared(), Err(PublishError::ShutDown));
-    // The engine may come back.
+    // The engine may return.
     assert_eq!(open(&hub).publish_all_cleared(), Ok(0));
 }
 

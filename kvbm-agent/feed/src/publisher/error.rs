@@ -1,19 +1,19 @@
 use crate::hub::HubError;
 use kvasir_proto::limits::NAME_BYTES_MAX;
 
-/// Why an event is not published. Nothing has changed, and no event id is used.
+/// Why an event is not published. The journal is unchanged, and no event id is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The publisher was shut down.
     #[error("the publisher was shut down")]
     ShutDown,
-    /// No block is named.
+    /// The list of names is empty.
     #[error("names must not be empty")]
     NoNames,
-    /// A block that is known has its parent already.
+    /// Known blocks have a parent already.
     #[error("parent must not be set for blocks without tokens or local hashes")]
     ParentOfKnown,
-    /// The tokens do not fill the blocks.
+    /// The number of tokens does not match the number of blocks.
     #[error("{tokens} tokens are given for {blocks} blocks of {block_size}: give {}",
             blocks.saturating_mul(*block_size as usize))]
     Tokens {
@@ -24,7 +24,7 @@ pub enum PublishError {
         /// Tokens per block.
         block_size: u32,
     },
-    /// There are not as many local hashes as names.
+    /// The number of local hashes does not match the number of names.
     #[error("{locals} local hashes are given for {blocks} blocks: give one for each")]
     Locals {
         /// Local hashes given.
@@ -35,12 +35,12 @@ pub enum PublishError {
     /// An adapter's name or a salt is too long.
     #[error("{field} has {bytes} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// Its length.
+        /// Length of the value in bytes.
         bytes: usize,
     },
-    /// The agent does not take it.
+    /// The agent refuses the event.
     #[error(transparent)]
     Hub(HubError),
 }

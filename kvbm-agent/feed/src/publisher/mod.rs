@@ -1,4 +1,4 @@
-//! The direct API: an engine that embeds the agent publishes what it holds.
+//! API for an engine that embeds the agent and publishes its own events.
 
 mod direct;
 mod error;

@@ -11,13 +11,13 @@ pub enum UplinkError {
     /// The indexer cannot be reached, or refused the stream.
     #[error("{} ({:?})", text_of(.0), .0.code())]
     Status(Box<Status>),
-    /// The endpoint can be no address of an index.
+    /// The endpoint cannot be an address of an index.
     #[error("endpoint {0}")]
     Target(DialError),
     /// The endpoint cannot be reached.
     #[error("cannot be reached: {0}")]
     Endpoint(DialError),
-    /// The worker cannot be registered there.
+    /// The server does not register workers.
     #[error("workers are not registered there: an agent registers its worker by itself")]
     NoRegistry,
     /// The stream has ended; open a new one.
@@ -26,37 +26,36 @@ pub enum UplinkError {
     /// The indexer refused the batch.
     #[error("refused ({}): {message}", reason.as_str_name())]
     Refused {
-        /// The batch; 0 if it is the stream that is refused, whichever batch comes next.
+        /// Number of the batch; 0 if the stream is refused, whichever batch comes next.
         sequence: u64,
-        /// Why.
+        /// Reason of the refusal.
         reason: RefusalReason,
-        /// What the indexer wants next.
+        /// Number that the indexer expects next.
         expected_sequence: u64,
-        /// For people.
+        /// Message for people.
         message: String,
     },
-    /// The answer to an earlier batch was not waited for, so whether the index has it is unknown;
-    /// open a new stream.
+    /// The answer to an earlier batch was not awaited. Whether the index has that batch is unknown; open a new stream.
     #[error("an earlier batch was abandoned before its answer: open a new stream")]
     Abandoned,
     /// The incarnation's numbers are used up.
     #[error("the sequence numbers of this incarnation are used up: begin a new incarnation")]
     Exhausted,
-    /// The index has batches of this incarnation that the journal never gave a number.
+    /// The index has batches of this incarnation that the journal never numbered.
     #[error(
         "the index has batch {applied} of this incarnation, the journal ends at {head:?}: begin a new \
          incarnation when the journal is lost"
     )]
     AheadOfJournal {
-        /// The index's position.
+        /// Last batch that the index has applied.
         applied: u64,
-        /// Where the journal does.
+        /// Last batch of the journal.
         head: Option<u64>,
     },
     /// The indexer took too long to answer.
     #[error("no answer within {0:?}")]
     Silent(Duration),
-    /// The indexer answered something that the contract does not allow.
+    /// The indexer sent an answer that the contract does not allow.
     #[error("malformed answer: {0}")]
     Malformed(&'static str),
 }
@@ -77,7 +76,7 @@ impl From<DialError> for UplinkError {
 }
 
 impl UplinkError {
-    /// Whether the peer will refuse again until it, or the source, is configured otherwise.
+    /// Whether the peer will refuse again until it or the source is configured differently.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -103,7 +102,7 @@ impl UplinkError {
 }
 
 impl UplinkError {
-    /// Whether another stream took the source over, or the worker was removed.
+    /// Whether another stream has taken over the source (fencing), or the worker was removed.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Refused { reason: RefusalReason::Fenced, .. })

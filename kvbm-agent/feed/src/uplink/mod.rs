@@ -1,8 +1,8 @@
-//! One source's stream of events to one indexer, over gRPC.
+//! Acknowledged gRPC stream of one source's events to one indexer.
 //!
-//! [`Uplink`] is one stream, for batches that are numbered elsewhere; [`run_uplink`] keeps a stream open for
-//! a [`Feed`](crate::feed::Feed): several batches are under way at a time, and a stream that ends is
-//! replaced by one that continues at the index's position.
+//! [`Uplink`] is one stream, for batches that are numbered elsewhere. [`run_uplink`] keeps a stream open for a
+//! [`Feed`](crate::feed::Feed), with several batches in transit. A stream that ends is replaced by one that resumes
+//! from the index's position.
 
 mod error;
 mod register;

@@ -1,4 +1,4 @@
-//! A worker at an index: there before its stream, and gone after it where that is wanted.
+//! Registers a worker at an index before its stream, and removes it afterwards if configured.
 
 use super::UplinkError;
 use super::stream::connect;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-/// Longest time that a registration, or its end, takes once there is a connection.
+/// Maximum time of a registration or removal, once connected.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, UplinkError> {
@@ -19,7 +19,7 @@ async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, U
     answer.map_err(|status| UplinkError::Status(Box::new(status)))
 }
 
-/// Registers a worker, in place of one of its name that is registered otherwise.
+/// Registers a worker. Replaces a worker of the same name that is registered differently.
 pub(super) async fn register(
     to: (&Dialer, &str),
     registration: &Registration,

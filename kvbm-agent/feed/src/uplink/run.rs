@@ -16,66 +16,66 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// A stream whose oldest batch has no answer for so long is replaced. An index that fetches what it
-/// missed answers late.
+/// Maximum wait for the answer to the oldest batch, after which the stream is replaced. It is long because an index
+/// that fetches missing batches answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A stream that lasted so long and ended without an error is opened again at once: the index ends streams of old
-/// connections. One that always ends earlier would otherwise keep both busy.
+/// A stream that lasted this long and ended without an error is reopened immediately, because indexes close old
+/// connections. Shorter streams are reopened with backoff, to keep the load low on both sides.
 const ORDERLY_END_MIN: Duration = Duration::from_millis(500);
 
-/// What to do for a peer that lacks batches which the journal does not retain any more.
+/// What to do for a peer that lacks batches which were evicted from the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overrun {
-    /// Send it the oldest that are retained; it asks the agent's `LocalIndexer` for the rest.
+    /// Send the oldest retained batches. The peer requests the rest from the agent's `LocalIndexer`.
     Skip,
-    /// Publish all that is held in a new incarnation: for a peer that cannot fetch a dump, and a feed that has no other
-    /// reader.
+    /// Republish all held blocks in a new incarnation. Use it for a peer that cannot fetch a dump, and a feed without
+    /// other readers.
     Republish,
 }
 
-/// Where an uplink leads.
+/// Configuration of an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UplinkConfig {
-    /// The indexer: `http://host:port`, or `https://host:port`.
+    /// Endpoint of the indexer: `http://host:port`, or `https://host:port`.
     pub endpoint: String,
-    /// What connects to it.
+    /// Dialer that connects to the indexer.
     pub dialer: Dialer,
-    /// How often it is sent a heartbeat; not 0.
+    /// Time between two heartbeats; not 0.
     pub heartbeat_interval: Duration,
-    /// How the worker is registered before each stream; none if it is registered elsewhere.
+    /// Registration of the worker before each stream; `None` if it is registered elsewhere.
     pub registration: Option<Registration>,
     /// Whether the worker is removed when the uplink stops.
     pub deregister: bool,
-    /// What it does once the journal has lost what the peer lacks.
+    /// What to do if the journal has evicted batches that the peer lacks.
     pub overrun: Overrun,
 }
 
-/// How far an uplink has come.
+/// Progress of an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UplinkStatus {
-    /// A stream is open.
+    /// Whether a stream is open.
     pub connected: bool,
-    /// The incarnation that is published.
+    /// The published incarnation.
     pub incarnation: Incarnation,
-    /// The last batch of that incarnation that the index has.
+    /// Last batch of the incarnation that the index has.
     pub acknowledged: Option<u64>,
-    /// Batches that the journal had lost before they could be sent: the index asks for a dump.
+    /// Batches evicted from the journal before they could be sent. The index requests a dump.
     pub skipped_batches: u64,
-    /// Times that all that is held was published again, in a new incarnation.
+    /// Number of times that all held blocks were republished, in a new incarnation.
     pub retold: u64,
-    /// Block operations that the index did not take: it credits less.
+    /// Block operations that the index rejected, so that it reports fewer blocks.
     pub rejected_blocks: u64,
-    /// Streams opened since start.
+    /// Number of streams opened since start.
     pub streams: u64,
-    /// Why the last stream ended or could not be opened; none once the index has accepted one again.
+    /// Why the last stream ended or could not be opened; `None` once the index has accepted another.
     pub error: Option<Arc<str>>,
-    /// Whether that is a refusal, which will be the same until one side is configured otherwise.
+    /// Whether `error` is a refusal, which remains until one side is configured differently.
     pub refused: bool,
 }
 
 impl UplinkStatus {
-    /// Nothing is known of the index yet.
+    /// Initial status, before any contact with the index.
     #[must_use]
     pub const fn new(incarnation: Incarnation) -> Self {
         Self {
@@ -92,8 +92,8 @@ impl UplinkStatus {
     }
 }
 
-/// Keeps a stream of a source open to an indexer, and reports its progress in `status`. Once `stop` is cancelled it
-/// sends what the journal has, waits for the answers and ends; without a stream it ends at once.
+/// Keeps a stream of a source open to an indexer, and reports its progress in `status`. Once `stop` is cancelled, sends
+/// the rest of the journal, waits for the answers and returns. Without a stream, returns immediately.
 pub async fn run_uplink(
     feed: Arc<Feed>,
     config: UplinkConfig,
@@ -129,7 +129,7 @@ pub async fn run_uplink(
     }
 }
 
-/// How a stream came to its end.
+/// How a stream ended.
 enum End {
     Stopped,
     NewIncarnation,
@@ -140,32 +140,32 @@ struct Runner {
     config: UplinkConfig,
     status: watch::Sender<UplinkStatus>,
     stop: CancellationToken,
-    /// The worker is this agent's, as far as is known: a stream was accepted, and since then no other agent is known
-    /// to have taken its place.
+    /// Whether this agent owns the worker at the index: a stream was accepted, and since then no other agent is known
+    /// to have taken over.
     has_place: AtomicBool,
 }
 
-/// One stream of one incarnation.
+/// Progress of one stream, within one incarnation.
 struct Position {
     incarnation: Incarnation,
-    /// Number of the next batch to send; none once the last was sent.
+    /// Number of the next batch to send; `None` once the last number was sent.
     next: Option<u64>,
-    /// When the oldest batch under way was sent, or the last answer came.
+    /// When the oldest unanswered batch was sent, or the last answer arrived.
     since: Instant,
-    /// Changes of the source's state and reasons for which heartbeats were hurried.
+    /// Count of the source's changes for which an early heartbeat was requested.
     changes: u64,
-    /// A heartbeat is due.
+    /// Whether a heartbeat is due.
     owes_heartbeat: bool,
 }
 
 impl Runner {
-    /// What shows that a stream made progress.
+    /// Acknowledged position, which shows whether a stream made progress.
     fn progress(&self) -> (Incarnation, Option<u64>) {
         let status = self.status.borrow();
         (status.incarnation, status.acknowledged)
     }
 
-    /// Notes why there is no stream, and logs it if that is to be; then so many times were left out.
+    /// Records why there is no stream. Logs it if `line` is set, with the number of suppressed lines.
     fn note(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
@@ -183,7 +183,7 @@ impl Runner {
         }
     }
 
-    /// Opens a stream and uses it to its end.
+    /// Opens a stream and uses it until it ends.
     async fn stream(&self) -> Result<End, UplinkError> {
         let mut news = self.feed.news();
         let hello = self.feed.hello();
@@ -201,7 +201,7 @@ impl Runner {
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // The first heartbeat goes before any batch: without one, an index shows the source as exact.
+            // The first heartbeat precedes all batches: without one, an index shows the source as exact.
             self.heartbeat_if_due(&uplink, &mut position);
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
@@ -220,7 +220,7 @@ impl Runner {
                         status.rejected_blocks += rejected;
                     });
                 }
-                // The source outlives its uplinks.
+                // Cannot fail: the source outlives its uplinks.
                 _known = news.changed() => {
                     let changes = news.borrow_and_update().changes;
                     position.owes_heartbeat |= mem::replace(&mut position.changes, changes) != changes;
@@ -238,7 +238,7 @@ impl Runner {
         (&self.config.dialer, &self.config.endpoint)
     }
 
-    /// Opens a stream of a worker that is registered.
+    /// Opens a stream. Registers the worker before, if configured.
     async fn open(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
         let to = self.to();
         if let Some(registration) = &self.config.registration {
@@ -250,7 +250,7 @@ impl Runner {
         Uplink::open_as(to, hello).await
     }
 
-    /// The worker goes with its agent; not one that is another agent's.
+    /// Removes the worker with its agent, if configured and no other agent has taken over.
     async fn leave(&self) {
         if !self.config.deregister || !self.has_place.load(Ordering::Acquire) {
             return;
@@ -276,7 +276,7 @@ impl Runner {
         self.has_place.store(true, Ordering::Release);
     }
 
-    /// Sends a heartbeat, if one is due and there is room; else it stays due.
+    /// Sends a heartbeat if one is due and there is room. Otherwise it stays due.
     fn heartbeat_if_due(&self, uplink: &Uplink, position: &mut Position) {
         if position.owes_heartbeat {
             let heartbeat = self.feed.heartbeat(position.incarnation);
@@ -285,7 +285,7 @@ impl Runner {
         }
     }
 
-    /// Sends what there is and may be under way.
+    /// Sends batches while the window has room.
     fn fill(
         &self,
         uplink: &mut Uplink,
@@ -340,7 +340,7 @@ impl Runner {
         self.status.send_modify(|status| status.retold += 1);
     }
 
-    /// Batches that are not retained any more cannot be sent: the index sees a gap.
+    /// Skips batches that were evicted from the journal, so that the index sees a gap.
     fn skip(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
         let source = self.feed.name();

@@ -16,19 +16,19 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-/// Hellos and heartbeats on their way to the connection,
+/// Queue slots for hellos and heartbeats.
 const OTHERS_QUEUED_MAX: usize = 8;
-/// and, with these, all batches that may be under way.
+/// Queue slots for hellos, heartbeats and all unacknowledged batches.
 const REQUESTS_QUEUED_MAX: usize = OTHERS_QUEUED_MAX + UNACKED_BATCHES_MAX;
-/// Longest time from a connection until the indexer has accepted the hello.
+/// Maximum time from the connection until the indexer has accepted the hello.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The source of a stream.
+/// Identity of a stream's source.
 #[derive(Debug, Clone)]
 pub struct SourceIdentity {
     /// Partition of the worker.
     pub partition: PartitionKey,
-    /// A registered worker.
+    /// The worker, which must be registered.
     pub worker: WorkerId,
     /// Name of the source, unique within the worker.
     pub source: String,
@@ -54,32 +54,32 @@ impl From<SourceIdentity> for Hello {
     }
 }
 
-/// A batch that is in the index.
+/// Acknowledgement of a batch by the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Its number.
+    /// Number of the batch.
     pub sequence: u64,
-    /// Whether the index had it before.
+    /// Whether the index had the batch before.
     pub duplicate: bool,
-    /// Block operations that it did not take, for a limit or for another source: it credits less.
+    /// Block operations that the index rejected, because of a limit or another source. The index reports fewer blocks.
     pub rejected: u64,
 }
 
-/// An open stream.
+/// An open stream to an indexer.
 #[derive(Debug)]
 pub struct Uplink {
     requests: mpsc::Sender<PublishEventsRequest>,
     answers: Streaming<PublishEventsResponse>,
-    /// The index's position when the stream began.
+    /// Last batch that the index had when the stream began.
     applied: Option<u64>,
-    /// None once the last number is used.
+    /// Number of the next batch; `None` once the last number is used.
     next_sequence: Option<u64>,
     window: Window,
 }
 
 impl Uplink {
-    /// Opens the stream of a source to the indexer at `endpoint` (`http://host:port`). Numbering
-    /// continues at the index's position. Without TLS: agents have it.
+    /// Opens the stream of a source to the indexer at `endpoint` (`http://host:port`). Numbering continues after the
+    /// index's last batch. Without TLS, which agents support.
     ///
     /// # Errors
     /// If the indexer cannot be reached or refuses the source.
@@ -120,17 +120,17 @@ impl Uplink {
         }
     }
 
-    /// Number of the next batch; none if the numbers of this incarnation are used up.
+    /// Number of the next batch; `None` if the incarnation's numbers are used up.
     #[must_use]
     pub const fn next_sequence(&self) -> Option<u64> {
         self.next_sequence
     }
 
-    /// Sends one batch and waits until the index has it. A call that is dropped half-way leaves the
-    /// stream unusable: open a new one, which returns the index's position.
+    /// Sends one batch and waits until the index has it. A dropped call leaves the stream unusable: open a new one,
+    /// which reports the index's position.
     ///
     /// # Errors
-    /// If the stream ended, the batch was refused, or there is no number left.
+    /// If the stream ended, the batch was refused, or the numbers are used up.
     pub async fn publish(
         &mut self,
         rank: DpRank,
@@ -148,17 +148,17 @@ impl Uplink {
         Ok(acknowledged)
     }
 
-    /// The index's position when the stream began.
+    /// Last batch that the index had when the stream began.
     pub(super) const fn applied(&self) -> Option<u64> {
         self.applied
     }
 
-    /// What is under way.
+    /// Unacknowledged batches.
     pub(super) const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Sends a numbered batch, for which there must be room, and does not wait.
+    /// Queues a numbered batch without waiting. The window must have room.
     pub(super) fn send(&mut self, batch: (u64, DpRank, &[KvEvent]), bytes: usize) {
         let (sequence, rank, events) = batch;
         self.window.sent(sequence, bytes);
@@ -170,20 +170,19 @@ impl Uplink {
         drop(sent);
     }
 
-    /// Sends a heartbeat; false where there is no room now, for batches must
-    /// have theirs.
+    /// Queues a heartbeat. Returns false if only the slots reserved for batches are free.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> bool {
         let has_room = self.requests.capacity() > UNACKED_BATCHES_MAX;
         if has_room {
             let heartbeat = Sent::Heartbeat(heartbeat.into());
             let request = PublishEventsRequest { message: Some(heartbeat) };
-            // As for batches.
+            // If the stream has ended, the answer has the reason.
             drop(self.requests.try_send(request));
         }
         has_room
     }
 
-    /// Waits for the answer to the oldest batch under way. Loses nothing when dropped half-way.
+    /// Waits for the answer to the oldest unacknowledged batch. Cancel safe: loses nothing when dropped.
     pub(super) async fn acknowledged(&mut self) -> Result<Acknowledged, UplinkError> {
         match self.answer().await? {
             Answered::Ack(ack) => {
@@ -207,7 +206,7 @@ pub(super) async fn connect((dialer, endpoint): (&Dialer, &str)) -> Result<Chann
     Ok(dialer.connect(endpoint).await?)
 }
 
-/// The number after this one; none after the highest.
+/// The next number; `None` after the highest.
 const fn after(sequence: u64) -> Option<u64> {
     if sequence < SEQUENCE_MAX { Some(sequence + 1) } else { None }
 }

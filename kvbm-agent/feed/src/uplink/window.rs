@@ -1,11 +1,11 @@
-//! Which batches of one stream are under way.
+//! Sliding window of one stream's unacknowledged batches.
 
 use super::UplinkError;
 use std::collections::VecDeque;
 
-/// Most batches that wait for their answers.
+/// Maximum number of unacknowledged batches.
 pub(super) const UNACKED_BATCHES_MAX: usize = 64;
-/// Bytes that may wait for their answers before the next batch waits too.
+/// Number of unacknowledged bytes from which the next batch waits.
 pub(super) const UNACKED_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ struct Unacked {
     bytes: usize,
 }
 
-/// Batches sent and not answered yet, in order.
+/// Batches sent and not acknowledged yet, in order.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     unacked: VecDeque<Unacked>,
@@ -22,7 +22,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Whether one more may be sent.
+    /// Whether another batch may be sent.
     pub(super) fn has_room(&self) -> bool {
         self.unacked.len() < UNACKED_BATCHES_MAX && self.bytes < UNACKED_BYTES_MAX
     }
@@ -37,7 +37,7 @@ impl Window {
         self.unacked.push_back(Unacked { sequence, bytes });
     }
 
-    /// Takes an acknowledgement: answers come in the order of the batches.
+    /// Processes an acknowledgement. Acknowledgements arrive in the order of the batches.
     pub(super) fn acknowledged(&mut self, sequence: u64) -> Result<(), UplinkError> {
         match self.unacked.pop_front() {
             Some(oldest) if oldest.sequence == sequence => {
@@ -64,7 +64,7 @@ mod tests {
         assert!(!window.has_room());
         window.acknowledged(0).expect("the oldest");
         assert!(window.has_room());
-        // A batch may be larger than what is left, but then none follows it.
+        // A batch may be larger than the remaining room, but then the next one waits.
         window.sent(64, UNACKED_BYTES_MAX);
         for sequence in 1..64 {
             assert!(!window.has_room());

@@ -123,7 +123,7 @@ fn a_copy_stops_when_it_is_told_to() {
     assert_eq!(pieces, 2);
 }
 
-/// Writers fill a slot with one value and look at it again; readers never see two values in it.
+/// Writers fill a slot with one value and verify it; readers never see two different values in it.
 #[test]
 fn threads_never_see_half_a_block() {
     let arena = private();

@@ -1,18 +1,19 @@
-//! Copies from slot to slot, in pieces that stay in the processor's caches.
+//! Copies blocks from slot to slot, in pieces that fit the processor's caches.
 
 use super::{ReadSlot, WriteSlot};
 use crate::region::AccessError;
 
-/// Bytes of a piece: source and target together stay in a first-level cache of 48 KiB.
+/// Bytes of a piece. Source and target piece together fit into a first-level cache of 48 KiB.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Copies the first `bytes` of a block, and shows each piece to `look` in order, once: as it arrived in the target where this
-/// process alone writes that, and otherwise as it was given to it. Shared memory is read once.
+/// Copies the first `bytes` bytes of a block, and passes each piece to `look` once, in order. If only this process
+/// writes the target, `look` receives the target's bytes, otherwise the bytes that were written to it. Shared memory is
+/// read once.
 ///
-/// `look` says whether to go on. If it stops the copy, `Ok(false)` is returned, and the target has a part of the block.
+/// `look` returns whether to continue. If it stops the copy, the result is `Ok(false)` and the target is incomplete.
 ///
 /// # Errors
-/// If one of the blocks is smaller, or a device fails; the target may have a part of the block then.
+/// If one of the blocks is smaller, or a device fails. The target may be incomplete then.
 pub fn copy(
     source: &ReadSlot,
     target: &mut WriteSlot,

@@ -1,4 +1,4 @@
-//! Slots of a region: who may touch which, and copies between them.
+//! Slots of a memory region: guards for shared and exclusive access, and copies between slots.
 
 use crate::claims::{Claim, ClaimError, Claims, ReadClaim, WriteClaim};
 #[cfg(feature = "nixl")]
@@ -16,22 +16,22 @@ mod view;
 pub use copy::copy;
 use view::View;
 
-/// How a region is cut into slots.
+/// How a region is divided into slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLayout {
     /// Bytes of a block.
     pub block_bytes: usize,
-    /// Bytes from the start of a slot to the start of the next one.
+    /// Distance between the starts of two slots, in bytes.
     pub stride_bytes: usize,
-    /// How many slots there are.
+    /// Number of slots.
     pub slots: u32,
 }
 
 impl SlotLayout {
-    /// Slots without room between them but what an alignment takes, which is a power of two.
+    /// Creates a layout of consecutive slots, padded to `alignment`, which is a power of two.
     ///
     /// # Errors
-    /// If the alignment is none, or the bytes overflow.
+    /// If the alignment is not a power of two, or the size overflows.
     pub fn aligned(block_bytes: usize, alignment: usize, slots: u32) -> Result<Self, ArenaError> {
         if !alignment.is_power_of_two() {
             return Err(ArenaError::Alignment(alignment));
@@ -42,10 +42,10 @@ impl SlotLayout {
         layout.bytes().map(|_| layout)
     }
 
-    /// Bytes that all slots take.
+    /// Bytes of all slots together.
     ///
     /// # Errors
-    /// If that overflows, a block is empty, or does not fit into its slot.
+    /// If the size overflows, a block is empty, or a block does not fit into its slot.
     pub fn bytes(&self) -> Result<usize, ArenaError> {
         let &Self { block_bytes, stride_bytes, slots } = self;
         if block_bytes == 0 || slots == 0 {
@@ -60,13 +60,13 @@ impl SlotLayout {
     }
 }
 
-/// A region cannot be cut so.
+/// Why a region can't be divided into slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
-    /// No blocks, or blocks of no bytes.
+    /// No slots, or blocks of 0 bytes.
     #[error("an arena needs at least one slot of at least one byte")]
     Empty,
-    /// Not a power of two.
+    /// The alignment is not a power of two.
     #[error("alignment {0} is not a power of two")]
     Alignment(usize),
     /// Slots would overlap.
@@ -77,7 +77,7 @@ pub enum ArenaError {
         /// Bytes of a slot.
         stride_bytes: usize,
     },
-    /// More than an address can express.
+    /// The size exceeds the address space.
     #[error("the slots take more bytes than this machine can address")]
     Overflow,
     /// The region is too small.
@@ -90,7 +90,8 @@ pub enum ArenaError {
     },
 }
 
-/// A region cut into slots. The only way to its bytes is a guard: [`read`](Self::read) or [`write`](Self::write).
+/// A region divided into slots. Its bytes are accessible only through the guards of [`read`](Self::read) and
+/// [`write`](Self::write).
 #[derive(Debug)]
 pub struct Arena {
     region: Box<dyn Region>,
@@ -99,10 +100,10 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Cuts a region into slots, from its first byte on.
+    /// Divides a region into slots, from its first byte on.
     ///
     /// # Errors
-    /// If the slots do not fit into it.
+    /// If the region is too small for the slots.
     pub fn new(region: Box<dyn Region>, layout: SlotLayout) -> Result<Arc<Self>, ArenaError> {
         let needed = layout.bytes()?;
         let there = region.bytes();
@@ -112,43 +113,43 @@ impl Arena {
         Ok(Arc::new(Self { region, layout, claims: Claims::new(layout.slots) }))
     }
 
-    /// How it is cut.
+    /// The layout of the slots.
     #[must_use]
     pub fn layout(&self) -> SlotLayout {
         self.layout
     }
 
-    /// What kind of memory it is.
+    /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> RegionKind {
         self.region.kind()
     }
 
-    /// Whether nobody holds a slot at the moment.
+    /// Whether a slot is neither read nor written at the moment.
     ///
     /// # Errors
-    /// If there is no such slot.
+    /// If the slot does not exist.
     pub fn is_free(&self, slot: u32) -> Result<bool, ClaimError> {
         self.claims.is_free(slot)
     }
 
-    /// Holds a slot for reading, together with other readers. Does not wait.
+    /// Acquires a slot for reading, shared with other readers. Never waits.
     ///
     /// # Errors
-    /// If it is being written, or there is none.
+    /// If the slot is being written, or does not exist.
     pub fn read(self: &Arc<Self>, slot: u32) -> Result<ReadSlot, ClaimError> {
         Ok(ReadSlot { claim: self.claims.read(slot)?, arena: Arc::clone(self) })
     }
 
-    /// Holds a slot alone. Does not wait.
+    /// Acquires a slot exclusively. Never waits.
     ///
     /// # Errors
-    /// If somebody holds it, or there is none.
+    /// If the slot is being read or written, or does not exist.
     pub fn write(self: &Arc<Self>, slot: u32) -> Result<WriteSlot, ClaimError> {
         Ok(WriteSlot { claim: self.claims.write(slot)?, arena: Arc::clone(self) })
     }
 
-    /// The address of the first byte and the bytes of all slots, if the processor can address them.
+    /// Address of the first byte and size of all slots, if the processor can address the region.
     #[cfg(feature = "nixl")]
     pub(crate) fn place(&self) -> Option<(usize, usize)> {
         let (Access::Private(first) | Access::Shared(first)) = self.region.access() else {
@@ -157,56 +158,57 @@ impl Arena {
         Some((first.as_ptr().expose_provenance(), self.layout.bytes().ok()?))
     }
 
-    /// The bytes of a slot, for whoever holds a claim to it.
+    /// A view of a slot's bytes. The caller has a claim to the slot.
     fn view(&self, slot: u32) -> View<'_> {
-        // Claims exist for slots of the layout only, and the layout's bytes do not overflow.
+        // Claims exist only for slots of the layout, and the layout's size does not overflow.
         let index = usize::try_from(slot).unwrap_or_default();
         View::new(self.region.access(), index * self.layout.stride_bytes, self.layout)
     }
 }
 
-/// A slot that is held by a claim. Dropping it gives the slot back.
+/// Guard of an acquired slot. Dropping it releases the slot.
 #[derive(Debug)]
 pub struct Slot<C> {
     claim: C,
     arena: Arc<Arena>,
 }
 
-/// A slot that is held for reading, together with other readers.
+/// A guard for reading, shared with other readers.
 pub type ReadSlot = Slot<ReadClaim>;
 
-/// A slot that is held alone.
+/// A guard for exclusive access.
 pub type WriteSlot = Slot<WriteClaim>;
 
 impl<C: Claim> Slot<C> {
-    /// Which slot it is.
+    /// The slot's number.
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.claim.slot()
     }
 
-    /// Bytes of its block.
+    /// Bytes of a block.
     #[must_use]
     pub fn block_bytes(&self) -> usize {
         self.arena.layout.block_bytes
     }
 
-    /// Its block, where the processor can address it and nobody else writes it.
+    /// The block as a slice. `None` if the processor can't address the memory, or other processes may write it.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.padded()?.get(..self.block_bytes())
     }
 
-    /// Its block with what follows until the next slot, under the same condition.
+    /// The block and its padding up to the next slot, as a slice; `None` in the same cases as
+    /// [`as_slice`](Self::as_slice).
     #[must_use]
     pub fn padded(&self) -> Option<&[u8]> {
         self.arena.view(self.slot()).shared(&self.claim)
     }
 
-    /// Copies a part of the block, from `offset` on.
+    /// Copies a part of the block, which begins at `offset`, into `into`.
     ///
     /// # Errors
-    /// If the range does not lie in the block, or a device fails.
+    /// If the range is outside the block, or a device fails.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.arena.view(self.slot()).read(&self.claim, offset, into)
     }
@@ -214,42 +216,43 @@ impl<C: Claim> Slot<C> {
 
 #[cfg(feature = "nixl")]
 impl WriteSlot {
-    /// Whether it is a slot of that arena.
+    /// Whether the slot belongs to this arena.
     pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
         Arc::ptr_eq(&self.arena, arena)
     }
 
-    /// The address of its block, if the processor can address it.
+    /// Address of the slot's block, if the processor can address it.
     pub(crate) fn address(&self) -> Option<usize> {
         let (first, _) = self.arena.place()?;
-        // The slot lies in the region, as for `view`.
+        // The slot is in the region; see `view`.
         Some(first + usize::try_from(self.slot()).ok()? * self.arena.layout.stride_bytes)
     }
 }
 
 impl WriteSlot {
-    /// Its block, to be written, under the same condition.
+    /// The block as a mutable slice; `None` in the same cases as [`as_slice`](Self::as_slice).
     #[must_use]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let block_bytes = self.block_bytes();
         self.padded_mut()?.get_mut(..block_bytes)
     }
 
-    /// Its block with what follows until the next slot, under the same condition.
+    /// The block and its padding up to the next slot, as a mutable slice; `None` in the same cases as
+    /// [`as_slice`](Self::as_slice).
     #[must_use]
     pub fn padded_mut(&mut self) -> Option<&mut [u8]> {
         self.arena.view(self.slot()).exclusive(&mut self.claim)
     }
 
-    /// Copies `from` into the block, from `offset` on.
+    /// Copies `from` into the block at `offset`.
     ///
     /// # Errors
-    /// If the range does not lie in the block, or a device fails.
+    /// If the range is outside the block, or a device fails.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         self.arena.view(self.slot()).write(&mut self.claim, offset, from)
     }
 
-    /// Goes on as a reader, without a moment in which nobody holds the slot.
+    /// Downgrades to a read guard. The slot is never free in between.
     #[must_use]
     pub fn into_read(self) -> ReadSlot {
         ReadSlot { claim: self.claim.into_read(), arena: self.arena }

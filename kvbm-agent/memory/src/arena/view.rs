@@ -1,4 +1,4 @@
-//! The bytes of a slot. Whoever holds a claim to the slot may look at it; the claim is shown with each access.
+//! Unchecked access to the bytes of a slot. Each access takes the claim to the slot as proof.
 
 use super::SlotLayout;
 use crate::claims::{Claim, WriteClaim};
@@ -9,48 +9,48 @@ use std::slice;
 /// The bytes of one slot of a region.
 pub(super) struct View<'a> {
     access: Access<'a>,
-    /// Where the slot begins in its region. With the stride, it lies in the region.
+    /// Offset of the slot in its region. The complete slot is in the region.
     start: usize,
     layout: SlotLayout,
 }
 
 impl<'a> View<'a> {
-    /// `start` and the layout's stride lie in the region of the access.
+    /// The slot, from `start` to the end of its stride, must be in the accessed region.
     pub(super) fn new(access: Access<'a>, start: usize, layout: SlotLayout) -> Self {
         Self { access, start, layout }
     }
 
-    /// The slot as a slice, where it can be one. The claim is to this slot.
+    /// The slot as a slice, if only this process writes the region. The claim must belong to this slot.
     pub(super) fn shared<'b>(&self, _claim: &'b impl Claim) -> Option<&'b [u8]>
     where
         'a: 'b,
     {
         let Access::Private(first) = self.access else { return None };
-        // SAFETY: the slot lies in the region, whose bytes are initialised and belong to the arena alone (contract of
-        // `Region`). While the claim is borrowed, there is no exclusive slice of this slot: only `exclusive` makes one, which
-        // borrows the one claim that may write, and that excludes all others. Slices of other slots do not overlap: the stride
-        // is not less than what is sliced.
+        // SAFETY: the slot is in the region, whose bytes are initialised and belong only to the arena (contract of
+        // `Region`). While the claim is borrowed, there is no exclusive slice of this slot: only `exclusive` creates
+        // one, and it borrows the one claim that may write, which excludes all others. Slices of other slots do not
+        // overlap: the stride is not less than the length of a slice.
         let bytes = unsafe {
             slice::from_raw_parts(first.add(self.start).as_ptr(), self.layout.stride_bytes)
         };
         Some(bytes)
     }
 
-    /// The slot as a slice that nobody else has, where it can be one. The claim is to this slot.
+    /// The slot as an exclusive slice, if only this process writes the region. The claim must belong to this slot.
     pub(super) fn exclusive<'b>(&self, _claim: &'b mut WriteClaim) -> Option<&'b mut [u8]>
     where
         'a: 'b,
     {
         let Access::Private(first) = self.access else { return None };
-        // SAFETY: as for `shared`; and no other slice of this slot exists: there is one claim of this kind, it excludes
-        // readers, and it is borrowed exclusively for as long as the slice lives.
+        // SAFETY: see `shared`. No other slice of this slot exists: there is one claim of this kind, it excludes
+        // readers, and it is borrowed exclusively while the slice lives.
         let bytes = unsafe {
             slice::from_raw_parts_mut(first.add(self.start).as_ptr(), self.layout.stride_bytes)
         };
         Some(bytes)
     }
 
-    /// Copies a part of the block.
+    /// Copies a part of the block into `into`.
     pub(super) fn read(
         &self,
         claim: &impl Claim,
@@ -67,8 +67,9 @@ impl<'a> View<'a> {
                 Ok(())
             }
             Access::Shared(first) => {
-                // SAFETY: the range was checked to lie in the block, and the block lies in the region, of whose bytes
-                // nothing in this process makes references (contract of `Region`; this file slices private ones only).
+                // SAFETY: the range was checked to be in the block, and the block is in the region. This process
+                // creates no references to the region's bytes (contract of `Region`; this file slices only private
+                // ones).
                 unsafe { raw::read(first.add(self.start + offset), into) };
                 Ok(())
             }
@@ -76,7 +77,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Copies into a part of the block.
+    /// Copies `from` into a part of the block.
     pub(super) fn write(
         &self,
         claim: &mut WriteClaim,
@@ -93,7 +94,7 @@ impl<'a> View<'a> {
                 Ok(())
             }
             Access::Shared(first) => {
-                // SAFETY: as for `read`.
+                // SAFETY: see `read`.
                 unsafe { raw::write(first.add(self.start + offset), from) };
                 Ok(())
             }

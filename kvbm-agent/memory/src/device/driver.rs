@@ -1,4 +1,4 @@
-//! The CUDA driver's interface: the calls that are used, and nothing else.
+//! Bindings of the CUDA driver's interface, limited to the calls that are used.
 
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -7,13 +7,13 @@ use std::ptr::{NonNull, null, null_mut};
 
 /// An address in an accelerator's memory.
 pub(super) type DevicePointer = u64;
-/// 0, or an error's number.
+/// Result of a call: 0, or an error number.
 type Status = c_int;
 
-/// Every context of the process may use the memory.
+/// Makes the memory usable by every context of the process.
 const HOST_ALLOC_PORTABLE: c_uint = 1;
 
-/// The calls. Their types are those of `cuda.h`.
+/// The driver's functions, with the types of `cuda.h`.
 struct Calls {
     error_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
     init: unsafe extern "C" fn(c_uint) -> Status,
@@ -58,27 +58,27 @@ impl Calls {
         })
     }
 
-    /// What went wrong in a call, in the driver's words.
+    /// Converts a failed call to the driver's error message.
     fn check(&self, call: &str, status: Status) -> Result<(), String> {
         if status == 0 {
             return Ok(());
         }
         let mut text = null();
-        // SAFETY: the driver writes a pointer to a constant string, or null.
+        // SAFETY: the driver writes null or a pointer to a constant string.
         let known = unsafe { (self.error_string)(status, &raw mut text) } == 0 && !text.is_null();
-        // SAFETY: not null, and a constant of the driver with an end.
+        // SAFETY: not null, and a zero-terminated constant of the driver.
         let text = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
         Err(format!("{call}: {} (error {status})", text.as_deref().unwrap_or("unknown error")))
     }
 }
 
-/// An accelerator's primary context, which all of the process shares.
+/// An accelerator's primary context, shared within the process.
 pub(super) struct Context {
     calls: Calls,
     handle: NonNull<c_void>,
     device: c_int,
     number: u32,
-    /// Unloaded last.
+    /// Last field, so that the library is unloaded last.
     _library: Library,
 }
 
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Context {
     }
 }
 
-// SAFETY: the driver's calls may be made from any thread; the context is made current for each of them on its own thread.
+// SAFETY: the driver accepts calls from any thread; each call makes the context current on its own thread.
 unsafe impl Send for Context {}
 // SAFETY: see above.
 unsafe impl Sync for Context {}
@@ -96,12 +96,12 @@ unsafe impl Sync for Context {}
 impl Context {
     pub(super) fn open(driver: &Path, number: u32) -> Result<Self, String> {
         let name = driver.display();
-        // SAFETY: loading the driver runs its initialisers, which is what it is for; the caller names the file.
+        // SAFETY: loading the driver runs its initialisers, as intended; the caller names the file.
         let library = unsafe { Library::new(driver) }
             .map_err(|error| format!("no CUDA driver is installed ({name}: {error})"))?;
         let calls = Calls::of(&library)
             .map_err(|error| format!("{name} is not a CUDA driver, or is too old: {error}"))?;
-        // SAFETY: the first call, with the one value that it takes.
+        // SAFETY: the first call, with the only valid argument.
         calls.check("cuInit", unsafe { (calls.init)(0) })?;
         let mut count = 0;
         // SAFETY: the driver writes one number.
@@ -125,27 +125,27 @@ impl Context {
         self.number
     }
 
-    /// Makes a call with the context current on this thread.
+    /// Runs a call with the context current on this thread.
     fn run(&self, call: &str, body: impl FnOnce(&Calls) -> Status) -> Result<(), String> {
         // SAFETY: the context is retained until this value is dropped.
         let pushed = unsafe { (self.calls.push)(self.handle.as_ptr()) };
         self.calls.check("cuCtxPushCurrent", pushed)?;
         let outcome = self.calls.check(call, body(&self.calls));
         let mut popped = null_mut();
-        // SAFETY: the driver writes one pointer; what is popped was pushed above.
+        // SAFETY: the driver writes one pointer; the popped context was pushed above.
         let status = unsafe { (self.calls.pop)(&raw mut popped) };
         outcome.and(self.calls.check("cuCtxPopCurrent", status))
     }
 
-    /// Zeros in the accelerator's memory.
+    /// Allocates zeroed memory of the accelerator.
     pub(super) fn allocate(&self, bytes: usize) -> Result<DevicePointer, String> {
         let mut first = 0;
         // SAFETY: the driver writes one address.
         self.run("cuMemAlloc", |calls| unsafe { (calls.allocate)(&raw mut first, bytes) })?;
-        // SAFETY: so many bytes were allocated there.
+        // SAFETY: `bytes` bytes were allocated there.
         let zeroed = self.run("cuMemsetD8", |calls| unsafe { (calls.set)(first, 0, bytes) });
         if let Err(error) = zeroed {
-            // SAFETY: allocated above, and given to nobody.
+            // SAFETY: allocated above, and not handed out.
             unsafe { self.free(first) };
             return Err(error);
         }
@@ -153,7 +153,7 @@ impl Context {
     }
 
     /// # Safety
-    /// The memory was allocated by this context, and nothing uses it any more.
+    /// The memory was allocated by this context and is no longer used.
     pub(super) unsafe fn free(&self, first: DevicePointer) {
         // SAFETY: by the contract.
         let outcome = self.run("cuMemFree", |calls| unsafe { (calls.free)(first) });
@@ -161,7 +161,7 @@ impl Context {
     }
 
     /// # Safety
-    /// The range lies in memory that was allocated by this context at `first` and lives.
+    /// The range is in live memory that this context allocated at `first`.
     pub(super) unsafe fn copy_out(
         &self,
         first: DevicePointer,
@@ -176,7 +176,7 @@ impl Context {
     }
 
     /// # Safety
-    /// As for `copy_out`.
+    /// Same contract as `copy_out`.
     pub(super) unsafe fn copy_in(
         &self,
         first: DevicePointer,
@@ -184,13 +184,13 @@ impl Context {
         from: &[u8],
     ) -> Result<(), String> {
         let at = address(first, offset)?;
-        // SAFETY: by the contract; `from` is valid for its length, and the call returns when it is not read any more.
+        // SAFETY: by the contract; `from` is valid for its length, and the call returns when it no longer reads `from`.
         self.run("cuMemcpyHtoD", |calls| unsafe {
             (calls.copy_in)(at, from.as_ptr().cast(), from.len())
         })
     }
 
-    /// Zeros in host memory that the driver locked.
+    /// Allocates zeroed host memory that the driver locks (pins).
     pub(super) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, String> {
         let mut first = null_mut();
         // SAFETY: the driver writes one address.
@@ -198,13 +198,13 @@ impl Context {
             (calls.allocate_host)(&raw mut first, bytes, HOST_ALLOC_PORTABLE)
         })?;
         let first = NonNull::new(first).ok_or("cuMemHostAlloc: no memory")?.cast::<u8>();
-        // SAFETY: so many bytes were allocated there, and nobody else has them.
+        // SAFETY: `bytes` bytes were allocated there and belong only to the caller.
         unsafe { first.write_bytes(0, bytes) };
         Ok(first)
     }
 
     /// # Safety
-    /// The memory was allocated by this context, and nothing uses it any more.
+    /// The memory was allocated by this context and is no longer used.
     pub(super) unsafe fn free_host(&self, first: NonNull<u8>) {
         // SAFETY: by the contract.
         let outcome =
@@ -220,7 +220,7 @@ fn address(first: DevicePointer, offset: usize) -> Result<DevicePointer, String>
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained when it was opened, and released once.
+        // SAFETY: retained when opened, and released once.
         let status = unsafe { (self.calls.release)(self.device) };
         debug_assert_eq!(status, 0, "cuDevicePrimaryCtxRelease");
     }

@@ -1,8 +1,8 @@
-//! Memory of an accelerator, and host memory that its driver locks, by the CUDA driver's own interface. The driver is found
-//! at run time: a machine without one gets an error that says so.
+//! Allocates accelerator memory and pinned host memory through the CUDA driver. The driver is loaded at run time. A
+//! machine without a driver gets an error that reports this.
 //!
-//! No test of this repository has run this on an accelerator. `tests/device.rs` runs it against a driver made for it, which
-//! keeps "device" memory in the process.
+//! No test of this repository has run this on an accelerator. `tests/device.rs` uses a simulated driver that keeps
+//! "device" memory in the process.
 
 mod driver;
 
@@ -14,11 +14,11 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The name under which the driver is found.
+/// File name under which the driver is loaded.
 pub const DRIVER: &str = "libcuda.so.1";
-/// What the driver aligns device memory to, in bytes.
+/// The driver's alignment of device memory, in bytes.
 const DEVICE_ALIGNMENT: usize = 256;
-/// What the driver aligns locked host memory to, in bytes.
+/// The driver's alignment of pinned host memory, in bytes.
 const HOST_ALIGNMENT: usize = 4096;
 
 /// Allocates memory of one accelerator.
@@ -28,7 +28,7 @@ pub struct DeviceAllocator {
 }
 
 impl DeviceAllocator {
-    /// Finds the driver under its usual name, and the accelerator with this number.
+    /// Loads the driver under its usual name, and opens the accelerator with this number.
     ///
     /// # Errors
     /// If there is no driver, or no such accelerator.
@@ -36,19 +36,19 @@ impl DeviceAllocator {
         Self::with_driver(Path::new(DRIVER), device)
     }
 
-    /// Like [`new`](Self::new), with another file as the driver.
+    /// Like [`new`](Self::new), with a different file as the driver.
     ///
     /// # Errors
-    /// If it cannot be loaded, or there is no such accelerator.
+    /// If the driver can't be loaded, or there is no such accelerator.
     pub fn with_driver(driver: &Path, device: u32) -> Result<Self, AllocateError> {
         let context = Context::open(driver, device).map_err(AllocateError::Device)?;
         Ok(Self { context: Arc::new(context) })
     }
 
-    /// Host memory of zeros that the driver locks, which accelerators copy from and to at full speed.
+    /// Allocates zeroed host memory pinned by the driver. Accelerators copy from and to it at full speed.
     ///
     /// # Errors
-    /// If the driver has no such memory.
+    /// If the driver can't allocate the memory.
     pub fn pinned(&self, bytes: usize) -> Result<DriverPinnedStorage, AllocateError> {
         check(bytes, HOST_ALIGNMENT)?;
         let first = self.context.allocate_host(bytes).map_err(AllocateError::Device)?;
@@ -73,7 +73,7 @@ impl StorageAllocator for DeviceAllocator {
     }
 }
 
-/// Memory of an accelerator. The processor reaches it by copies.
+/// Memory of an accelerator. The processor accesses it only by copies.
 #[derive(Debug)]
 pub struct DeviceStorage {
     context: Arc<Context>,
@@ -99,14 +99,14 @@ unsafe impl Region for DeviceStorage {
 impl Copies for DeviceStorage {
     fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         AccessError::check(offset, into.len(), self.bytes)?;
-        // SAFETY: the range was checked to lie in this value's own memory, which lives as long as it.
+        // SAFETY: the range was checked to be in this value's own memory, which lives as long as the value.
         let outcome = unsafe { self.context.copy_out(self.first, offset, into) };
         outcome.map_err(AccessError::Device)
     }
 
     fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         AccessError::check(offset, from.len(), self.bytes)?;
-        // SAFETY: as for `read`.
+        // SAFETY: see `read`.
         let outcome = unsafe { self.context.copy_in(self.first, offset, from) };
         outcome.map_err(AccessError::Device)
     }
@@ -114,12 +114,12 @@ impl Copies for DeviceStorage {
 
 impl Drop for DeviceStorage {
     fn drop(&mut self) {
-        // SAFETY: the memory is this value's own, and is used by nothing after it.
+        // SAFETY: the memory belongs to this value, and is not used afterwards.
         unsafe { self.context.free(self.first) };
     }
 }
 
-/// Host memory that the driver locked.
+/// Host memory pinned by the driver.
 #[derive(Debug)]
 pub struct DriverPinnedStorage {
     context: Arc<Context>,
@@ -129,10 +129,11 @@ pub struct DriverPinnedStorage {
 
 // SAFETY: the memory belongs to the process, not to a thread, and the driver frees it from any thread.
 unsafe impl Send for DriverPinnedStorage {}
-// SAFETY: see above; shared references give the pointer out and do nothing else.
+// SAFETY: see above; shared references only return the pointer.
 unsafe impl Sync for DriverPinnedStorage {}
 
-// SAFETY: the driver allocated so many bytes for this value alone, the context zeroed them, and they live until it is dropped.
+// SAFETY: the driver allocated this many bytes for this value alone, the context zeroed them, and they live until the
+// drop.
 unsafe impl Region for DriverPinnedStorage {
     fn kind(&self) -> RegionKind {
         RegionKind::Pinned
@@ -149,7 +150,7 @@ unsafe impl Region for DriverPinnedStorage {
 
 impl Drop for DriverPinnedStorage {
     fn drop(&mut self) {
-        // SAFETY: the memory is this value's own, and is used by nothing after it.
+        // SAFETY: the memory belongs to this value, and is not used afterwards.
         unsafe { self.context.free_host(self.first) };
     }
 }

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
 
-/// Where bytes go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the far side into slots.
@@ -21,7 +21,7 @@ pub enum Direction {
     Write = 1,
 }
 
-/// Another agent whose metadata was loaded.
+/// A remote agent whose metadata was loaded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer(CString);
 
@@ -29,51 +29,51 @@ pub struct Peer(CString);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId(usize);
 
-/// The far side of a transfer.
+/// The remote side of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub enum Far<'a> {
-    /// A peer's memory. Its addresses are the peer's.
+    /// A peer's memory, at the peer's addresses.
     Peer(&'a Peer),
-    /// A file. Its addresses are offsets.
+    /// A file, at offsets.
     File(FileId),
 }
 
-/// A slot with its place on the far side. What belongs to the slot goes where the slot goes.
+/// A slot and its position on the remote side. `with` moves together with the slot.
 #[derive(Debug)]
 pub struct Piece<T> {
-    /// The slot. Its block is transferred as a whole. It is dropped before `with`.
+    /// The slot. Its complete block is transferred. It is dropped before `with`.
     pub slot: WriteSlot,
-    /// Where the block begins on the far side.
+    /// Start of the block on the remote side.
     pub at: u64,
-    /// What belongs to it.
+    /// Data that belongs to the slot.
     pub with: T,
 }
 
-/// A transfer of an agent.
+/// Id of an agent's transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransferId(u64);
 
-/// How far a transfer is.
+/// State of a transfer.
 #[derive(Debug)]
 pub enum Progress<T> {
-    /// It runs.
+    /// The transfer is running.
     Running,
     /// All bytes have arrived.
     Done(Vec<Piece<T>>),
-    /// It failed. The agent keeps its slots until the agent is dropped: NIXL may still write them.
+    /// The transfer failed. Its slots stay reserved until the agent is dropped, because NIXL may still write them.
     Failed(NixlError),
 }
 
-/// A transfer that NIXL may work on.
+/// A transfer that NIXL may be working on.
 struct Flying<T> {
-    /// NIXL's request; null if it was released.
+    /// NIXL's request; null after its release.
     request: Object,
     pieces: Vec<Piece<T>>,
 }
 
-/// An agent of NIXL with one plugin. It is used by one thread at a time; NIXL has another one for its own progress.
+/// A NIXL agent with one plugin. One thread at a time may use it; NIXL's progress runs on a thread of its own.
 ///
-/// Dropping it destroys NIXL's agent: no byte moves afterwards. Slots of transfers that had not completed are freed then.
+/// Dropping it destroys NIXL's agent: no byte moves afterwards. Only then are the slots of incomplete transfers freed.
 pub struct Agent<T> {
     calls: Arc<Calls>,
     handle: Object,
@@ -88,8 +88,8 @@ pub struct Agent<T> {
     started: u64,
 }
 
-// SAFETY: NIXL's objects are bound to no thread. Calls are made through `&mut` or `&self` of a type that is not `Sync`, so by
-// one thread at a time; NIXL's own thread takes its locks.
+// SAFETY: NIXL's objects are bound to no thread. Calls are made through `&mut` or `&self` of a type that is not `Sync`,
+// and therefore by one thread at a time. NIXL's own thread takes NIXL's locks.
 unsafe impl<T: Send> Send for Agent<T> {}
 
 impl<T> fmt::Debug for Agent<T> {
@@ -101,11 +101,11 @@ impl<T> fmt::Debug for Agent<T> {
 }
 
 impl<T> Agent<T> {
-    /// Creates an agent with one plugin. The name must differ from those of all agents that it meets. Blocks the thread, up to
-    /// a second for the first agent of a process.
+    /// Creates an agent with one plugin. The name must differ from the names of all agents that it communicates with.
+    /// Blocks the thread, up to a second for the first agent of a process.
     ///
     /// # Errors
-    /// [`NixlError`] if a text can't be passed, or NIXL refuses.
+    /// [`NixlError`] if a text can't be passed to C, or NIXL refuses.
     pub fn new(library: &Library, name: &str, plugin: &Plugin) -> Result<Self, NixlError> {
         let calls = Arc::clone(&library.0);
         let name = text("the agent's name", name, NAME_BYTES_MAX)?;
@@ -114,7 +114,7 @@ impl<T> Agent<T> {
             enable_prog_thread: true,
             enable_listen_thread: false,
             listen_port: 0,
-            // NIXL's own locks, of the strictest kind.
+            // NIXL's locks, in the strictest mode.
             thread_sync: 1,
             num_workers: 1,
             pthr_delay_us: 100,
@@ -122,7 +122,7 @@ impl<T> Agent<T> {
             capture_telemetry: false,
         };
         let mut handle = null_mut();
-        // SAFETY: the name ends with a zero, the config is read only now, and NIXL writes one pointer.
+        // SAFETY: the name is zero-terminated, the config is read only during the call, and NIXL writes one pointer.
         let status =
             unsafe { (calls.create_agent)(name.as_ptr(), &raw const config, &raw mut handle) };
         check("create_agent", status)?;
@@ -132,7 +132,7 @@ impl<T> Agent<T> {
         let failed = Vec::new();
         let backend = null_mut();
         let options = None;
-        // From here on, dropping it destroys the agent.
+        // From here on, dropping `agent` destroys NIXL's agent.
         let mut agent = Self {
             calls,
             handle,
@@ -146,7 +146,7 @@ impl<T> Agent<T> {
             started: 0,
         };
         let list = parameters(&agent.calls, plugin)?;
-        // SAFETY: all are valid, and NIXL writes one pointer.
+        // SAFETY: all arguments are valid, and NIXL writes one pointer.
         let status = unsafe {
             (agent.calls.create_backend)(
                 agent.handle,
@@ -164,8 +164,8 @@ impl<T> Agent<T> {
         self.options.as_ref().map_or(null_mut(), |options| options.object)
     }
 
-    /// Registers an arena for as long as the agent exists, and returns the address of its first byte. Transfers may use its
-    /// slots. A peer with this agent's [`metadata`](Self::metadata) can reach all of its bytes at any moment.
+    /// Registers an arena for the agent's lifetime, and returns the address of its first byte. Transfers may use its
+    /// slots. A peer with this agent's [`metadata`](Self::metadata) can access all bytes of the arena at any time.
     ///
     /// # Errors
     /// [`NixlError`] if the memory has no address, or NIXL refuses.
@@ -176,7 +176,7 @@ impl<T> Agent<T> {
         Ok(address as u64)
     }
 
-    /// Registers the first `bytes` bytes of a file for as long as the agent exists.
+    /// Registers the first `bytes` bytes of a file for the agent's lifetime.
     ///
     /// # Errors
     /// [`NixlError`] if NIXL refuses.
@@ -190,16 +190,16 @@ impl<T> Agent<T> {
 
     fn register_stretch(&mut self, memory: Memory, at: Stretch) -> Result<(), NixlError> {
         let list = registered(&self.calls, memory, at)?;
-        // SAFETY: all are valid. What is registered lives at least until the agent is destroyed: the caller keeps it in
-        // `arenas` or `files`, which are dropped after that.
+        // SAFETY: all arguments are valid. The registered memory or file lives at least until the agent is destroyed:
+        // the caller keeps it in `arenas` or `files`, which are dropped later.
         let status = unsafe { (self.calls.register_mem)(self.handle, list.object, self.options()) };
         check("register_mem", status)
     }
 
-    /// What a peer needs in order to reach this agent: at most [`METADATA_BYTES_MAX`] bytes.
+    /// The metadata that a peer needs to access this agent, at most [`METADATA_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// [`NixlError`] if NIXL fails, or there are more bytes than that.
+    /// [`NixlError`] if NIXL fails, or the metadata is longer.
     pub fn metadata(&self) -> Result<Vec<u8>, NixlError> {
         let mut data = null_mut();
         let mut bytes = 0;
@@ -210,10 +210,10 @@ impl<T> Agent<T> {
         let metadata = if data.is_null() {
             Vec::new()
         } else {
-            // SAFETY: NIXL has allocated so many initialised bytes there, for this caller alone.
+            // SAFETY: NIXL has allocated `bytes` initialised bytes there, for this caller alone.
             unsafe { slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec()
         };
-        // SAFETY: the buffer was made by malloc, or is null, and is not used any more.
+        // SAFETY: the buffer was allocated by malloc, or is null, and is no longer used.
         unsafe { (self.calls.free)(data) };
         if (1..=METADATA_BYTES_MAX).contains(&metadata.len()) {
             return Ok(metadata);
@@ -225,10 +225,10 @@ impl<T> Agent<T> {
         })
     }
 
-    /// Loads a peer's metadata. NIXL parses it, so it must come from a peer that is trusted.
+    /// Loads a peer's metadata. NIXL parses it, so the peer must be trusted.
     ///
     /// # Errors
-    /// [`NixlError`] if it is too long, or NIXL refuses it.
+    /// [`NixlError`] if the metadata is too long, or NIXL refuses it.
     pub fn connect(&mut self, metadata: &[u8]) -> Result<Peer, NixlError> {
         if !(1..=METADATA_BYTES_MAX).contains(&metadata.len()) {
             return Err(NixlError::Count {
@@ -248,26 +248,27 @@ impl<T> Agent<T> {
             )
         };
         check("load_remote_md", status)?;
-        // SAFETY: on success it is a text with an end, made by malloc for this caller alone.
+        // SAFETY: on success it is a zero-terminated text, allocated by malloc for this caller alone.
         let peer = Peer(unsafe { CStr::from_ptr(name) }.to_owned());
-        // SAFETY: it is not used any more.
+        // SAFETY: the text is no longer used.
         unsafe { (self.calls.free)(name.cast()) };
         Ok(peer)
     }
 
-    /// Forgets a peer. A transfer with it that still runs fails.
+    /// Removes a peer. Running transfers with the peer fail.
     pub fn disconnect(&mut self, peer: &Peer) {
-        // SAFETY: the agent is valid, and the name ends with a zero.
+        // SAFETY: the agent is valid, and the name is zero-terminated.
         let status = unsafe { (self.calls.invalidate_remote_md)(self.handle, peer.0.as_ptr()) };
-        // NIXL may have forgotten it before, when the peer was lost.
+        // NIXL may have removed the peer already, when the connection was lost.
         let _may_be_unknown = status;
     }
 
-    /// Starts a transfer of whole blocks. It may block the thread for as long as the bytes take, where the processor copies.
+    /// Starts a transfer of complete blocks. If the processor does the copying, the call blocks until all bytes are
+    /// copied.
     ///
     /// # Errors
-    /// [`NixlError`] if there are no pieces or more than [`PIECES_MAX`], something is not registered, or NIXL refuses. The
-    /// slots are freed then; after NIXL has begun, they are kept as those of a failed transfer.
+    /// [`NixlError`] if there are no pieces or more than [`PIECES_MAX`], something is not registered, or NIXL refuses.
+    /// The slots are freed then. If NIXL has already begun, they stay reserved like those of a failed transfer.
     pub fn start(
         &mut self,
         direction: Direction,
@@ -284,7 +285,7 @@ impl<T> Agent<T> {
             Far::File(id) => (Memory::File, self.device(id, &pieces)?, self.name.as_ptr()),
         };
         let stretches = pieces.iter().map(|piece| Stretch {
-            // An address of a peer of this kind of machine.
+            // An address of a peer with the same pointer size.
             address: usize::try_from(piece.at).unwrap_or(usize::MAX),
             bytes: piece.slot.block_bytes(),
             device,
@@ -292,8 +293,8 @@ impl<T> Agent<T> {
         let other = side(&self.calls, kind, stretches)?;
         let mut request = null_mut();
         let operation = direction as c_int;
-        // SAFETY: all objects are valid, the name ends with a zero, and NIXL writes one pointer. NIXL checks that both sides
-        // are registered. It touches no bytes yet.
+        // SAFETY: all objects are valid, the name is zero-terminated, and NIXL writes one pointer. NIXL checks that
+        // both sides are registered. It accesses no bytes yet.
         let status = unsafe {
             (self.calls.create_xfer_req)(
                 self.handle,
@@ -307,9 +308,9 @@ impl<T> Agent<T> {
         };
         check("create_xfer_req", status)?;
         let flying = Flying { request, pieces };
-        // SAFETY: the request is valid. NIXL reads or writes the slots from here on. They are held alone by `pieces`, which
-        // this agent keeps, without looking at their bytes, until the transfer has completed or the agent was destroyed; their
-        // arenas are registered and kept as well.
+        // SAFETY: the request is valid. NIXL reads or writes the slots from here on. `pieces` has exclusive claims to
+        // them. The agent keeps `pieces`, without accessing the bytes, until the transfer has completed or the agent
+        // was destroyed. Their arenas stay registered and alive, too.
         let status = unsafe { (self.calls.post_xfer_req)(self.handle, request, null_mut()) };
         if !matches!(status, SUCCESS | IN_PROGRESS) {
             self.failed.push(flying);
@@ -321,7 +322,7 @@ impl<T> Agent<T> {
         Ok(id)
     }
 
-    /// Where the pieces' blocks are in this process.
+    /// The local addresses of the pieces' blocks.
     fn near(&self, pieces: &[Piece<T>]) -> Result<Vec<Stretch>, NixlError> {
         let stretch = |piece: &Piece<T>| {
             let slot = &piece.slot;
@@ -334,7 +335,7 @@ impl<T> Agent<T> {
         pieces.iter().map(stretch).collect()
     }
 
-    /// The descriptor of a file in which all pieces lie.
+    /// The descriptor of a registered file that contains all pieces.
     fn device(&self, FileId(id): FileId, pieces: &[Piece<T>]) -> Result<u64, NixlError> {
         let (file, bytes) = self.files.get(id).ok_or(NixlError::Unregistered("the file"))?;
         let lies_inside = |piece: &Piece<T>| {
@@ -347,12 +348,12 @@ impl<T> Agent<T> {
         Ok(u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX))
     }
 
-    /// Looks how far a transfer is. A transfer that is not running is forgotten with the answer.
+    /// Polls the state of a transfer. A finished transfer is removed with this call.
     pub fn poll(&mut self, id: TransferId) -> Progress<T> {
         let Some(flying) = self.flying.get(&id) else {
             return Progress::Failed(NixlError::Unknown);
         };
-        // SAFETY: both are valid: a request in `flying` was not released.
+        // SAFETY: both arguments are valid: a request in `flying` was not released.
         let status = unsafe { (self.calls.get_xfer_status)(self.handle, flying.request) };
         if status == IN_PROGRESS {
             return Progress::Running;
@@ -361,7 +362,7 @@ impl<T> Agent<T> {
             return Progress::Failed(NixlError::Unknown);
         };
         if let Err(error) = check("get_xfer_status", status) {
-            // Other parts of the request may still run.
+            // Other parts of the request may still be running.
             self.failed.push(flying);
             return Progress::Failed(error);
         }
@@ -369,16 +370,17 @@ impl<T> Agent<T> {
         Progress::Done(mem::take(&mut flying.pieces))
     }
 
-    /// Whether it keeps slots of failed transfers, which only its end frees.
+    /// Whether slots of failed transfers are still reserved. Only dropping the agent frees them.
     #[must_use]
     pub fn keeps_slots(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Frees NIXL's request.
+    /// Releases NIXL's request.
     fn release(&self, flying: &mut Flying<T>) {
         let request = mem::replace(&mut flying.request, null_mut());
-        // SAFETY: both are valid, and the request is not used any more. What is left of one that can't be released is leaked.
+        // SAFETY: both arguments are valid, and the request is no longer used. A request that can't be released is
+        // leaked.
         unsafe {
             if (self.calls.release_xfer_req)(self.handle, request) == SUCCESS {
                 (self.calls.destroy_xfer_req)(request);
@@ -395,14 +397,14 @@ impl<T> Drop for Agent<T> {
             self.release(flying);
         }
         drop(self.options.take());
-        // SAFETY: what is destroyed here is not used any more. A backend's handle is null if it was never made, which NIXL
-        // ignores.
+        // SAFETY: the destroyed objects are no longer used. The backend's handle is null if it was never created; NIXL
+        // ignores null.
         let status = unsafe {
             (self.calls.destroy_backend)(self.backend);
             (self.calls.destroy_agent)(self.handle)
         };
         if status != SUCCESS {
-            // It may go on: nothing that it touches is ever freed.
+            // NIXL's agent may still be active, so the memory that it accesses is leaked instead of freed.
             let left = (left, mem::take(&mut self.arenas), mem::take(&mut self.files));
             let _leaked = ManuallyDrop::new(left);
         }

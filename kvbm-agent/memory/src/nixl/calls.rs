@@ -1,5 +1,5 @@
-//! The functions of NIXL's C interface that are used, and nothing else. `libnixl_capi.so` has no version of its own: a library
-//! that lacks one of these names is refused.
+//! Bindings of NIXL's C interface, limited to the functions that are used. `libnixl_capi.so` has no version number: a
+//! library that lacks one of these names is refused.
 
 use super::NixlError;
 use libloading::{Library as Loaded, Symbol};
@@ -9,15 +9,15 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One of NIXL's objects.
+/// A handle of a NIXL object.
 pub(super) type Object = *mut c_void;
-/// 0, 1 while a transfer runs, or an error.
+/// Result of a call: 0, 1 while a transfer is running, or an error.
 pub(super) type Status = c_int;
 
 pub(super) const SUCCESS: Status = 0;
 pub(super) const IN_PROGRESS: Status = 1;
 
-/// How an agent works, as `nixl_capi_agent_config_s`.
+/// Configuration of an agent, as `nixl_capi_agent_config_s`.
 #[repr(C)]
 pub(super) struct AgentConfig {
     pub(super) enable_prog_thread: bool,
@@ -30,18 +30,18 @@ pub(super) struct AgentConfig {
     pub(super) capture_telemetry: bool,
 }
 
-/// The system's library of which NIXL's wheel brings a copy under another name; it comes with the system's RDMA libraries. UCX
-/// loads both copies. It is loaded first, by itself, so that its initialisers call its own functions (D150).
+/// A system library of which NIXL's wheel contains a renamed copy; it belongs to the system's RDMA libraries. UCX loads
+/// both copies. This one is loaded first, alone, so that its initialisers call its own functions (D150).
 const SYSTEM_LIBRARY: &str = "libnl-route-3.so.200";
 
-/// Declares the table of functions, and how it is filled.
+/// Declares the function table and its loader.
 macro_rules! calls {
     ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
         pub(super) struct Calls {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Status,)*
-            /// Frees what the library has allocated for its caller.
+            /// Frees memory that the library has allocated for its caller.
             pub(super) free: unsafe extern "C" fn(*mut c_void),
-            /// Never unloaded: its threads and UCX's hooks may run until the process ends.
+            /// Never unloaded, because the library's threads and UCX's hooks may run until the process ends.
             _library: ManuallyDrop<Loaded>,
         }
 
@@ -86,13 +86,13 @@ calls! {
 }
 
 fn get<T: Copy>(library: &Loaded, name: &CStr) -> Result<T, String> {
-    // SAFETY: the caller's field has the type that NIXL's wrapper.h, or stdlib.h, gives to this name.
+    // SAFETY: the caller's field has the type that NIXL's wrapper.h, or stdlib.h, declares for this name.
     let symbol: Result<Symbol<'_, T>, _> = unsafe { library.get(name.to_bytes_with_nul()) };
     let symbol = symbol.map_err(|_none| format!("it has no function {}", name.to_string_lossy()));
     Ok(*symbol?)
 }
 
-/// NIXL's library. It stays loaded until the process ends.
+/// The loaded NIXL library. It stays loaded until the process ends.
 #[derive(Clone)]
 pub struct Library(pub(super) Arc<Calls>);
 
@@ -103,26 +103,26 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// Loads `libnixl_capi.so`: a path, or a name that the loader searches for. It blocks the thread.
+    /// Loads `libnixl_capi.so` from a path, or by a name that the loader searches for. Blocks the thread.
     ///
     /// # Errors
-    /// [`NixlError::Library`] if it is not there, or is another library.
+    /// [`NixlError::Library`] if the file is missing, or is a different library.
     pub fn load(path: &Path) -> Result<Self, NixlError> {
         let refused = |why: String| NixlError::Library { path: path.to_owned(), why };
-        // SAFETY: its initialisers run, as they would when UCX loads it.
+        // SAFETY: the library's initialisers run, as they would when UCX loads it.
         let system = unsafe { Loaded::new(SYSTEM_LIBRARY) };
-        // Never unloaded. Many machines have none.
+        // Never unloaded. Many machines do not have this library.
         let _stays_loaded = system.map(ManuallyDrop::new);
-        // SAFETY: loading it runs its initialisers, which is what it is for; the operator names the file.
+        // SAFETY: loading the library runs its initialisers, as intended; the operator names the file.
         let library = unsafe { Loaded::new(path) }.map_err(|error| refused(error.to_string()))?;
         Ok(Self(Arc::new(Calls::of(library).map_err(refused)?)))
     }
 }
 
-/// What a call's status says.
+/// Converts the status of a call to a result.
 ///
 /// # Errors
-/// [`NixlError::Call`] for all but success.
+/// [`NixlError::Call`] for every status except success.
 pub(super) fn check(call: &'static str, status: Status) -> Result<(), NixlError> {
     let why = match status {
         SUCCESS => return Ok(()),

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// Why NIXL can't be used, or a call of it failed.
+/// Why NIXL can't be used, or a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NixlError {
     /// The library can't be loaded.
@@ -11,42 +11,42 @@ pub enum NixlError {
     Library {
         /// The file.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         why: String,
     },
     /// A call failed.
     #[error("NIXL: {call}: {why}")]
     Call {
-        /// The function, without its prefix.
+        /// Name of the function, without its prefix.
         call: &'static str,
-        /// What its status means.
+        /// Meaning of the status.
         why: &'static str,
     },
     /// A text can't be passed to C, or is too long.
     #[error("NIXL: {field} must have 1 to {max} bytes, and no zero byte")]
     Text {
-        /// Which text.
+        /// Name of the text.
         field: &'static str,
-        /// The limit.
+        /// Maximum bytes.
         max: usize,
     },
-    /// Too many, or none.
+    /// The count is 0 or too large.
     #[error("NIXL: {field}: {count}, must be 1 to {max}")]
     Count {
-        /// Of what.
+        /// Name of the counted items.
         field: &'static str,
-        /// How many.
+        /// The count.
         count: usize,
-        /// The limit.
+        /// The maximum.
         max: usize,
     },
     /// The processor can't address the memory.
     #[error("NIXL: the memory has no address in this process")]
     NoAddress,
-    /// A slot, file or range that is not registered with the agent.
+    /// A slot, file or range is not registered with the agent.
     #[error("NIXL: {0} is not registered with this agent")]
     Unregistered(&'static str),
-    /// The agent does not know the transfer.
+    /// The agent has no transfer with this id.
     #[error("NIXL: there is no such transfer")]
     Unknown,
 }

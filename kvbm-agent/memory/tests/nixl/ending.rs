@@ -18,7 +18,7 @@ fn a_process_ends_cleanly_where_the_system_has_rdma_libraries() {
     let output = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "blocks_of_a_peer_are_read_byte_for_byte"])
         .env("LD_LIBRARY_PATH", folder.path())
-        // The dynamic linker writes into a file what it loads; the process's number is added to its name.
+        // The dynamic linker logs the files that it loads. It appends the process id to the log's name.
         .env("LD_DEBUG", "files")
         .env("LD_DEBUG_OUTPUT", &log)
         .output()

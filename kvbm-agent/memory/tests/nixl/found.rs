@@ -1,11 +1,11 @@
-//! The library, as it is installed for tests.
+//! Finds the NIXL library installed for tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The path of `libnixl_capi.so`. The script beside this file, whose path from the crate's folder is given, downloads it into
-/// the cache once.
+/// Returns the path of `libnixl_capi.so`. `script` is the path of a script, relative to the crate's folder, that
+/// downloads the library into the cache once.
 pub fn library(script: &str) -> PathBuf {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
     let cache = env::var_os("KVASIR_CACHE").map(PathBuf::from).or_else(home);

@@ -1,4 +1,4 @@
-//! NIXL itself: PyPI's library, memory over UCX on loopback, and files over POSIX.
+//! Tests the real NIXL: PyPI's library, memory over UCX on loopback, and files over POSIX.
 #![expect(
     clippy::expect_used,
     clippy::disallowed_types,
@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A block that is not as long as its slot.
+/// A block that is shorter than its slot.
 const LAYOUT: SlotLayout = SlotLayout { block_bytes: 70_000, stride_bytes: 73_728, slots: 8 };
 
 fn loaded() -> Library {
@@ -75,7 +75,7 @@ fn ended(agent: &mut Agent<u32>, id: TransferId) -> Result<Vec<Piece<u32>>, Nixl
 fn blocks_of_a_peer_are_read_byte_for_byte() {
     let library = loaded();
     let mut plugin = Plugin::new("UCX");
-    // NIXL's own value, to show that parameters are passed.
+    // NIXL's default, to test that parameters are passed.
     plugin.parameters = vec![("ucx_error_handling_mode".to_owned(), "peer".to_owned())];
     for (theirs, ours) in [(private(), shared()), (shared(), private())] {
         fill(&theirs);
@@ -84,7 +84,7 @@ fn blocks_of_a_peer_are_read_byte_for_byte() {
         let mut reader = Agent::new(&library, "reader", &plugin).expect("an agent");
         reader.register(&ours).expect("registered");
         let peer = reader.connect(&owner.metadata().expect("metadata")).expect("a peer");
-        // Each block into the slot of another number.
+        // Transfers each block into a slot with a different number.
         let at = |slot| first + u64::from(slot) * LAYOUT.stride_bytes as u64;
         let last = LAYOUT.slots - 1;
         let pieces: Vec<_> =
@@ -183,13 +183,13 @@ fn what_is_not_registered_is_refused() {
     );
     let foreign = vec![piece(&other, 0, first)];
     assert_eq!(refused(foreign), NixlError::Unregistered("a slot's arena"));
-    // An address that the peer has not registered: NIXL refuses it before any byte moves.
+    // NIXL refuses an address that the peer has not registered, before any byte moves.
     let outside = refused(vec![piece(&mine, 0, 4096)]);
     assert!(matches!(outside, NixlError::Call { call: "create_xfer_req", .. }), "{outside}");
     assert!(mine.is_free(0).expect("a slot") && !agent.keeps_slots());
 }
 
-/// A peer that has gone: its transfer fails, and the slots stay with the agent until its end.
+/// If the peer is gone, its transfer fails, and the slots stay with the agent until its end.
 #[test]
 fn slots_of_a_failed_transfer_are_free_once_the_agent_is_gone() {
     let library = loaded();

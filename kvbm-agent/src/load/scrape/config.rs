@@ -2,26 +2,26 @@ use crate::load::LoadError;
 use kvasir_engine::scrape::{ScrapedEngine, Target};
 use std::time::Duration;
 
-/// Least interval and timeout that may be configured.
+/// Lower limit of interval and timeout.
 const TIME_MIN: Duration = Duration::from_millis(10);
 
-/// An engine's metrics, and how they are read.
+/// Endpoint of an engine's metrics, and how to read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrapeConfig {
-    /// `http://host:port`, with a path unless that is `/metrics`.
+    /// URL `http://host:port`, with a path unless that is `/metrics`.
     pub url: String,
-    /// Whose metrics they are.
+    /// Engine whose metrics are read.
     pub engine: ScrapedEngine,
-    /// How often they are fetched, at least 10 ms.
+    /// Time between two reads, at least 10 ms.
     pub interval: Duration,
-    /// How long that may take, at least 10 ms.
+    /// Timeout of one read, at least 10 ms.
     pub timeout: Duration,
-    /// Most bytes of an answer's body; more is a failure.
+    /// Maximum size of an answer's body in bytes. A longer body is a failure.
     pub body_bytes_max: usize,
 }
 
 impl ScrapeConfig {
-    /// Fetches every second, within a second, up to 8 MiB.
+    /// Reads every second, with a timeout of one second, up to 8 MiB.
     #[must_use]
     pub fn new(url: impl Into<String>, engine: ScrapedEngine) -> Self {
         let interval = Duration::from_secs(1);
@@ -30,12 +30,12 @@ impl ScrapeConfig {
     }
 
     /// # Errors
-    /// If a time is too short, or the URL is none that metrics can be read from.
+    /// If a time is too short, or the URL cannot be used for metrics.
     pub fn check(&self) -> Result<(), LoadError> {
         self.target().map(drop)
     }
 
-    /// Where the metrics are.
+    /// Target of the requests.
     pub(super) fn target(&self) -> Result<Target, LoadError> {
         let times = [("scrape.interval", self.interval), ("scrape.timeout", self.timeout)];
         for (field, actual) in times {

@@ -4,18 +4,18 @@ use kvasir_engine::scrape::{FetchError, ReadError};
 /// Why reading an engine's metrics failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrapeError {
-    /// They cannot be fetched.
+    /// The metrics cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// They cannot be read.
+    /// The metrics cannot be parsed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// They contradict themselves, or the configuration.
+    /// The metrics contradict each other, or the configuration.
     #[error("rank {rank}: {error}")]
     Load {
-        /// Whose.
+        /// Rank of the metrics.
         rank: u32,
-        /// Why.
+        /// Underlying error.
         error: LoadError,
     },
 }

@@ -1,4 +1,4 @@
-//! How busy an engine is by its Prometheus endpoint, every interval: fetched and read by [`kvasir_engine::scrape`].
+//! Reads an engine's load from its Prometheus endpoint at an interval, with [`kvasir_engine::scrape`].
 
 mod config;
 mod error;

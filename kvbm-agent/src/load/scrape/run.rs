@@ -8,22 +8,22 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// How looking at an engine's metrics goes.
+/// Progress of reading an engine's metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScrapeStatus {
-    /// Reads that succeeded.
+    /// Number of successful reads.
     pub scrapes: u64,
-    /// Those that did not.
+    /// Number of failed reads.
     pub failures: u64,
-    /// Why the last one did not; none if it did.
+    /// Error of the last read; `None` if it succeeded.
     pub error: Option<Arc<str>>,
 }
 
-/// Reads an engine's metrics until `stop` is cancelled, and reports its progress in `status`. Of what
-/// contradicts itself nothing is taken for that rank.
+/// Reads an engine's metrics until `stop` is cancelled, and reports its progress in `status`. Skips ranks with
+/// contradictory metrics.
 ///
 /// # Errors
-/// If the configuration is refused: at once.
+/// If the configuration is refused, immediately.
 pub fn scrape(
     board: Arc<LoadBoard>,
     config: ScrapeConfig,
@@ -68,7 +68,7 @@ async fn attempt(
 
 fn note(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
     let error: Option<Arc<str>> = seen.err().map(|error| error.to_string().into());
-    // Not every second.
+    // Logged once per outage, not at every read.
     if let Some(error) = error.as_deref().filter(|_| status.borrow().error.is_none()) {
         tracing::warn!(url, error, "the engine's metrics cannot be read");
     }

@@ -121,7 +121,7 @@ fn damage_on_the_disk_is_found() {
     let at = storage.slot_offset(0) + 9_999;
     drop(storage);
     let file = OpenOptions::new().write(true).open(&config.path).expect("the file");
-    // A byte of the first block, and one of the second one's record.
+    // Damages a byte of the first block, and a byte of the second block's record.
     file.write_all_at(&[0xFF], at).expect("damage");
     drop(file);
     let table = folder.path().join("tier.kvasir-table");
@@ -132,7 +132,7 @@ fn damage_on_the_disk_is_found() {
     assert_eq!(opened.damaged_records, 1);
     let outcome = load(&opened.storage, &memory, 0, &first);
     assert!(matches!(outcome, Err(TransferError::Corrupt { .. })), "{outcome:?}");
-    // Its data is there, and nothing says so.
+    // The data is present, but without a record.
     assert_eq!(load(&opened.storage, &memory, 1, &second), Ok(true));
 }
 
@@ -178,12 +178,12 @@ fn a_file_that_is_cut_off_under_its_tier_gives_errors_and_then_room_again() {
         .expect("a cut");
     let outcome = load(&storage, &memory, 7, &block);
     assert!(matches!(outcome, Err(TransferError::Short { .. })), "{outcome:?}");
-    // Slots before and after the end are written as ever.
+    // Slots before and after the new end are written as usual.
     for slot in [0, 7] {
         let block = store(&storage, &memory, slot, 2);
         assert_eq!(load(&storage, &memory, slot, &block), Ok(true));
     }
-    // What lies in between are zeros, and no block.
+    // Slots in between contain zeros and no block.
     let outcome = load(&storage, &memory, 4, &block);
     assert!(matches!(outcome, Err(TransferError::Corrupt { .. })), "{outcome:?}");
 }
@@ -224,7 +224,7 @@ fn other_files_are_refused_and_left_alone() {
     assert!(folder.contains("cannot open it"), "{folder}");
 }
 
-/// Deleting the file is how to begin with an empty tier, whatever the table says; so is deleting the table.
+/// Deleting the file, or its table, results in an empty tier.
 #[test]
 fn a_file_and_its_table_count_together_only() {
     let folder = folder();
@@ -242,7 +242,7 @@ fn a_file_and_its_table_count_together_only() {
     fill(2);
     fs::remove_file(&table).expect("the table");
     fill(2);
-    // The table of another file.
+    // The table of a different file.
     fs::write(&table, old).expect("the table");
     let opened = DiskStorage::open(&config, 3).expect("the tier");
     assert_eq!((opened.blocks.len(), opened.damaged_records), (0, 1));
@@ -257,7 +257,7 @@ fn a_file_that_was_never_finished_is_begun_again() {
     assert_eq!(opened.blocks, []);
 }
 
-/// Memory that direct I/O cannot use, and memory that others write.
+/// Memory that direct I/O can't use, and memory that other processes write.
 #[test]
 fn any_memory_is_good_enough() {
     let folder = folder();

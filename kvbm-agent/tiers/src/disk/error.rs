@@ -1,44 +1,44 @@
-//! Why a disk tier cannot be used.
+//! Errors of opening a disk tier.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a disk tier cannot be used.
+/// Why a disk tier can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: {what}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no room for the file.
+    /// The disk has no room for the file.
     #[error("{}: no room for {bytes} bytes: {source}", path.display())]
     Full {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process has opened the file.
     #[error("{} is in use by another process: give each its own file", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// It is something else.
+    /// The file is not a disk tier.
     #[error("{} is not a disk tier of Kvasir, and is left as it is: name another file", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// It is of another version.
+    /// The file has a different format version.
     #[error(
         "{} has format version {found}, and this program reads and writes version {ours}: use the version that wrote \
          it, or delete the file to begin with an empty tier", path.display()
@@ -46,12 +46,12 @@ pub enum DiskError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         found: u32,
-        /// Ours.
+        /// Version of this program.
         ours: u32,
     },
-    /// It holds blocks that mean something else.
+    /// The file's blocks have a different layout or model.
     #[error(
         "{} holds blocks of another layout or model ({found}), and this process has {ours}: configure that again, or \
          delete the file to begin with an empty tier", path.display()
@@ -59,26 +59,26 @@ pub enum DiskError {
     Layout {
         /// The file.
         path: PathBuf,
-        /// What its blocks are.
+        /// Description of the file's blocks.
         found: String,
-        /// What ours are.
+        /// Description of this process's blocks.
         ours: String,
     },
-    /// Its header is damaged.
+    /// The file's header is damaged.
     #[error("{}: the header is damaged: delete the file to begin with an empty tier", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// Such a tier cannot be.
+    /// The sizes are not possible.
     #[error("a disk tier of {slots} blocks of {block_bytes} bytes is not possible")]
     Geometry {
         /// Bytes of a block.
         block_bytes: usize,
-        /// How many.
+        /// Number of blocks.
         slots: u32,
     },
-    /// There was no memory for buffers.
+    /// The memory for buffers can't be allocated.
     #[error("{0}")]
     Memory(String),
 }

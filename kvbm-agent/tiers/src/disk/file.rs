@@ -1,4 +1,4 @@
-//! The file itself: opened by one process, preallocated, by direct I/O where the file system allows it.
+//! Opens the files of a disk tier: exclusive, preallocated, with direct I/O if the file system supports it.
 
 use super::error::DiskError;
 use super::format::PAGE_BYTES;
@@ -10,14 +10,14 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How the data goes to the disk.
+/// How data is written to the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// Past the page cache.
+    /// Direct I/O, bypassing the page cache.
     Direct,
-    /// Through the page cache, because direct I/O was refused or not wanted.
+    /// Through the page cache, because direct I/O was refused or disabled.
     Buffered {
-        /// Why.
+        /// Why direct I/O is not used.
         reason: String,
     },
 }
@@ -27,7 +27,7 @@ pub(super) fn io_error(path: &Path, what: &'static str) -> impl Fn(io::Error) ->
     move |source| DiskError::Io { path: path.clone(), what, source }
 }
 
-/// Opens or creates the file, for this process alone for as long as it is open.
+/// Opens or creates the file, locked for this process while it is open.
 pub(super) fn open(path: &Path) -> Result<File, DiskError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -43,13 +43,14 @@ fn lock(file: &File, path: &Path) -> Result<(), DiskError> {
     })
 }
 
-/// What the name of a file's table ends in.
+/// Suffix of the table's file name.
 const TABLE: &str = ".kvasir-table";
 
-/// Opens or creates the table of the file. That of an earlier file at its place is emptied, unless a process still has it.
+/// Opens or creates the file's table. Truncates the table of an earlier file at the same path, unless a process still
+/// has it open.
 ///
-/// It is a file of its own because of locks: a write through the page cache waits for all direct I/O of its file, and holds
-/// up what comes after it.
+/// The table is a separate file because of kernel locks: a write through the page cache waits for all direct I/O of its
+/// file, and blocks later calls meanwhile.
 pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, DiskError> {
     let mut name = path.as_os_str().to_owned();
     name.push(TABLE);
@@ -66,7 +67,7 @@ pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, 
     Ok(file)
 }
 
-/// Takes all of the file's room now. Returns whether the file system could; otherwise room is taken as blocks are written.
+/// Preallocates the file. Returns whether the file system supports it; otherwise room is taken as blocks are written.
 pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, DiskError> {
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(true),
@@ -83,14 +84,15 @@ pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, Disk
     }
 }
 
-/// The file opened a second time for direct I/O, tried by reading a page and writing it back; and how that went.
+/// Opens the file a second time for direct I/O, and tests it by reading a page and writing it back. Also returns the
+/// resulting mode.
 pub(super) fn direct(path: &Path) -> Result<(Option<File>, Way), DiskError> {
     let mut page = AlignedBuffer::new(PAGE_BYTES, PAGE_BYTES)
         .map_err(|error| DiskError::Memory(error.to_string()))?;
     let mut attempt = || -> io::Result<File> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-        // The header: it is there, and stays as it is.
+        // The header exists, and remains unchanged.
         file.read_exact_at(&mut page, 0)?;
         file.write_all_at(&page, 0)?;
         Ok(file)

@@ -1,4 +1,4 @@
-//! What is in the files. Pure.
+//! File format of a disk tier: header, slots and table of records. Pure.
 //!
 //! ```text
 //! PATH                 0            header: one page
@@ -6,51 +6,51 @@
 //! PATH.kvasir-table    0            a record of 64 bytes for each slot, zeros where there is no block
 //! ```
 //!
-//! All numbers are little-endian. Header and records end in a checksum of their own; a record's is bound to the file and the
-//! slot, so that no other record can stand in its place, and no other file's table beside this file.
+//! All numbers are little-endian. Header and records end with their own checksums. A record's checksum is bound to the
+//! file and the slot. Another record, or the table of another file, is therefore detected.
 
 use crate::block::{Fingerprint, Sealed};
 use crate::checksum::Checksum;
 use crate::fields::{Reader, block_fields};
 
-/// The first bytes of the file.
+/// First bytes of the file.
 pub(super) const MAGIC: [u8; 8] = *b"KVASIRDT";
-/// The version of the format.
+/// Version of the format.
 pub(super) const VERSION: u32 = 1;
-/// What everything in the file is aligned to: direct I/O needs it.
+/// Alignment of everything in the file, as direct I/O requires.
 pub(super) const PAGE_BYTES: usize = 4096;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 64;
-/// Most bytes of a description; a longer one is cut.
+/// Maximum bytes of a description; a longer one is truncated.
 pub(super) const DESCRIPTION_BYTES_MAX: usize = 1024;
 
 /// Bytes of the header's fields before the description.
 const FIELDS_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 32 + 8;
-/// Bytes of the header that are checked.
+/// Bytes of the header covered by its checksum.
 const CHECKED_BYTES: usize = FIELDS_BYTES + DESCRIPTION_BYTES_MAX;
 
-/// The header.
+/// The header of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) block_bytes: u64,
     pub(super) slots: u32,
     pub(super) fingerprint: Fingerprint,
-    /// Distinguishes this file from an earlier one at its place.
+    /// Distinguishes this file from an earlier one at the same path.
     pub(super) file_id: u64,
-    /// What the fingerprint stands for, in words.
+    /// Readable form of what the fingerprint covers.
     pub(super) description: String,
 }
 
-/// Why a page is no header of this version.
+/// Why a page is not a valid header of this version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoHeader {
-    /// Zeros: the file was never finished.
+    /// All zeros: the file was never completed.
     Empty,
-    /// Something else.
+    /// Not a header of a disk tier.
     Foreign,
-    /// Of another version.
+    /// A header of a different version.
     Version(u32),
-    /// It was one.
+    /// A header of this version with a wrong checksum.
     Damaged,
 }
 
@@ -106,15 +106,15 @@ impl Header {
     }
 }
 
-/// Which block a slot has, and when it was written.
+/// The block in a slot, and when it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) block: Sealed,
-    /// Counts writes of the file.
+    /// Sequence number among all writes of the file.
     pub(super) write_number: u64,
 }
 
-/// What stands for a slot in the table.
+/// A slot's entry in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Empty,
@@ -130,7 +130,7 @@ impl Record {
     pub(super) fn encode(&self, file_id: u64, slot: u32) -> Vec<u8> {
         let mut record = block_fields(&self.block);
         record.extend_from_slice(&self.write_number.to_le_bytes());
-        // Places for what later versions need.
+        // Reserved for later versions.
         record.resize(RECORD_BYTES - 8, 0);
         let own = own_checksum(file_id, slot, &record);
         record.extend_from_slice(&own.0.to_le_bytes());
@@ -139,7 +139,7 @@ impl Record {
 }
 
 impl Entry {
-    /// What a record of [`RECORD_BYTES`] says, in a file whose blocks have at most `block_bytes`.
+    /// Decodes a record of [`RECORD_BYTES`] bytes, in a file whose blocks have at most `block_bytes` bytes.
     pub(super) fn decode(record: &[u8], file_id: u64, slot: u32, block_bytes: usize) -> Self {
         if record.iter().all(|byte| *byte == 0) {
             return Self::Empty;
@@ -155,16 +155,16 @@ impl Entry {
     }
 }
 
-/// Where the record of a slot lies in the table.
+/// Offset of a slot's record in the table.
 pub(super) fn record_offset(slot: u32) -> u64 {
     u64::from(slot) * u64::try_from(RECORD_BYTES).unwrap_or_default()
 }
 
-/// Where things lie in a file.
+/// Sizes and offsets in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) block_bytes: usize,
-    /// Whole pages.
+    /// Bytes per slot: complete pages.
     pub(super) stride_bytes: usize,
     pub(super) slots: u32,
     pub(super) data_offset: u64,
@@ -172,7 +172,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// None if there are no blocks, blocks are larger than a record can say, or the file larger than a file can be.
+    /// Returns `None` if there are no blocks, blocks are too large for a record, or the file would be too large.
     pub(super) fn new(block_bytes: usize, slots: u32) -> Option<Self> {
         if block_bytes == 0 || slots == 0 || u32::try_from(block_bytes).is_err() {
             return None;
@@ -186,7 +186,7 @@ impl Geometry {
     }
 
     pub(super) fn slot_offset(&self, slot: u32) -> u64 {
-        // It lies in the file, whose size was computed without overflow.
+        // The offset is in the file, whose size was computed without overflow.
         let stride = u64::try_from(self.stride_bytes).unwrap_or_default();
         self.data_offset + u64::from(slot) * stride
     }

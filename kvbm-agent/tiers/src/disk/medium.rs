@@ -1,4 +1,4 @@
-//! The file as bytes at offsets: what faults of tests stand between.
+//! Byte-level access to the files, which tests replace to inject faults.
 
 use super::format::PAGE_BYTES;
 use crate::error::TransferError;
@@ -7,18 +7,18 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Reads and writes that may be short, as those of the system may.
+/// Positional reads and writes. Like system calls, they may be incomplete.
 pub trait Medium: Debug + Send + Sync {
     /// Reads at most `into.len()` bytes.
     ///
     /// # Errors
-    /// As the system's call.
+    /// Same errors as the system call.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes at most `from.len()` bytes.
     ///
     /// # Errors
-    /// As the system's call.
+    /// Same errors as the system call.
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -32,11 +32,11 @@ impl Medium for File {
     }
 }
 
-/// Calls in a row that bring a transfer no further, because they are interrupted or move less than a page.
+/// Maximum consecutive calls without progress, because they are interrupted or move less than a page.
 const STALLS_MAX: usize = 100;
 
-/// Moves `wanted` bytes by calls that may be short or interrupted. What was short goes on at a whole page, which direct I/O
-/// needs; bytes that are moved twice are the same.
+/// Moves `wanted` bytes by repeated calls, which may be incomplete or interrupted. After an incomplete call it resumes
+/// at a page boundary, as direct I/O requires. Bytes moved twice are identical.
 fn complete(
     wanted: usize,
     mut call: impl FnMut(usize) -> io::Result<usize>,
@@ -66,10 +66,10 @@ fn after(offset: u64, done: usize) -> u64 {
     offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX))
 }
 
-/// Fills `into`.
+/// Reads until `into` is full.
 ///
 /// # Errors
-/// If the file ends too early, or fails.
+/// If the file ends too early, or reading fails.
 pub(super) fn read_exact(
     medium: &dyn Medium,
     into: &mut [u8],
@@ -83,7 +83,7 @@ pub(super) fn read_exact(
 /// Writes all of `from`.
 ///
 /// # Errors
-/// If the file is full, or fails.
+/// If the disk is full, or writing fails.
 pub(super) fn write_all(
     medium: &dyn Medium,
     from: &[u8],

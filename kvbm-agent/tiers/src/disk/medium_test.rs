@@ -3,7 +3,7 @@ use crate::error::TransferError;
 use parking_lot::Mutex;
 use std::io;
 
-/// Moves at most so many bytes a call, and is interrupted before every other one.
+/// Moves a limited number of bytes per call, and is interrupted before every other call.
 #[derive(Debug)]
 struct Reluctant {
     bytes: Mutex<Vec<u8>>,

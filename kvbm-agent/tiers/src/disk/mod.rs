@@ -1,8 +1,8 @@
-//! One preallocated file as a storage, and a small one beside it: slots, and a table of records.
+//! Disk tier: stores blocks in the slots of one preallocated file, with a table of records in a small second file.
 //!
-//! A block's data is written first and its record last; its slot's old record is erased before either. So a process may be
-//! killed at any moment: every record that counts has all of its data. After a power failure a record may have come to the
-//! disk before its data; the checksum, which is checked on every load, finds that out.
+//! Storing a block first erases the slot's old record, then writes the data, and the new record last. A process may
+//! therefore be killed at any time: every valid record has all of its data. After a power failure, a record may be on
+//! the disk without its data. The checksum, which is verified on every load, detects this.
 
 mod error;
 mod file;
@@ -28,74 +28,75 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes that are summed up between two looks at whether to go on.
+/// Bytes that are checksummed between two checks for cancellation.
 const PIECE_BYTES: usize = 64 << 10;
-/// Buffers that are kept for blocks whose memory direct I/O cannot use.
+/// Maximum cached buffers, for blocks in memory that direct I/O can't use.
 const BUFFERS_MAX: usize = 16;
 
-/// What a disk tier is made of.
+/// Configuration of a disk tier.
 #[derive(Debug, Clone)]
 pub struct DiskConfig {
-    /// The file. It is made if it is not there; so is its table, `PATH.kvasir-table`.
+    /// The file. It and its table, `PATH.kvasir-table`, are created if missing.
     pub path: PathBuf,
-    /// Most bytes of a block.
+    /// Maximum bytes of a block.
     pub block_bytes: usize,
-    /// How many blocks.
+    /// Number of slots.
     pub slots: u32,
-    /// What the bytes of the blocks mean.
+    /// Fingerprint of the meaning of the blocks' bytes.
     pub fingerprint: Fingerprint,
-    /// The same in words, for errors.
+    /// Readable form of the fingerprint, for errors.
     pub description: String,
     /// Whether to use direct I/O, if the file system allows it.
     pub direct: bool,
 }
 
-/// A disk tier, open.
+/// An open disk tier.
 #[derive(Debug)]
 pub struct DiskStorage {
     geometry: Geometry,
     file_id: u64,
-    /// The file as this process alone has it.
+    /// Holds the lock on the file.
     _lock: File,
-    /// The table.
+    /// The table of records.
     table: Box<dyn Medium>,
-    /// The slots' data.
+    /// The data of the slots.
     data: Box<dyn Medium>,
     way: Way,
     is_preallocated: bool,
     claims: Arc<Claims>,
-    /// Which slots have a record on the disk.
+    /// Whether each slot may have a record on the disk.
     recorded: Box<[AtomicBool]>,
     next_write: AtomicU64,
     buffers: Mutex<Vec<AlignedBuffer>>,
 }
 
-/// A disk tier with what was found in it.
+/// A newly opened disk tier and the blocks found in it.
 #[derive(Debug)]
 pub struct Opened {
-    /// The tier.
+    /// The opened tier.
     pub storage: DiskStorage,
-    /// Its blocks, in the order in which they were written. Each has a sequence hash of its own.
+    /// The blocks found, in the order of writing, at most one per sequence hash.
     pub blocks: Vec<Recovered>,
-    /// Records that were erased, because they were damaged.
+    /// Damaged records, which were erased.
     pub damaged_records: u32,
-    /// Records that were erased, because the same block was written again later.
+    /// Erased records of blocks that were written again later.
     pub superseded_records: u32,
 }
 
 impl DiskStorage {
-    /// Opens the file, or makes it. `file_id` distinguishes a new file from earlier ones at its place: a random number.
+    /// Opens or creates the file. `file_id` is a random number that distinguishes a new file from earlier ones at the
+    /// same path.
     ///
     /// # Errors
-    /// If another process has it, it holds something else, or there is no room.
+    /// If another process has opened the file, it has different content, or there is no room.
     pub fn open(config: &DiskConfig, file_id: u64) -> Result<Opened, DiskError> {
         Self::open_through(config, file_id, |file| Box::new(file))
     }
 
-    /// Like [`open`](Self::open), with something between the tier and its file, once for the table and once for the data.
+    /// Like [`open`](Self::open), but wraps both files: calls `through` once for the table and once for the data.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// Same errors as [`open`](Self::open).
     pub fn open_through(
         config: &DiskConfig,
         file_id: u64,
@@ -104,25 +105,25 @@ impl DiskStorage {
         recover::open(config, file_id, through)
     }
 
-    /// How its data goes to the disk.
+    /// How data is written to the disk.
     #[must_use]
     pub fn way(&self) -> &Way {
         &self.way
     }
 
-    /// Whether all of the file's room is taken, so that blocks never find the disk full.
+    /// Whether the file is preallocated, so that storing a block never finds the disk full.
     #[must_use]
     pub fn is_preallocated(&self) -> bool {
         self.is_preallocated
     }
 
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.geometry.file_bytes
     }
 
-    /// Where the data of a slot begins in the file.
+    /// Offset of a slot's data in the file.
     #[must_use]
     pub fn slot_offset(&self, slot: u32) -> u64 {
         self.geometry.slot_offset(slot)
@@ -145,14 +146,14 @@ impl DiskStorage {
     fn write_record(&self, slot: u32, block: Sealed) -> Result<(), TransferError> {
         let write_number = self.next_write.fetch_add(1, Ordering::Relaxed);
         let record = Record { block, write_number }.encode(self.file_id, slot);
-        // From now on it may be there, even if writing it fails.
+        // From now on the record may exist, even if writing it fails.
         if let Some(recorded) = self.is_recorded(slot) {
             recorded.store(true, Ordering::Release);
         }
         write_all(&*self.table, &record, record_offset(slot))
     }
 
-    /// Runs with a buffer that direct I/O can use.
+    /// Calls `body` with a buffer that is aligned for direct I/O.
     fn with_buffer<T>(
         &self,
         body: impl FnOnce(&mut [u8]) -> Result<T, TransferError>,
@@ -170,7 +171,7 @@ impl DiskStorage {
         outcome
     }
 
-    /// Sums up a block in memory, writes it, and says what it adds up to.
+    /// Computes the checksum of a block in memory, writes the block, and returns the checksum.
     fn write_data(
         &self,
         slot: u32,
@@ -197,7 +198,7 @@ impl DiskStorage {
         })
     }
 
-    /// Reads a block into memory and checks it there.
+    /// Reads a block into memory and verifies it there.
     fn read_data(
         &self,
         slot: u32,
@@ -224,7 +225,7 @@ impl DiskStorage {
     }
 }
 
-/// Memory that direct I/O can use.
+/// Returns the bytes if they are aligned for direct I/O.
 fn usable(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.as_ptr().align_offset(PAGE_BYTES) == 0).then_some(bytes)
 }

@@ -1,4 +1,4 @@
-//! Opening a file: what it is, and which blocks it has. Only header and table are read.
+//! Opens a file and recovers its blocks. Reads only header and table.
 
 use super::error::DiskError;
 use super::file::{self, Way, io_error};
@@ -18,19 +18,19 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A block that was found in the file. Its data is verified when it is loaded.
+/// A block found in the file. Its data is verified when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// Where it lies.
+    /// The block's slot.
     pub slot: u32,
-    /// What it is.
+    /// Identity, size and checksum.
     pub block: Sealed,
 }
 
-/// What a table says.
+/// The decoded table.
 struct Table {
     blocks: Vec<(u32, Record)>,
-    /// Slots whose records do not count.
+    /// Slots with damaged records.
     damaged: Vec<u32>,
     superseded: Vec<u32>,
 }
@@ -54,7 +54,7 @@ pub(super) fn open(
     let is_preallocated = file::reserve(&file, path, geometry.file_bytes)?;
     let table_file = file::open_table(path, record_offset(slots), is_new)?;
     if is_new {
-        // Last: a file without a header was never finished.
+        // Write the header last: a file without a header is incomplete.
         file.write_all_at(&header.encode(), 0)
             .map_err(io_error(path, "cannot write its header"))?;
     }
@@ -88,7 +88,7 @@ pub(super) fn open(
     settle(storage, &table, path)
 }
 
-/// Erases records that do not count, and notes those that do.
+/// Erases invalid records, and collects the blocks of valid ones.
 fn settle(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
     let counted = |slots: &[u32]| u32::try_from(slots.len()).unwrap_or(u32::MAX);
     for slot in table.damaged.iter().chain(&table.superseded) {
@@ -123,7 +123,7 @@ fn header(config: &DiskConfig, file_id: u64) -> Header {
     }
 }
 
-/// The file's header; none if the file is new, or was never finished.
+/// Reads the file's header; `None` if the file is new or incomplete.
 fn read_header(file: &File, path: &Path) -> Result<Option<Header>, DiskError> {
     let size = file.metadata().map_err(io_error(path, "cannot see its size"))?.len();
     let mut page = vec![0; PAGE_BYTES.min(usize::try_from(size).unwrap_or(PAGE_BYTES))];
@@ -138,7 +138,7 @@ fn read_header(file: &File, path: &Path) -> Result<Option<Header>, DiskError> {
     }
 }
 
-/// Refuses a file whose blocks are others than ours.
+/// Refuses a file whose blocks have a different size, number or fingerprint.
 fn check(found: Header, config: &DiskConfig) -> Result<Header, DiskError> {
     let ours = header(config, found.file_id);
     let is_ours = (found.block_bytes, found.slots, found.fingerprint)

@@ -1,4 +1,4 @@
-//! The manager.
+//! The block manager: pools, storages and the driver task.
 
 use super::config::{ManagerConfig, TierStorages};
 use super::convert::restored;
@@ -28,42 +28,43 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// A pin of a block in one tier.
+/// A pinned block in one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin {
     /// The tier.
     pub tier: BlockTier,
-    /// The pin in the tier's pool.
+    /// Id of the pin in the tier's pool.
     pub id: PinId,
 }
 
-/// How stopping went.
+/// Result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShutdownReport {
-    /// Whether all that waited was carried out.
+    /// Whether all queued transfers were finished.
     pub is_drained: bool,
     /// Transfers that were cancelled.
     pub cancelled: usize,
-    /// Batches that did not stop in time: their threads are left to themselves.
+    /// Batches that did not stop in time. Their threads are abandoned.
     pub stuck: usize,
 }
 
-/// Pools, storages and the task between them. Dropped without [`shutdown`](Self::shutdown), it gives up what is under way.
+/// Block manager: pools, storages and the driver task. If it is dropped without [`shutdown`](Self::shutdown), running
+/// transfers are cancelled.
 #[derive(Debug)]
 pub struct KvBlockManager {
     shared: Arc<Shared>,
     seats: Arc<Seats>,
     last_session: AtomicU64,
     stop: mpsc::Sender<Stop>,
-    /// The driver, `kvasir-tiers`.
+    /// The driver task, `kvasir-tiers`.
     driver: Mutex<JoinSet<(Left, Executors)>>,
 }
 
 impl KvBlockManager {
-    /// Starts threads and driver, on the runtime that it is called in. What is on the disk is found from then on.
+    /// Starts threads and driver on the current runtime. Blocks found on the disk are registered before it returns.
     ///
     /// # Errors
-    /// [`StartError`] names what does not fit.
+    /// [`StartError`] names the invalid setting.
     pub fn start(config: ManagerConfig, storages: &TierStorages) -> Result<Self, StartError> {
         let state = KvBlockManagerState::new(config.blocks.clone())?;
         storages.check(&config, state.block().bytes())?;
@@ -84,7 +85,7 @@ impl KvBlockManager {
         Ok(Self { shared, seats, last_session, stop, driver })
     }
 
-    /// Pools and plan.
+    /// Pools and copy plan.
     #[must_use]
     pub fn state(&self) -> &KvBlockManagerState {
         &self.shared.state
@@ -96,7 +97,7 @@ impl KvBlockManager {
         self.shared.memory.tier()
     }
 
-    /// Its slots.
+    /// The slots of the tier that engines use.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.shared.memory.arena
@@ -108,10 +109,10 @@ impl KvBlockManager {
         self.shared.block_bytes()
     }
 
-    /// Opens a session of an engine.
+    /// Opens a session for an engine.
     ///
     /// # Errors
-    /// If there are too many, or the manager stops.
+    /// If too many sessions are open, or the manager is stopping.
     pub fn open_session(&self, name: &str) -> Result<Session, SessionError> {
         if self.shared.is_stopping() {
             return Err(SessionError::Stopping);
@@ -129,7 +130,7 @@ impl KvBlockManager {
         Ok(Session::new(seat))
     }
 
-    /// How much of a prompt is in which tiers.
+    /// Returns the tiers of a prompt's leading blocks.
     #[must_use]
     pub fn find(&self, sequences: &[SequenceHash]) -> Found {
         self.shared.state.find(sequences)
@@ -139,7 +140,7 @@ impl KvBlockManager {
         self.shared.state.match_nearest(&[sequence]).pop()
     }
 
-    /// Offers a block to the tier below the nearest one that has it. [`Offered::NoLane`] if it is nowhere.
+    /// Offers a block from its nearest tier to the next lower tier. Returns [`Offered::NoLane`] if it is in no tier.
     pub fn offload(&self, sequence: SequenceHash, priority: Priority) -> Offered {
         let state = &self.shared.state;
         let offered = match self.nearest(sequence) {
@@ -153,8 +154,8 @@ impl KvBlockManager {
         offered
     }
 
-    /// Whether `blocks` blocks should be loaded on a route, or computed again: as
-    /// [`decide`](KvBlockManagerState::decide), now.
+    /// Decides whether to load `blocks` blocks on a route or to compute them again; see
+    /// [`decide`](KvBlockManagerState::decide).
     #[must_use]
     pub fn decide(
         &self,
@@ -167,10 +168,10 @@ impl KvBlockManager {
         self.shared.state.decide(route, blocks, prefill_tokens_per_second, prefill_wait, now)
     }
 
-    /// Keeps a block in the nearest tier that has it, for so long. Pins belong to no session.
+    /// Pins a block in its nearest tier for `ttl`. Pins belong to no session.
     ///
     /// # Errors
-    /// [`PinError`] names what to do about it.
+    /// [`PinError`] states how to fix the request.
     pub fn pin(&self, sequence: SequenceHash, ttl: Duration) -> Result<Pin, PinError> {
         let max = self.shared.config.pin_ttl_max;
         if ttl.is_zero() || ttl > max {
@@ -184,9 +185,9 @@ impl KvBlockManager {
         Ok(Pin { tier, id })
     }
 
-    /// Registers blocks that the volume has, as far as its tier has free slots: after a start, and whenever other agents may
-    /// have stored more. With `evicts`, unused blocks make room for them. Their bytes are verified when they are loaded. Returns
-    /// how many were new.
+    /// Registers blocks that are stored in the volume, as long as its tier has free slots. Call it after a start, and
+    /// when other agents may have stored more blocks. With `evicts`, unused blocks are evicted to make room. Bytes are
+    /// verified when blocks are loaded. Returns the number of new blocks.
     pub fn restore_volume(&self, blocks: &[Sealed], evicts: bool) -> usize {
         let Some(pool) = self.shared.state.pool(BlockTier::Volume) else { return 0 };
         let bytes = self.block_bytes();
@@ -198,9 +199,9 @@ impl KvBlockManager {
             while let Some(SlotId(at)) = pool.free_slot(evicts) {
                 match pool.restore(restored(at, block)) {
                     Ok(()) => count += 1,
-                    // Another call has the slot: a further one may be free.
+                    // Another call has taken the slot: try another one.
                     Err(RestoreError::NotFree(_)) => continue,
-                    // It is known by now, or contradicts what is.
+                    // The block is registered by now, or contradicts a registered block.
                     Err(_) => {}
                 }
                 break;
@@ -210,30 +211,30 @@ impl KvBlockManager {
         count
     }
 
-    /// Ends a pin before its time. Whether it was still there.
+    /// Ends a pin early. Returns whether the pin existed.
     pub fn unpin(&self, pin: Pin) -> bool {
         let was_there = self.shared.state.pool(pin.tier).is_some_and(|pool| pool.unpin(pin.id));
         self.shared.wake.notify_one();
         was_there
     }
 
-    /// What is registered where, as a stream.
+    /// The stream of registrations and their changes.
     ///
     /// # Errors
-    /// If somebody reads it already.
+    /// If the stream already has a reader.
     pub fn events(&self) -> Result<EventFeed, FeedTaken> {
         EventFeed::take(&self.shared)
     }
 
-    /// Figures of this moment.
+    /// Current metrics.
     #[must_use]
     pub fn metrics(&self) -> ManagerMetrics {
         let open = self.seats.lock().values().filter(|seat| seat.strong_count() > 0).count();
         self.shared.metrics(open)
     }
 
-    /// Stops: sessions refuse from now on, what waits is carried out for `drain_max`, and what still runs is cancelled and
-    /// has `stop_max` to stop. Calls after the first one return at once.
+    /// Shuts down (graceful drain). Sessions refuse calls immediately. Queued transfers are finished for up to
+    /// `drain_max`; then running ones are cancelled and have `stop_max` to stop. Later calls return immediately.
     pub async fn shutdown(&self, drain_max: Duration, stop_max: Duration) -> ShutdownReport {
         self.shared.begin_stopping();
         let drain_until = after(Instant::now(), drain_max);
@@ -241,14 +242,14 @@ impl KvBlockManager {
         let seats: Vec<_> = self.seats.lock().values().filter_map(|seat| seat.upgrade()).collect();
         seats.iter().for_each(|seat| seat.end());
         let mut driver = std::mem::take(&mut *self.driver.lock());
-        // If it has ended, there is nothing to be told.
+        // If the driver has ended, there is no receiver.
         self.stop.try_send(Stop { drain_until, stop_until }).unwrap_or_default();
         let Some(Ok((left, mut executors))) = driver.join_next().await else {
             return ShutdownReport { is_drained: false, cancelled: 0, stuck: 0 };
         };
         let ended = executors.end();
         if left.stuck == 0 {
-            // Nothing runs, so this takes no time; if it does, the threads are left to themselves.
+            // No transfer is running, so this is quick. Otherwise the threads are abandoned.
             drop(timeout_at(after(stop_until, stop_max), ended).await);
         }
         let Left { is_drained, cancelled, stuck } = left;
@@ -257,7 +258,7 @@ impl KvBlockManager {
 }
 
 impl Drop for KvBlockManager {
-    /// Sessions refuse from now on, and nobody waits any more.
+    /// Makes sessions refuse calls, and wakes all waiters.
     fn drop(&mut self) {
         self.shared.begin_stopping();
         for sequence in self.shared.waiters.awaited() {
@@ -266,7 +267,7 @@ impl Drop for KvBlockManager {
     }
 }
 
-/// Registers what was found on the disk. Returns the records that were not taken.
+/// Registers the blocks found on the disk. Returns the records of blocks that were refused.
 fn restore(shared: &Shared, storages: &TierStorages) -> Records {
     let mut records = Records::default();
     let Some(disk) = &storages.disk else { return records };

@@ -1,4 +1,4 @@
-//! What a manager is made of.
+//! Configuration of a block manager.
 
 use super::error::StartError;
 use crate::disk::{Opened, Recovered};
@@ -8,43 +8,43 @@ use kvasir_memory::Arena;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one session may hold at a time.
+/// Limits of one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Slots that it writes.
+    /// Maximum slots leased for writing.
     pub leased_slots_max: usize,
-    /// Different blocks that it reads.
+    /// Maximum different blocks held for reading.
     pub held_blocks_max: usize,
 }
 
-/// How a manager works. Its parts are named limits, each with a default.
+/// Configuration of a block manager: limits, each with a default.
 #[derive(Debug, Clone)]
 pub struct ManagerConfig {
-    /// Tiers, layout, lanes, events.
+    /// Tiers, layout, lanes and events.
     pub blocks: KvBlockManagerConfig,
-    /// Most sessions at a time.
+    /// Maximum open sessions.
     pub sessions_max: usize,
-    /// What each of them may hold.
+    /// Limits of each session.
     pub session: SessionLimits,
-    /// The longest lease.
+    /// Maximum duration of a lease.
     pub lease_max: Duration,
-    /// Time between the end of a lease and the reuse of its slot: for writes that were under way.
+    /// How long a slot stays unused after its write lease expires, so that a late write can't damage another block.
     pub lease_grace: Duration,
-    /// The longest pin.
+    /// Maximum duration of a pin.
     pub pin_ttl_max: Duration,
-    /// Whether what is committed or found is offered to the tier below.
+    /// Whether committed and found blocks are offered to the next lower tier.
     pub is_offloading: bool,
-    /// Threads of each storage: its transfers at a time.
+    /// Threads per storage, which is its number of concurrent transfers.
     pub threads: usize,
-    /// Blocks of memory for transfers between two tiers that are not memory.
+    /// Memory slots for copies between two storages that are not memory.
     pub relay_slots: u32,
-    /// Time between two ticks of the frequency filters.
+    /// Interval between two ticks of the frequency filters.
     pub decay_interval: Duration,
 }
 
 impl ManagerConfig {
-    /// 1,024 sessions of at most 65,536 slots and blocks; leases of at most 60 s with 1 s of grace; pins of at most an
-    /// hour; offloading; 4 threads a storage; 8 slots for relays; a tick each 10 s.
+    /// 1,024 sessions with at most 65,536 slots and blocks each; leases of at most 60 s with 1 s of grace; pins of at
+    /// most an hour; offloading enabled; 4 threads per storage; 8 relay slots; a tick every 10 s.
     #[must_use]
     pub const fn new(blocks: KvBlockManagerConfig) -> Self {
         Self {
@@ -62,23 +62,23 @@ impl ManagerConfig {
     }
 }
 
-/// Host memory (G2): its slots, and the storage that transfers go through.
+/// Host memory (G2): its slots, and the storage that accesses them.
 #[derive(Debug, Clone)]
 pub struct HostTier {
-    /// The slots, which transfers into further tiers read.
+    /// The slots, which transfers into other tiers read.
     pub arena: Arc<Arena>,
-    /// The same slots as a storage: [`HostStorage`](crate::HostStorage), or something before it.
+    /// The slots as a storage: [`HostStorage`](crate::HostStorage), or a wrapper around it.
     pub storage: Arc<dyn Storage>,
 }
 
-/// A disk (G3), with the blocks that were found in it.
+/// A disk (G3) and the blocks found on it.
 #[derive(Debug, Clone)]
 pub struct DiskTier {
-    /// The file, or something before it.
+    /// The disk storage, or a wrapper around it.
     pub storage: Arc<dyn Storage>,
-    /// What was in it, in the order in which it was written.
+    /// Blocks found on the disk, in the order of writing.
     pub blocks: Vec<Recovered>,
-    /// Records that were damaged.
+    /// Number of damaged records.
     pub damaged_records: u32,
 }
 
@@ -89,7 +89,7 @@ impl From<Opened> for DiskTier {
     }
 }
 
-/// The storages of the tiers that there are. One of `device` and `host` is needed: engines use the nearer one.
+/// The storages of the configured tiers. `device` or `host` is required: engines use the nearer one.
 #[derive(Debug, Default)]
 pub struct TierStorages {
     /// The accelerator's memory (G1), or memory that an engine's process shares.
@@ -103,7 +103,7 @@ pub struct TierStorages {
 }
 
 impl TierStorages {
-    /// Slots and bytes of a block of a tier's storage; no slots for a volume.
+    /// Number of slots, and bytes of a block, of a tier's storage; no number for a volume.
     fn sizes(&self, tier: BlockTier) -> Option<(Option<u32>, usize)> {
         let of_arena = |arena: &Arena| (Some(arena.layout().slots), arena.layout().block_bytes);
         match tier {
@@ -116,7 +116,7 @@ impl TierStorages {
         }
     }
 
-    /// Checks that each configured tier has a storage of its size, and no storage is without its tier.
+    /// Checks that each configured tier has a storage of sufficient size, and that each storage has a configured tier.
     pub(super) fn check(&self, config: &ManagerConfig, block_bytes: u64) -> Result<(), StartError> {
         for tier in BlockTier::ALL {
             let sizes = self.sizes(tier);

@@ -1,4 +1,4 @@
-//! The words of the plan and of the storages for the same things. Pure.
+//! Converts between the types of the plan and the types of the storages. Pure.
 
 use crate::block::{Identity, NewBlock, Sealed};
 use crate::checksum::Checksum;
@@ -20,7 +20,7 @@ pub(super) fn plan_checksum(checksum: Checksum) -> kvasir_blocks::Checksum {
     kvasir_blocks::Checksum(checksum.0)
 }
 
-/// A block that was found on a disk, for its pool.
+/// Converts a block found on a disk for its pool.
 pub(super) fn restored(slot: u32, block: &Sealed) -> BlockInfo {
     let Identity { sequence_hash, parent, local_hash, position } = block.identity;
     let identity = BlockIdentity {
@@ -33,7 +33,7 @@ pub(super) fn restored(slot: u32, block: &Sealed) -> BlockInfo {
     BlockInfo { slot: SlotId(slot), identity, checksum, priority: Priority::default() }
 }
 
-/// What an order stores.
+/// The block that an order stores.
 pub(super) fn new_block(order: &TransferOrder) -> NewBlock {
     NewBlock {
         identity: identity_of(&order.identity),
@@ -42,13 +42,13 @@ pub(super) fn new_block(order: &TransferOrder) -> NewBlock {
     }
 }
 
-/// What an order loads; none without a checksum, for nothing comes up that can't be checked.
+/// The block that an order loads; `None` without a checksum, because unverifiable blocks are never loaded.
 pub(super) fn sealed_block(order: &TransferOrder) -> Option<Sealed> {
     let NewBlock { identity, bytes, checksum } = new_block(order);
     Some(Sealed { identity, bytes, checksum: checksum? })
 }
 
-/// How a transfer of one step ended. The storages check what they read, so that wrong bytes are the source's.
+/// Outcome of a transfer with one step. Storages verify each read, so wrong bytes are the source's fault.
 pub(super) fn outcome(
     order: &TransferOrder,
     result: &Result<Option<Sealed>, TransferError>,
@@ -60,7 +60,7 @@ pub(super) fn outcome(
             if read == written {
                 Outcome::Done { bytes: order.bytes, read, written }
             } else {
-                // A volume has other bytes of the same meaning, which we did not write.
+                // A volume may have different bytes of the same meaning, which another agent wrote.
                 Outcome::Failed { failure: Failure::Io }
             }
         }
@@ -69,7 +69,7 @@ pub(super) fn outcome(
     }
 }
 
-/// How a transfer ended that failed.
+/// Outcome of a failed transfer.
 pub(super) fn failed(error: &TransferError) -> Outcome {
     let failure = match error {
         TransferError::Cancelled => return Outcome::Cancelled,
@@ -92,7 +92,7 @@ pub(super) fn failed(error: &TransferError) -> Outcome {
     Outcome::Failed { failure }
 }
 
-/// Whether it is the block in the storage that can't be read, and not the way to it: such a block is not there.
+/// Whether the block itself can't be read, as opposed to a failing connection. Such a block counts as missing.
 pub(super) fn is_unreadable(error: &TransferError, is_local: bool) -> bool {
     let is_absent = matches!(
         error,

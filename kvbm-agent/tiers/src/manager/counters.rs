@@ -1,10 +1,10 @@
-//! What happens, counted.
+//! Counters of the block manager.
 
 use super::metrics::{CommitCounts, OnboardCounts, SessionCounts, TransferCounts};
 use kvasir_blocks::BlockTier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that goes up.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -26,7 +26,7 @@ impl Counter {
     }
 }
 
-/// All of them.
+/// All counters of a block manager.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) sessions_opened: Counter,
@@ -59,7 +59,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Wrong bytes were found in a tier.
+    /// The counter of corrupt blocks found in a tier.
     pub(super) fn corrupt(&self, tier: BlockTier) -> &Counter {
         let [device, host, disk, volume] = &self.corrupt;
         match tier {

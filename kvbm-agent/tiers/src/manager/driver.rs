@@ -1,4 +1,4 @@
-//! The one task that has transfers carried out: orders go to threads, outcomes come back, and nothing is lost on the way.
+//! The driver task: sends the plan's orders to the storages' threads, and reports their outcomes.
 
 use super::convert::{failed, is_unreadable, outcome};
 use super::executors::{ERASING_MAX, Executors};
@@ -23,25 +23,25 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Time between two looks at leases, pins and what is to be erased.
+/// Interval between two checks of leases, pins and records to erase.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time between two attempts to erase a record.
+/// Interval between two attempts to erase a record.
 const ERASE_AGAIN: Duration = Duration::from_millis(250);
 
-/// The sessions that are open, by number.
+/// The open sessions, by number.
 pub(super) type Seats = Mutex<BTreeMap<u64, Weak<Seat>>>;
 
-/// How to stop.
+/// Deadlines of a shutdown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stop {
-    /// Until when what waits is carried out.
+    /// Deadline for executing queued transfers.
     pub(super) drain_until: Instant,
-    /// Until when transfers may take to stop.
+    /// Deadline for cancelled transfers to stop.
     pub(super) stop_until: Instant,
 }
 
-/// What was left.
+/// Result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) is_drained: bool,
@@ -49,7 +49,7 @@ pub(super) struct Left {
     pub(super) stuck: usize,
 }
 
-/// What one transfer of a batch is for.
+/// The purpose of one transfer in a batch.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Copy(TransferOrder),
@@ -67,7 +67,7 @@ pub(super) struct Driver {
     relays: Relays,
     records: Records,
     running: FuturesUnordered<BoxFuture<'static, Step>>,
-    /// Transfers that storages have, and their blocks.
+    /// Running transfers, with their cancellation tokens and blocks.
     cancels: HashMap<TransferId, (Cancel, SequenceHash)>,
     decayed: Duration,
     erased_again: Duration,
@@ -93,7 +93,7 @@ impl Driver {
         Self { shared, seats, executors, relays, records, running, cancels, decayed, erased_again }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it receives a stop request.
     pub(super) async fn run(mut self, mut stops: mpsc::Receiver<Stop>) -> (Left, Executors) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -112,7 +112,7 @@ impl Driver {
         (left, self.executors)
     }
 
-    /// Carries out what waits, then stops the rest; both for so long at most.
+    /// Finishes queued transfers until the first deadline, then cancels the remaining ones until the second.
     async fn stop(&mut self, stop: Stop) -> Left {
         let mut ticks = interval(TICK);
         while !self.is_idle() && Instant::now() < stop.drain_until {
@@ -139,7 +139,7 @@ impl Driver {
             }
         }
         self.tell_all();
-        // No slot is given to anybody any more.
+        // From now on no slot is allocated.
         self.shared.orphans.lock().clear();
         Left { is_drained, cancelled: running.len(), stuck: self.running.len() }
     }
@@ -155,7 +155,7 @@ impl Driver {
         for id in self.shared.state.expire(now) {
             tracing::warn!(route = %id.route, number = id.number, "transfer takes too long, cancelled");
             self.cancel(id);
-            // It may never stop, and nobody waits for that.
+            // The transfer may never stop. Notify its waiters now.
             if let Some((_, sequence)) = self.cancels.get(&id).filter(|_| id.route.is_up()) {
                 self.shared.waiters.tell(*sequence, Arrival::Overdue);
             }
@@ -186,7 +186,7 @@ impl Driver {
         *self.shared.waits.lock() = self.executors.waits();
     }
 
-    /// Begins what can begin.
+    /// Starts everything that can start.
     fn go_on(&mut self) {
         for sequence in self.shared.waiters.take_deserted() {
             for id in self.shared.state.cancel_onboard(sequence) {
@@ -209,7 +209,8 @@ impl Driver {
         }
     }
 
-    /// Sends orders to the threads: those that lead down in batches, those that lead up one by one, for each may be given up.
+    /// Sends orders to the threads: offloads in batches, onboards one by one, because each may be cancelled
+    /// individually.
     fn carry_out(&mut self, orders: Vec<TransferOrder>) {
         let mut batches: BTreeMap<BlockTier, (Vec<Option<Work>>, Vec<Job>)> = BTreeMap::new();
         for order in orders {
@@ -251,7 +252,7 @@ impl Driver {
         }
     }
 
-    /// Erases records of blocks that are not there any more.
+    /// Erases records of blocks that no longer exist.
     fn erase(&mut self) {
         for record in self.records.begin(ERASING_MAX) {
             match self.is_stale(record) {
@@ -266,8 +267,8 @@ impl Driver {
         }
     }
 
-    /// Whether a record is of no block. A transfer that writes into a slot erases what was there by itself. None if a second
-    /// block of the same content is in the slot, which is about to go.
+    /// Whether a record belongs to no block. (A transfer that writes into a slot erases the old record itself.) Returns
+    /// `None` if the slot has a duplicate, which is about to be removed.
     fn is_stale(&self, record: Record) -> Option<bool> {
         let state = &self.shared.state;
         match record {
@@ -298,25 +299,25 @@ impl Driver {
         self.running.push(Box::pin(step(works, transfer)));
     }
 
-    /// Has a transfer stopped, which the plan has given up.
+    /// Stops a transfer that the plan has cancelled.
     fn cancel(&mut self, id: TransferId) {
         if let Some((cancel, _)) = self.cancels.get(&id) {
             cancel.cancel();
         } else if let Some(order) = self.relays.take(id).or_else(|| self.records.take(id)) {
-            // It has not begun.
+            // The transfer has not begun.
             self.settle(&order, Outcome::Cancelled, None);
         }
     }
 
     fn on_step(&mut self, (mut works, transfer, done): Step) {
         let Some(Done { index, job, result }) = done else {
-            // All have reported, or their threads are gone: nothing touches their slots.
+            // All transfers have reported, or their threads are gone: nothing accesses their slots.
             for work in works.into_iter().flatten() {
                 self.on_work(work, Err(TransferError::Panicked));
             }
             return;
         };
-        // The slots are free before their blocks are.
+        // Release the memory slot before its block.
         drop(job);
         let work = works.get_mut(index).and_then(Option::take);
         self.running.push(Box::pin(step(works, transfer)));
@@ -334,7 +335,7 @@ impl Driver {
             Work::Forward(order, slot) => {
                 self.relays.give_back(slot);
                 let outcome = match outcome(&order, &result) {
-                    // It was right when it came out of the source.
+                    // The bytes were correct when they were read from the source.
                     Outcome::Corrupt { .. } => Outcome::Corrupt { side: Side::Destination },
                     other @ (Outcome::Done { .. }
                     | Outcome::Short { .. }
@@ -382,7 +383,7 @@ impl Driver {
         }
     }
 
-    /// Tells the plan how a transfer ended, and whoever waits for it.
+    /// Reports the result of a transfer to the plan and to its waiters.
     fn settle(&mut self, order: &TransferOrder, outcome: Outcome, error: Option<&TransferError>) {
         self.cancels.remove(&order.id);
         self.records.settled(order);
@@ -424,7 +425,7 @@ impl Driver {
         }
     }
 
-    /// Whether the block of a transfer that has just ended is the one that its pool finds: it may be there twice.
+    /// Whether the pool finds the block of a finished transfer in this slot. It may be a duplicate.
     fn is_kept(&self, order: &TransferOrder) -> bool {
         let pool = self.shared.state.pool(order.id.route.to);
         pool.and_then(|pool| pool.slot_state(order.destination)) == Some(SlotState::Active)

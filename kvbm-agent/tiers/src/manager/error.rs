@@ -1,4 +1,4 @@
-//! What a manager refuses: which field, and what helps.
+//! Errors of the block manager. Each names the field and how to fix it.
 
 use kvasir_blocks::manager::ConfigError;
 use kvasir_blocks::{BlockTier, Exhausted, PinsExhausted, RegisterError};
@@ -7,28 +7,28 @@ use std::io;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a manager can't start.
+/// Why a block manager can't start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The configuration of the pools is refused.
+    /// The configuration of the pools is invalid.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// There is no tier that engines could use.
+    /// No tier that engines can use is configured.
     #[error("neither device nor host memory is configured: engines need one of them")]
     NoMemory,
-    /// A tier has no storage.
+    /// A configured tier has no storage.
     #[error("tier {tier} is configured, and has no storage: give it one, or leave the tier out")]
     NoStorage {
         /// The tier.
         tier: BlockTier,
     },
-    /// A storage has no tier.
+    /// A storage's tier is not configured.
     #[error("there is a storage for tier {tier}, which is not configured: configure its blocks")]
     Unconfigured {
         /// The tier.
         tier: BlockTier,
     },
-    /// A storage has too few slots.
+    /// A storage has fewer slots than the tier has blocks.
     #[error(
         "tier {tier} is to have {blocks} blocks, and its storage has {slots} slots: make them equal"
     )]
@@ -40,7 +40,7 @@ pub enum StartError {
         /// Slots of its storage.
         slots: u32,
     },
-    /// A storage's slots are too small.
+    /// A storage's slots are smaller than the layout's blocks.
     #[error(
         "blocks of the layout have {block_bytes} bytes, and slots of tier {tier} {there}: make them equal"
     )]
@@ -49,77 +49,77 @@ pub enum StartError {
         tier: BlockTier,
         /// Bytes of a block.
         block_bytes: u64,
-        /// Bytes that a slot has.
+        /// Bytes of the storage's slots.
         there: usize,
     },
-    /// There is no memory for relays.
+    /// The memory for relays can't be allocated.
     #[error("no memory for relay_slots = {slots}: {reason}")]
     Relay {
-        /// How many were asked for.
+        /// The configured number of relay slots.
         slots: u32,
-        /// Why not.
+        /// Why the allocation failed.
         reason: String,
     },
-    /// A thread could not be started.
+    /// A thread can't be started.
     #[error("cannot start a thread for transfers: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// Why a session can't do something, whatever it is.
+/// Why a session refuses any call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SessionError {
-    /// It has ended.
+    /// The session has ended.
     #[error("the session has ended: open another one")]
     Ended,
-    /// The manager stops.
+    /// The block manager is stopping.
     #[error("the block manager stops")]
     Stopping,
-    /// There are too many.
+    /// Too many sessions are open.
     #[error("{max} sessions are open, which is sessions_max: end one, or raise it")]
     TooMany {
-        /// The limit.
+        /// The limit, `sessions_max`.
         max: usize,
     },
 }
 
-/// Why slots can't be given.
+/// Why slots can't be leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AllocateError {
-    /// The session is over.
+    /// The session refuses the call.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// None were asked for.
+    /// The requested count is 0.
     #[error("count is 0: ask for at least one slot")]
     Nothing,
-    /// The lease is too long, or none.
+    /// The lease is 0 or too long.
     #[error("lease is {lease:?}: give more than 0 and at most {max:?}")]
     Lease {
-        /// What was asked for.
+        /// The requested lease.
         lease: Duration,
-        /// The longest.
+        /// The maximum lease.
         max: Duration,
     },
-    /// The session would have too many.
+    /// The session would exceed its limit of leased slots.
     #[error(
         "count is {count} beside {leased} leased slots, and a session may have {max}: commit or abort some"
     )]
     Limit {
-        /// Asked for.
+        /// Requested slots.
         count: usize,
-        /// Leased already.
+        /// Slots already leased.
         leased: usize,
         /// The limit.
         max: usize,
     },
-    /// The pool has no room.
+    /// The pool has too few free or evictable blocks.
     #[error("{0}: release blocks that are read no longer, and ask again")]
     Exhausted(#[from] Exhausted),
 }
 
-/// Why a block can't be committed. Unless the lease is over, the slot stays leased.
+/// Why a block can't be committed. The slot stays leased, unless the lease has expired.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// The session is over.
+    /// The session refuses the call.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The slot is not leased by the session.
@@ -128,29 +128,29 @@ pub enum CommitError {
         /// The slot.
         slot: u32,
     },
-    /// The lease has ended.
+    /// The lease has expired.
     #[error("the lease of slot {slot} has ended: allocate again, with a longer lease")]
     LeaseOver {
         /// The slot.
         slot: u32,
     },
-    /// Position and parent contradict.
+    /// Position and parent contradict each other.
     #[error("identity: a block has a parent unless its position is 0")]
     Identity,
-    /// The session reads too many blocks.
+    /// The session holds too many blocks.
     #[error("the session holds {max} blocks, which is held_blocks_max: release some")]
     Limit {
         /// The limit.
         max: usize,
     },
-    /// The engine's own checksum is another one.
+    /// The engine's checksum does not match the bytes in the slot.
     #[error(
         "checksum is {stated:016x}, and the slot's bytes add up to {found:016x}: write them again"
     )]
     Checksum {
-        /// What the engine says.
+        /// The checksum that the engine stated.
         stated: u64,
-        /// What it is.
+        /// The checksum of the bytes.
         found: u64,
     },
     /// The block can't be registered.
@@ -161,15 +161,15 @@ pub enum CommitError {
     Unreadable {
         /// The slot.
         slot: u32,
-        /// Why.
+        /// Why reading failed.
         reason: String,
     },
 }
 
-/// Why a block's bytes are not given.
+/// Why a block's bytes can't be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The session is over.
+    /// The session refuses the call.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The session does not hold the slot.
@@ -178,7 +178,7 @@ pub enum ReadError {
         /// The slot.
         slot: u32,
     },
-    /// The session may not write so much, or there.
+    /// The range is outside the block.
     #[error("{0}")]
     Access(#[from] AccessError),
     /// The bytes are wrong. The block was withdrawn.
@@ -194,7 +194,7 @@ pub enum ReadError {
     Unreadable {
         /// The slot.
         slot: u32,
-        /// Why.
+        /// Why reading failed.
         reason: String,
     },
 }
@@ -202,23 +202,23 @@ pub enum ReadError {
 /// Why a block can't be pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PinError {
-    /// It is in no tier.
+    /// The block is in no tier.
     #[error("sequence_hash names a block that is in no tier")]
     Missing,
-    /// It would be pinned for too long, or not at all.
+    /// The duration is 0 or too long.
     #[error("ttl is {ttl:?}: give more than 0 and at most {max:?}")]
     Ttl {
-        /// What was asked for.
+        /// The requested duration.
         ttl: Duration,
-        /// The longest.
+        /// The maximum duration.
         max: Duration,
     },
-    /// There are too many pins.
+    /// The tier has its maximum number of pins.
     #[error("{0}: unpin some, or raise pins_max of the tier")]
     Exhausted(#[from] PinsExhausted),
 }
 
-/// The events have a reader.
+/// The event stream already has a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the events have a reader already: there is one at a time")]
 pub struct FeedTaken;

@@ -1,4 +1,4 @@
-//! The storages' threads, and what orders mean to them.
+//! The storages' thread pools, and the conversion of orders to jobs.
 
 use super::config::{ManagerConfig, TierStorages};
 use super::convert::{new_block, sealed_block};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::thread;
 use tokio::sync::oneshot;
 
-/// Records that are erased at a time.
+/// Maximum records erased concurrently.
 pub(super) const ERASING_MAX: usize = 64;
 
-/// Storages with their threads, and memory.
+/// The storages' executors, and the tiers in memory.
 #[derive(Debug)]
 pub(super) struct Executors {
     memory: BTreeMap<BlockTier, Arc<Arena>>,
@@ -51,7 +51,7 @@ impl Executors {
         if let Some(volume) = &storages.volume {
             all.insert(BlockTier::Volume, Arc::clone(volume));
         }
-        // What the lanes may have in flight fits, so that nothing is refused.
+        // Has room for all transfers that the lanes may have in flight, so that nothing is refused.
         let lanes = config.blocks.tiers.values().map(|tier| tier.lane.in_flight_transfers_max);
         let in_flight = lanes.fold(0, usize::saturating_add).saturating_mul(2);
         let waiting_blocks_max = in_flight.saturating_add(ERASING_MAX);
@@ -68,16 +68,16 @@ impl Executors {
         Ok(Self { memory, storages: executors })
     }
 
-    /// Whether an order leads from one storage to another, with no memory at either end.
+    /// Whether an order copies between two storages that are not memory.
     pub(super) fn is_relay(&self, order: &TransferOrder) -> bool {
         let route = order.id.route;
         !self.memory.contains_key(&route.from) && !self.memory.contains_key(&route.to)
     }
 
-    /// What an order means to a storage's threads: to which, and the job.
+    /// Converts an order to a job, and returns the storage that executes it.
     ///
     /// # Errors
-    /// If a slot is in use, or the block has no checksum to be verified by.
+    /// If a slot is in use, or the block has no checksum for verification.
     pub(super) fn job(&self, order: &TransferOrder) -> Result<(BlockTier, Job), TransferError> {
         let route = order.id.route;
         if route.is_up() {
@@ -93,10 +93,10 @@ impl Executors {
         Ok((route.to, Job::Store { place, block: new_block(order), source }))
     }
 
-    /// The first step of a relay: into a slot of the relays' memory.
+    /// First step of a relay: from the source into a relay slot.
     ///
     /// # Errors
-    /// As for [`job`](Self::job).
+    /// Same errors as [`job`](Self::job).
     pub(super) fn fetch(
         order: &TransferOrder,
         relay: &Arc<Arena>,
@@ -108,7 +108,7 @@ impl Executors {
         Ok((from, Job::Load { place: place(from, order.source.0), block, target }))
     }
 
-    /// The second step of a relay: out of it.
+    /// Second step of a relay: from the relay slot to the destination.
     pub(super) fn forward(
         order: &TransferOrder,
         relay: &Arc<Arena>,
@@ -120,7 +120,7 @@ impl Executors {
         Ok((to, Job::Store { place, block: new_block(order), source }))
     }
 
-    /// How a record is erased.
+    /// The job that erases a record.
     pub(super) fn erase(record: Record) -> (BlockTier, Job) {
         let (place, sequence) = match record {
             Record::Slot(slot, sequence) => (Place::Slot(slot), sequence),
@@ -129,13 +129,13 @@ impl Executors {
         (record.tier(), Job::Erase { place, sequence_hash: sequence.0 })
     }
 
-    /// Hands a batch to a storage's threads. None if they refuse it, which gives its slots back.
+    /// Submits a batch to a storage's threads. If it is refused, returns `None` and releases the slots.
     pub(super) fn submit(&self, tier: BlockTier, jobs: Vec<Job>) -> Option<Transfer> {
         self.storages.get(&tier)?.submit(jobs).ok()
     }
 
-    /// Stops the threads of all storages, and says when they have ended. A storage that hangs holds up nobody but a thread
-    /// that waits for it: neither the caller nor the end of the runtime.
+    /// Stops the threads of all storages, and signals when they have ended. A storage that hangs blocks only a waiting
+    /// thread, not the caller or the end of the runtime.
     pub(super) fn end(&mut self) -> oneshot::Receiver<()> {
         let storages = std::mem::take(&mut self.storages);
         let (tell, ended) = oneshot::channel();
@@ -143,12 +143,12 @@ impl Executors {
             drop(storages);
             tell.send(()).unwrap_or_default();
         };
-        // If there is no thread, they have ended when this returns.
+        // If the thread can't be started, all threads have ended when this returns.
         drop(thread::Builder::new().name("kvasir-end".to_owned()).spawn(wait));
         ended
     }
 
-    /// What waits.
+    /// Queued transfers of each storage.
     pub(super) fn waits(&self) -> BTreeMap<BlockTier, Waits> {
         let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let of = |(tier, executor): (&BlockTier, &Executor)| {

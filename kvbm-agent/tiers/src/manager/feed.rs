@@ -1,4 +1,4 @@
-//! What is registered where, as a stream: for the index.
+//! Event stream of registrations, for the index: a snapshot, then changes.
 
 use super::error::FeedTaken;
 use super::shared::Shared;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-/// Most events of one step.
+/// Maximum events of one step.
 const STEP_EVENTS_MAX: usize = 4_096;
 
-/// The next thing that a reader has to know.
+/// The next item of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedStep {
-    /// What changed, in order, without a gap to the step before.
+    /// Changes in order, with no gap after the previous step.
     Events(Vec<BlockEvent>),
-    /// Everything that is registered: it takes the place of all that was told before.
+    /// A snapshot of all registrations. It replaces everything sent before.
     Image(Image),
 }
 
-/// Everything that is registered, then what changes. If the reader is too slow, it gets an image again; pools never wait for
-/// it.
+/// Streams a snapshot of all registrations, then their changes. A slow reader gets a new snapshot; pools never wait for
+/// the reader.
 #[derive(Debug)]
 pub struct EventFeed {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ impl EventFeed {
         Ok(Self { shared: Arc::clone(shared), is_begun: false })
     }
 
-    /// The next step, when there is one. Dropping the future loses nothing.
+    /// Waits for the next step. Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> FeedStep {
         let events = self.shared.state.events();
         if !self.is_begun {

@@ -1,4 +1,4 @@
-//! Slots that this process fills by itself, as from a peer.
+//! Slots that this process fills itself, for example with blocks from a peer.
 
 use super::error::{AllocateError, CommitError};
 use super::leases::Holdings;
@@ -11,26 +11,26 @@ use kvasir_memory::{AccessError, WriteSlot};
 use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
 
-/// A slot that is filled outside of the session's lock, by whoever has this. Dropped, the slot is free. Unlike a lease it has
-/// no deadline: its owner bounds how long it exists.
+/// A slot that its owner fills without the session's lock. Dropping it frees the slot. Unlike a lease it has no
+/// deadline: the owner limits its lifetime.
 #[derive(Debug)]
 pub struct Filling {
-    /// Both are there until the slot is registered. The writer goes first, before the slot is free.
+    /// Both are present until the slot is registered. The writer is dropped before the slot is freed.
     writer: Option<WriteSlot>,
     fresh: Option<Fresh>,
-    /// What was written so far, if each byte was written once and in order.
+    /// Checksum state, as long as bytes are written once and in order.
     in_order: Option<InOrder>,
     place: Place,
 }
 
-/// The first bytes of a slot, summed up before they were written there.
+/// The first bytes of a slot, checksummed before they were written.
 #[derive(Debug, Default)]
 struct InOrder {
     bytes: usize,
     summing: Summing,
 }
 
-/// A place among the slots that the session may write.
+/// A permit: counts one slot towards the session's limit of written slots.
 #[derive(Debug)]
 struct Place(Arc<Seat>);
 
@@ -45,29 +45,29 @@ impl Drop for Filling {
         let given_back = (self.writer.take(), self.fresh.take());
         if given_back.1.is_some() {
             drop(given_back);
-            // Whoever waits for a slot may have it.
+            // A task may be waiting for a slot.
             self.place.0.shared.wake.notify_one();
         }
     }
 }
 
-/// What is left of a [`Filling`] whose slot a device writes. Drop it after the slot.
+/// The remainder of a [`Filling`] whose slot a device writes. Drop it after the slot.
 #[derive(Debug)]
 pub struct Detached(Filling);
 
-/// A block that was filled and registered. While this exists, its slot stays as it is.
+/// A block that was filled and registered. While this exists, its slot stays unchanged.
 #[derive(Debug)]
 pub struct Filled {
-    /// What became of it.
+    /// The result of the registration.
     pub kind: CommitKind,
     _block: TierBlock,
 }
 
 impl Session {
-    /// Takes `count` slots to be filled, or none. They count among those that the session may write.
+    /// Allocates exactly `count` slots to fill. They count towards the session's limit of leased slots.
     ///
     /// # Errors
-    /// [`AllocateError`] names what to do about it.
+    /// [`AllocateError`] states how to fix the request.
     pub fn fill(&self, count: usize) -> Result<Vec<Filling>, AllocateError> {
         let seat = self.seat();
         let shared = &seat.shared;
@@ -86,7 +86,7 @@ impl Session {
         })?;
         let places = fresh.into_iter().map(|fresh| (fresh, Place(Arc::clone(seat))));
         let filling = places.filter_map(|(fresh, place)| {
-            // Whoever had the slot before has let go of it before it was free.
+            // The previous user released the memory before the slot was freed.
             let Ok(writer) = shared.memory.arena.write(fresh.slot().0) else {
                 tracing::error!(slot = fresh.slot().0, "a free slot is in use, which is a defect");
                 return None;
@@ -100,13 +100,13 @@ impl Session {
 }
 
 impl Filling {
-    /// Its slot in the engines' memory.
+    /// The slot in the engines' memory.
     #[must_use]
     pub fn slot(&self) -> SlotId {
         self.fresh.as_ref().map_or(SlotId(u32::MAX), Fresh::slot)
     }
 
-    /// Its first `bytes` bytes, to be written, where this process alone writes the memory.
+    /// The first `bytes` bytes for writing, if only this process writes the memory.
     #[must_use]
     pub fn as_mut_slice(&mut self, bytes: usize) -> Option<&mut [u8]> {
         let slice = self.writer.as_mut()?.as_mut_slice()?.get_mut(..bytes)?;
@@ -114,11 +114,11 @@ impl Filling {
         Some(slice)
     }
 
-    /// Copies bytes into the slot, whatever its memory is. While each call continues the one before it, from the first byte on,
-    /// the bytes are summed up where they come from, and [`commit`](Self::commit) does not read the slot again.
+    /// Copies bytes into the slot, for any kind of memory. If each call continues the previous one, from the first byte
+    /// on, the checksum is computed from the source bytes. Then [`commit`](Self::commit) does not read the slot again.
     ///
     /// # Errors
-    /// If the range does not lie in a block.
+    /// If the range is outside the block.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let in_order = self.in_order.take().filter(|before| before.bytes == offset);
@@ -130,18 +130,18 @@ impl Filling {
         Ok(())
     }
 
-    /// Gives the slot itself away, to a device that writes it. None if there is no slot any more.
+    /// Returns the slot's guard for a device that writes it, and the remainder. `None` if the slot is gone.
     #[must_use]
     pub fn detach(mut self) -> Option<(WriteSlot, Detached)> {
         let writer = self.writer.take()?;
         Some((writer, Detached(self)))
     }
 
-    /// Sets the padding to 0, sums up the slot's bytes and registers them as a block, which stays for as long as what is
-    /// returned. Blocks the thread for as long as it takes to read the block, unless it was [written](Self::write) in order.
+    /// Zeroes the padding, computes the checksum and registers the block, which is kept while the returned value
+    /// exists. Blocks the thread while it reads the block, unless the block was [written](Self::write) in order.
     ///
     /// # Errors
-    /// [`CommitError`]; then the slot is free, and nothing is registered.
+    /// [`CommitError`]. The slot is freed then, and no block is registered.
     pub fn commit(mut self, commit: &Commit) -> Result<Filled, CommitError> {
         let shared = Arc::clone(&self.place.0.shared);
         let registered = self.try_commit(commit);
@@ -152,7 +152,7 @@ impl Filling {
             Ok(Filled { kind: CommitKind::Existing, .. }) => counters.commits_existing.up(),
             Err(_) => {
                 counters.commits_refused.up();
-                // The slot is free: whoever waits for one may have it.
+                // The slot is free: a task may be waiting for one.
                 shared.wake.notify_one();
             }
         }
@@ -173,7 +173,7 @@ impl Filling {
         if let Some(stated) = commit.checksum.filter(|stated| *stated != found) {
             return Err(CommitError::Checksum { stated: stated.0, found: found.0 });
         }
-        // A session that has ended registers nothing more.
+        // An ended session registers no more blocks.
         seat.try_with_holdings(|_| Ok::<_, CommitError>(()))?;
         match fresh.register(commit.identity, found, commit.priority) {
             Ok((kind, block)) => {
@@ -187,12 +187,12 @@ impl Filling {
 }
 
 impl Detached {
-    /// Takes the slot back. None if it is another one: both are free then.
+    /// Takes the slot's guard back. `None` if it belongs to a different slot; then both slots are freed.
     #[must_use]
     pub fn attach(self, writer: WriteSlot) -> Option<Filling> {
         let Self(mut filling) = self;
         if writer.slot() != filling.slot().0 {
-            // Before the slot is free.
+            // Drop the writer before the slot is freed.
             drop(writer);
             return None;
         }
@@ -201,8 +201,9 @@ impl Detached {
     }
 }
 
-/// What the bytes of a filled slot add up to. An engine that maps the memory can write to the slot at any moment, with or without
-/// a lease: a second look proves no more than that the right bytes were written. Each reader verifies what it reads.
+/// Checksum of a filled slot. An engine that maps the memory can write to the slot at any time, with or without a
+/// lease. Reading the bytes again would prove only that they were right at that moment. Therefore each reader verifies
+/// what it reads.
 fn sum_up(
     shared: &Shared,
     mut writer: WriteSlot,

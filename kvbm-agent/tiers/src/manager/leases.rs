@@ -1,4 +1,4 @@
-//! What one session holds: slots that it writes, and blocks that it reads. No I/O, no clock.
+//! Slots and blocks of one session: write leases, and blocks held for reading. No I/O, no clock.
 
 use super::memory::Fresh;
 use kvasir_blocks::TierBlock;
@@ -6,18 +6,18 @@ use kvasir_memory::WriteSlot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A slot that an engine writes. Dropped, it is free.
+/// A slot that an engine writes. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Lease {
-    // Dropped before the slot is free.
+    // Dropped before the slot is freed.
     pub(super) writer: WriteSlot,
     pub(super) block: Fresh,
-    /// When the engine stops writing.
+    /// When the lease expires.
     pub(super) deadline: Duration,
-    /// The engine was told that it is over.
+    /// Whether the engine was notified that the lease has expired.
     pub(super) is_over_told: bool,
-    /// The session had the slot before, and was not told that this lease was over: what it says of the slot may be meant
-    /// for the earlier lease, so it can neither write nor commit it.
+    /// The session had an earlier lease of this slot, and was not notified of its expiry. A call for this slot may
+    /// refer to the earlier lease, so this lease can be neither written nor committed.
     pub(super) is_ambiguous: bool,
 }
 
@@ -25,26 +25,26 @@ pub(super) struct Lease {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) block: TierBlock,
-    /// How often it was given to the session.
+    /// Reference count within the session.
     pub(super) times: u32,
 }
 
-/// What a session holds, by slot.
+/// Leases and held blocks of a session, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     pub(super) leases: BTreeMap<u32, Lease>,
     pub(super) held: BTreeMap<u32, Held>,
-    /// Slots whose leases were over without the engine being told.
+    /// Slots whose leases expired without notifying the engine.
     lapsed: BTreeSet<u32>,
-    /// Leases that are being committed at the moment.
+    /// Leases that are being committed.
     pub(super) committing: usize,
-    /// Slots that this process fills by itself.
+    /// Slots that this process fills itself.
     pub(super) filling: usize,
     pub(super) is_ended: bool,
 }
 
 impl Holdings {
-    /// Slots that are leased, those included that are being committed or filled here.
+    /// Number of leased slots, including slots being committed or filled.
     pub(super) fn leased(&self) -> usize {
         self.leases.len() + self.committing + self.filling
     }
@@ -57,38 +57,39 @@ impl Holdings {
         self.leases.insert(slot, lease);
     }
 
-    /// The lease of a slot that the engine names, as it means it. If there is none, the engine is told so now.
+    /// Returns the lease that the engine means by this slot number. `None` is reported to the engine as an expired
+    /// lease, so later leases of the slot are unambiguous.
     pub(super) fn lease_mut(&mut self, slot: u32) -> Option<&mut Lease> {
         self.lapsed.remove(&slot);
         self.leases.get_mut(&slot).filter(|lease| !lease.is_ambiguous)
     }
 
-    /// Takes that lease.
+    /// Removes and returns that lease, under the same conditions as [`lease_mut`](Self::lease_mut).
     pub(super) fn take_lease(&mut self, slot: u32) -> Option<Lease> {
         self.lease_mut(slot)?;
         self.leases.remove(&slot)
     }
 
-    /// Whether one more slot may be held, at most `max`, those of commits under way included.
+    /// Whether one more slot may be held, with a limit of `max` including running commits.
     pub(super) fn has_room(&self, slot: u32, max: usize) -> bool {
         self.held.contains_key(&slot) || self.held.len() + self.committing < max
     }
 
-    /// Holds a block once more.
+    /// Adds a reference to a held block.
     pub(super) fn hold(&mut self, block: TierBlock) {
         let slot = block.slot().0;
         let held = self.held.entry(slot).or_insert(Held { block, times: 0 });
         held.times = held.times.saturating_add(1);
     }
 
-    /// Holds a block once less; it comes back when that was the last time. None if the slot is not held.
+    /// Drops one reference to a held block, and returns the block after the last one. `None` if the slot is not held.
     pub(super) fn release(&mut self, slot: u32) -> Option<Option<Held>> {
         let held = self.held.get_mut(&slot)?;
         held.times -= 1;
         Some(if held.times == 0 { self.held.remove(&slot) } else { None })
     }
 
-    /// Takes the leases that were over before `now - grace`: nobody writes their slots any more.
+    /// Removes the leases that expired before `now - grace`. Their slots are no longer written.
     pub(super) fn take_over(&mut self, now: Duration, grace: Duration) -> Vec<Lease> {
         let is_over = |_: &u32, lease: &mut Lease| lease.deadline.saturating_add(grace) <= now;
         let over: Vec<Lease> =
@@ -98,7 +99,7 @@ impl Holdings {
         over
     }
 
-    /// Everything, for good.
+    /// Ends the session, and returns all leases and held blocks.
     pub(super) fn end(&mut self) -> (Vec<Lease>, Vec<Held>) {
         self.is_ended = true;
         let leases = std::mem::take(&mut self.leases).into_values().collect();

@@ -1,4 +1,4 @@
-//! Held blocks whose bytes this process sends by itself, as to a peer.
+//! Held blocks whose bytes this process sends itself, for example to a peer.
 
 use super::error::ReadError;
 use super::session::{Seat, Session};
@@ -7,20 +7,20 @@ use kvasir_blocks::{BlockIdentity, SlotId, TierBlock};
 use kvasir_memory::{AccessError, ReadSlot};
 use std::sync::Arc;
 
-/// A block that stays in its slot for as long as this exists, whoever releases it meanwhile.
+/// A block that stays in its slot while this exists, even if the session releases it.
 #[derive(Debug)]
 pub struct Loan {
-    // Dropped before the block: whoever gets the slot next may write it at once.
+    // Dropped before the block, because the slot's next owner may write immediately.
     reader: ReadSlot,
     block: TierBlock,
     seat: Arc<Seat>,
 }
 
 impl Session {
-    /// Lends a held block: for who sends its bytes.
+    /// Lends a held block to a sender.
     ///
     /// # Errors
-    /// If the session does not hold it, or the slot can't be read.
+    /// If the session does not hold the block, or the slot can't be read.
     pub fn lend(&self, slot: SlotId) -> Result<Loan, ReadError> {
         let seat = self.seat();
         let block = seat.try_with_holdings(|holdings| {
@@ -37,17 +37,17 @@ impl Session {
 }
 
 impl Loan {
-    /// What it is.
+    /// The block's identity.
     #[must_use]
     pub fn identity(&self) -> &BlockIdentity {
         self.block.identity()
     }
 
-    /// Verifies its bytes: where they are if this process alone writes the memory, else as a copy in `copy`, which gets the
-    /// size of a block. Blocks the thread for as long as it takes to read them.
+    /// Verifies the bytes. If only this process writes the memory, verifies them in place, otherwise in a copy in
+    /// `copy`, which gets the size of a block. Blocks the thread while it reads the bytes.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] if the bytes are wrong: nobody is to be given them, and the block is withdrawn.
+    /// [`ReadError::Corrupt`] if the bytes are wrong. The block is withdrawn, and its bytes must not be used.
     pub fn verify(&self, copy: &mut Vec<u8>) -> Result<Checksum, ReadError> {
         let shared = &self.seat.shared;
         let slot = self.block.slot().0;
@@ -69,7 +69,7 @@ impl Loan {
         Ok(found)
     }
 
-    /// What was verified last, with the same `copy`.
+    /// The bytes verified by the last call of [`verify`](Self::verify) with the same `copy`.
     #[must_use]
     pub fn bytes<'a>(&'a self, copy: &'a [u8]) -> &'a [u8] {
         let bytes = self.seat.shared.block_bytes();

@@ -1,4 +1,4 @@
-//! The tier that engines read and write: the nearest one.
+//! The tier that engines read and write: the nearest configured one.
 
 use crate::checksum::{Checksum, Summing};
 use kvasir_blocks::lifecycle::{Block, BlockRefused};
@@ -12,22 +12,22 @@ use kvasir_proto::types::SequenceHash;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that are copied at a time where a slot is no slice.
+/// Bytes copied at a time if a slot is not accessible as a slice.
 const PIECE_BYTES: usize = 16 << 10;
 const ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
-/// What became of a committed block.
+/// The result of committing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommitKind {
-    /// It is the first of its content, in its own slot.
+    /// The block is the first with its content, in its own slot.
     New,
-    /// Its slot keeps it, beside the first of its content, which others find.
+    /// Another block has the same content. This one keeps its slot as a duplicate; others find the first one.
     Duplicate,
-    /// Its slot is free again: the first of its content, in another slot, is the one that counts.
+    /// Another block has the same content. This one's slot was freed, and the first block is used.
     Existing,
 }
 
-/// A slot that its owner fills, in the tier of the engines.
+/// A slot of the engines' tier that its owner fills.
 #[derive(Debug)]
 pub(super) enum Fresh {
     Device(MutableBlock<Device>),
@@ -47,17 +47,17 @@ enum Pool {
     Host(BlockPool<Host>),
 }
 
-/// The engines' tier: its pool and its bytes.
+/// The engines' tier: pool and memory.
 #[derive(Debug)]
 pub(super) struct EngineMemory {
     pool: Pool,
     pub(super) arena: Arc<Arena>,
-    /// Bytes of a slot that are no block's.
+    /// Ranges of a slot that belong to no region of a block.
     padding: Vec<Range<usize>>,
 }
 
 impl EngineMemory {
-    /// Device memory if there is some, else host memory.
+    /// Uses device memory if configured, else host memory.
     pub(super) fn new(
         state: &KvBlockManagerState,
         device: Option<&Arc<Arena>>,
@@ -81,12 +81,12 @@ impl EngineMemory {
         }
     }
 
-    /// Whether slots have bytes that are no block's.
+    /// Whether slots have padding.
     pub(super) const fn has_padding(&self) -> bool {
         !self.padding.is_empty()
     }
 
-    /// Sets the padding of a slot to 0, so that equal blocks have equal bytes.
+    /// Zeroes a slot's padding, so that equal blocks have equal bytes.
     pub(super) fn clear_padding(&self, slot: &mut WriteSlot) -> Result<(), AccessError> {
         for range in &self.padding {
             for at in range.clone().step_by(PIECE_BYTES) {
@@ -108,7 +108,7 @@ impl EngineMemory {
         })
     }
 
-    /// The leading blocks that are here, in use from now on.
+    /// Returns the leading blocks that are in this tier. The handles keep them in use.
     pub(super) fn match_prefix(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {
         match &self.pool {
             Pool::Device(pool) => {
@@ -127,7 +127,7 @@ impl Fresh {
         }
     }
 
-    /// Registers the block, whose bytes are in its slot. If that is refused, it comes back.
+    /// Registers the block, whose bytes are in its slot. If the registration is refused, the error returns the block.
     pub(super) fn register(
         self,
         identity: BlockIdentity,
@@ -161,7 +161,7 @@ fn register<T: AnyTier>(
     }
 }
 
-/// Shows the first `bytes` of a slot, in order.
+/// Reads the first `bytes` bytes of a slot piece by piece, in order.
 fn each_piece(
     slot: &ReadSlot,
     bytes: usize,
@@ -181,7 +181,7 @@ fn each_piece(
     Ok(())
 }
 
-/// What the first `bytes` of a slot add up to, as a block.
+/// Checksum of the first `bytes` bytes of a slot, as a block.
 pub(super) fn sum(
     slot: &ReadSlot,
     bytes: usize,
@@ -192,7 +192,7 @@ pub(super) fn sum(
     Ok(summing.seal(sequence.0))
 }
 
-/// A copy of the first `bytes` of a slot, with what the copy adds up to.
+/// Copies the first `bytes` bytes of a slot, and computes the checksum of the copy.
 pub(super) fn copy_out(
     slot: &ReadSlot,
     bytes: usize,

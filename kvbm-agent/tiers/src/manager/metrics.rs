@@ -1,46 +1,46 @@
-//! Figures as plain values, for whoever publishes them.
+//! Metrics of the block manager as plain values, for exporters.
 
 use kvasir_blocks::{BlockTier, ManagerStats};
 use std::collections::BTreeMap;
 
-/// Sessions and leases.
+/// Counts of sessions and leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionCounts {
-    /// Sessions that are open now.
+    /// Open sessions.
     pub open: u64,
-    /// Sessions ever opened.
+    /// Sessions opened since the start.
     pub opened: u64,
-    /// Of these, sessions that were dropped without being ended.
+    /// Sessions that were dropped without being ended.
     pub lost: u64,
-    /// Slots ever leased.
+    /// Slots leased since the start.
     pub leases: u64,
-    /// Leases that ended by themselves.
+    /// Leases that expired.
     pub leases_over: u64,
-    /// Leases that the engine gave back.
+    /// Leases that engines released without a commit.
     pub leases_aborted: u64,
 }
 
 /// Blocks that engines committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommitCounts {
-    /// The first of their content.
+    /// Blocks that are the first with their content.
     pub new: u64,
-    /// Second ones that kept their slots.
+    /// Duplicates that kept their slots.
     pub duplicate: u64,
-    /// Second ones whose slots were free at once.
+    /// Duplicates whose slots were freed immediately.
     pub existing: u64,
-    /// Refused.
+    /// Refused commits.
     pub refused: u64,
 }
 
-/// Blocks that engines asked for.
+/// Counts of onboard requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OnboardCounts {
-    /// Requests.
+    /// Onboard requests.
     pub requests: u64,
-    /// Blocks that were in the engines' memory already.
+    /// Requested blocks that were already in the engines' memory.
     pub blocks_in_memory: u64,
-    /// Blocks that were brought up, and verified.
+    /// Blocks that were loaded and verified.
     pub blocks_loaded: u64,
     /// Requests that stopped at a block that is in no tier.
     pub stopped_missing: u64,
@@ -48,45 +48,45 @@ pub struct OnboardCounts {
     pub stopped_corrupt: u64,
     /// Requests that stopped at a block that can't be read.
     pub stopped_unreadable: u64,
-    /// Requests that stopped because their time was over.
+    /// Requests that timed out.
     pub stopped_timed_out: u64,
-    /// Requests that stopped for another reason: too much waits, or the session holds too much.
+    /// Requests that stopped for another reason: too many queued transfers, or the session's limit.
     pub stopped_given_up: u64,
 }
 
-/// What the driver did.
+/// Counts of the driver's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransferCounts {
-    /// Blocks whose bytes were verified for a read.
+    /// Blocks verified for a read.
     pub reads_verified: u64,
-    /// Blocks that were withdrawn because they could not be read.
+    /// Blocks withdrawn because they could not be read.
     pub unreadable: u64,
-    /// Transfers that an executor refused: a defect of its limits.
+    /// Transfers that an executor refused, which is a bug in its limits.
     pub executor_refusals: u64,
     /// Records erased.
     pub erased: u64,
-    /// Records that could not be erased, and are tried again.
+    /// Failed attempts to erase a record. They are retried.
     pub erase_failures: u64,
-    /// Blocks of the disk that were there before the start, and were registered.
+    /// Blocks found on the disk at the start and registered.
     pub restored: u64,
-    /// Blocks of the volume that an earlier start or another agent had stored, and were registered.
+    /// Blocks of the volume, stored by an earlier start or another agent, that were registered.
     pub restored_in_volume: u64,
-    /// Blocks of the disk that were found and not taken.
+    /// Blocks found on the disk and refused.
     pub restore_refused: u64,
-    /// Records of the disk that were damaged.
+    /// Damaged records on the disk.
     pub damaged_records: u64,
 }
 
-/// What waits for a storage's threads.
+/// Queued transfers of one storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waits {
-    /// Transfers.
+    /// Number of transfers.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of the transfers.
     pub bytes: u64,
 }
 
-/// Figures of a manager at one moment.
+/// Metrics of a block manager at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerMetrics {
     /// Pools, lanes and events.
@@ -99,8 +99,8 @@ pub struct ManagerMetrics {
     pub onboards: OnboardCounts,
     /// Transfers, erased records, restored blocks.
     pub transfers: TransferCounts,
-    /// Times that wrong bytes were found, by the tier that they were in.
+    /// Corrupt blocks found, by their tier.
     pub corrupt: BTreeMap<BlockTier, u64>,
-    /// What waits for each storage's threads.
+    /// Queued transfers of each storage.
     pub waits: BTreeMap<BlockTier, Waits>,
 }

@@ -1,13 +1,14 @@
-//! The manager: `kvasir-blocks` decides, storages carry out, and engines use it by sessions.
+//! The block manager: `kvasir-blocks` plans, storages execute, and engines connect by sessions.
 //!
-//! - [`config`]: what it is made of. [`error`]: what it refuses, with the field and the fix.
-//! - `memory`: the tier that engines read and write. `convert`: the words of plan and storages for one thing.
-//! - `waiters`, `counters`, `shared`: what sessions and the driver have in common.
-//! - `relay`, `records`, `executors`, `driver`: the one task that has transfers carried out.
-//! - `leases`, [`session`], `onboard`: what one engine holds. `fill`, `lend`: slots that this process fills and sends itself.
-//! - [`feed`]: what changed, for the index. [`metrics`]: figures. [`block_manager`]: all of it.
+//! - [`config`]: configuration. [`error`]: errors, each with the field and the fix.
+//! - `memory`: the tier that engines read and write. `convert`: conversions between the types of plan and storages.
+//! - `waiters`, `counters`, `shared`: state shared by sessions and the driver.
+//! - `relay`, `records`, `executors`, `driver`: the task that executes transfers.
+//! - `leases`, [`session`], `onboard`: slots and blocks of one engine. `fill`, `lend`: slots that this process fills
+//!   and sends itself.
+//! - [`feed`]: the event stream for the index. [`metrics`]: metrics. [`block_manager`]: the manager itself.
 //!
-//! Locks are taken in this order, and none is held across an await: holdings of a session, waiters, plan, pool, events.
+//! Lock order: holdings of a session, waiters, plan, pool, events. No lock is held across an await.
 
 pub mod block_manager;
 pub mod config;

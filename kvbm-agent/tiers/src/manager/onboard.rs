@@ -1,4 +1,4 @@
-//! Bringing blocks up, one tier after the other.
+//! Onboarding: copies blocks up to the engines' memory, tier by tier.
 
 use super::error::SessionError;
 use super::session::{HeldBlock, NotHeld, Seat, Session};
@@ -11,17 +11,17 @@ use kvasir_proto::types::SequenceHash;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Blocks of one request that are brought up at a time.
+/// Maximum blocks of one request that are onboarded concurrently.
 const WINDOW_BLOCKS: usize = 64;
-/// Times that a block is looked for before it is given up: it may come up three tiers, and prove wrong in three.
+/// Maximum attempts per block: it may move up three tiers, and be corrupt in three.
 const LOOKS_MAX: usize = 16;
 
-/// How to bring blocks up.
+/// Parameters of an onboard request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnboardRequest {
-    /// Which requests are carried out first: the higher ones.
+    /// Requests with higher priority are executed first.
     pub priority: Priority,
-    /// Time after which what is there is returned.
+    /// Timeout after which the blocks onboarded so far are returned.
     pub timeout: Duration,
 }
 
@@ -32,45 +32,45 @@ pub enum StopReason {
     Missing,
     /// The block's bytes are wrong. It was withdrawn.
     Corrupt {
-        /// Where it was.
+        /// The tier of the wrong bytes.
         tier: BlockTier,
     },
     /// The block can't be read.
     Unreadable {
-        /// Where it is.
+        /// The tier of the unreadable block.
         tier: BlockTier,
     },
-    /// The request's time is over.
+    /// The request timed out.
     TimedOut,
-    /// Too many requests wait.
+    /// Too many requests are queued.
     Busy,
-    /// The session holds as many blocks as it may.
+    /// The session has reached its limit of held blocks.
     Limit,
-    /// The manager stops.
+    /// The block manager is stopping.
     Stopping,
 }
 
 /// Where and why a request stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped {
-    /// The first block that is not there.
+    /// The first block that is not available.
     pub sequence: SequenceHash,
-    /// Why.
+    /// Why the block is not available.
     pub reason: StopReason,
 }
 
-/// What was brought up.
+/// Result of an onboard request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Onboarded {
-    /// The leading blocks, verified on their way, held by the session.
+    /// The leading blocks, verified and held by the session.
     pub blocks: Vec<HeldBlock>,
-    /// Why there are not more of them.
+    /// Why the request stopped early; `None` if it is complete.
     pub stopped: Option<Stopped>,
 }
 
 impl Session {
-    /// Brings the leading blocks of a prompt into the engines' memory, and holds them. It stops at the first block that
-    /// can't be had. Dropped, it gives up what nobody else waits for.
+    /// Copies the leading blocks of a prompt into the engines' memory, and holds them. Stops at the first block that is
+    /// not available. Dropping the future cancels the transfers that have no other waiter.
     ///
     /// # Errors
     /// If the session has ended.
@@ -97,7 +97,8 @@ impl Session {
             }
         };
         drop(coming);
-        // Only now: if this future is dropped before, nobody is told what the session would hold.
+        // Hold blocks only now: if this future were dropped earlier, the engine would not receive their slots and could
+        // never release them.
         let (blocks, not_held) = hold_all(seat, found)?;
         let reason = not_held.or(reason);
         count(shared, &blocks, reason);
@@ -107,7 +108,7 @@ impl Session {
     }
 }
 
-/// Holds blocks until one can't be held; also why not.
+/// Holds blocks until one can't be held. Also returns the reason.
 fn hold_all(
     seat: &Seat,
     found: Vec<(TierBlock, BlockTier)>,
@@ -127,29 +128,29 @@ fn hold_all(
     Ok((blocks, None))
 }
 
-/// Brings one block up. Returns also where it was.
+/// Copies one block up. Also returns the tier where it was found.
 async fn bring_up(
     shared: &Shared,
     sequence: SequenceHash,
     priority: Priority,
 ) -> Result<(TierBlock, BlockTier), StopReason> {
-    // The tier in which it was found first; why the last copy that failed did so, and from where.
+    // The tier where the block was found first; the last failure of a copy, and its tier.
     let mut found_in = None;
     let mut failure = None;
-    // A copy that was just made stays in use until the next look.
+    // Keeps a new copy in use until the next attempt.
     let mut _copy = None;
     for _ in 0..LOOKS_MAX {
         if shared.is_stopping() {
             return Err(StopReason::Stopping);
         }
-        // First, so that nothing that happens from now on is missed.
+        // Register the waiter first, so that no later change is missed.
         let mut waiting = shared.waiters.wait_for(sequence);
         let Some(block) = shared.state.match_nearest(&[sequence]).pop() else {
             return Err(failure.map_or(StopReason::Missing, |(reason, _)| reason));
         };
         let tier = block.tier();
         if let Some((reason, _)) = failure.filter(|(_, failed_in)| *failed_in == tier) {
-            // It is still there and can't be copied: the same copy is not tried again (D113).
+            // The block is still there but can't be copied: the same copy is not retried (D113).
             return Err(reason);
         }
         let found_in = *found_in.get_or_insert(tier);
@@ -178,7 +179,7 @@ async fn bring_up(
                 _copy = copy;
                 let is_cancelled = matches!(verdict, Verdict::Cancelled | Verdict::Late);
                 if is_cancelled && is_shared {
-                    // Somebody else's request, which was given up before this one came.
+                    // Another request's transfer, which was cancelled before this request came.
                     continue;
                 }
                 failure = why(verdict, tier).map(|reason| (reason, tier)).or(failure);
@@ -188,7 +189,7 @@ async fn bring_up(
     Err(failure.map_or(StopReason::Busy, |(reason, _)| reason))
 }
 
-/// Why a transfer up from a tier brought nothing.
+/// Why an onboard transfer from a tier failed.
 fn why(verdict: Verdict, tier: BlockTier) -> Option<StopReason> {
     match verdict {
         Verdict::Committed => None,

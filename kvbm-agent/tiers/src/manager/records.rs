@@ -1,22 +1,22 @@
-//! Which records are to be erased, and which transfers wait for that. Pure.
+//! Tracks records to erase, and the transfers that wait for an erasure. Pure.
 
 use kvasir_blocks::{BlockTier, TransferId, TransferOrder};
 use kvasir_proto::types::SequenceHash;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most records that are to be erased; what is beyond is found at the next restart, and verified before it is used.
+/// Maximum records to erase. Records beyond it are found at the next restart, and are verified before use.
 const RECORDS_MAX: usize = 65_536;
 
-/// A record of a block that may be in a storage.
+/// A block's record in a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Record {
-    /// In a slot of the disk.
+    /// A record in a slot of the disk.
     Slot(u32, SequenceHash),
-    /// Under its name in the volume.
+    /// A record under its name in the volume.
     Name(SequenceHash),
 }
 
-/// What records of two transfers can have in common.
+/// Identifies records that conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Slot(u32),
@@ -24,7 +24,7 @@ enum Key {
 }
 
 impl Record {
-    /// The record that an order writes; none in memory.
+    /// The record that an order writes; `None` if it writes to memory.
     pub(super) fn written_by(order: &TransferOrder) -> Option<Self> {
         let sequence = order.identity.sequence;
         match order.id.route.to {
@@ -34,7 +34,7 @@ impl Record {
         }
     }
 
-    /// The record that an order reads; none in memory.
+    /// The record that an order reads; `None` if it reads from memory.
     pub(super) fn read_by(order: &TransferOrder) -> Option<Self> {
         let sequence = order.identity.sequence;
         match order.id.route.from {
@@ -44,7 +44,7 @@ impl Record {
         }
     }
 
-    /// Where it is.
+    /// The tier of the record.
     pub(super) const fn tier(self) -> BlockTier {
         match self {
             Self::Slot(..) => BlockTier::Disk,
@@ -60,12 +60,12 @@ impl Record {
     }
 }
 
-/// Records that must go. A transfer that writes where one is being erased waits until that has ended, and what a transfer
-/// writes is not erased meanwhile.
+/// Records to erase. A transfer that writes where a record is being erased waits for the end of the erasure. A record
+/// that a transfer is writing is not erased meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     to_erase: BTreeSet<Record>,
-    /// Those that could not be erased: they wait for the next round.
+    /// Records that could not be erased; retried in the next round.
     later: BTreeSet<Record>,
     writing: BTreeSet<Key>,
     erasing: BTreeSet<Key>,
@@ -73,21 +73,21 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// A record may be there that counts no longer.
+    /// Marks a record as stale: it may exist, but its block no longer counts.
     pub(super) fn is_stale(&mut self, record: Record) {
         if self.to_erase.len() < RECORDS_MAX {
             self.to_erase.insert(record);
         }
     }
 
-    /// A record can't be erased now.
+    /// Postpones the erasure of a record to the next round.
     pub(super) fn is_for_later(&mut self, record: Record) {
         if self.later.len() < RECORDS_MAX {
             self.later.insert(record);
         }
     }
 
-    /// The next round: those that could not be erased are tried again. How many.
+    /// Begins the next round: records that could not be erased are retried. Returns their number.
     pub(super) fn next_round(&mut self) -> usize {
         let later = std::mem::take(&mut self.later);
         let count = later.len();
@@ -95,7 +95,7 @@ impl Records {
         count
     }
 
-    /// Takes at most `max` records that nobody is erasing or writing.
+    /// Takes at most `max` records that are neither being erased nor written.
     pub(super) fn begin(&mut self, max: usize) -> Vec<Record> {
         let free = max.saturating_sub(self.erasing.len());
         let is_busy = |key: &Key| self.erasing.contains(key) || self.writing.contains(key);
@@ -107,18 +107,19 @@ impl Records {
         begun
     }
 
-    /// From now on, it is being erased.
+    /// Marks a record as being erased.
     pub(super) fn erasing(&mut self, record: Record) {
         self.erasing.insert(record.key());
     }
 
-    /// It is being erased no longer. Returns the transfers that waited for that.
+    /// Marks the end of a record's erasure. Returns the transfers that waited for it.
     pub(super) fn ended(&mut self, record: Record) -> Vec<TransferOrder> {
         self.erasing.remove(&record.key());
         self.waiting.remove(&record.key()).unwrap_or_default()
     }
 
-    /// Keeps an order back if it writes where a record is being erased; else it writes from now on.
+    /// Delays an order if it writes where a record is being erased, and returns true. Otherwise marks its record as
+    /// being written.
     pub(super) fn keep_back(&mut self, order: &TransferOrder) -> bool {
         let Some(key) = Record::written_by(order).map(Record::key) else { return false };
         let is_kept = self.erasing.contains(&key);
@@ -130,14 +131,14 @@ impl Records {
         is_kept
     }
 
-    /// An order has ended.
+    /// Marks the end of an order.
     pub(super) fn settled(&mut self, order: &TransferOrder) {
         if let Some(key) = Record::written_by(order).map(Record::key) {
             self.writing.remove(&key);
         }
     }
 
-    /// Takes a transfer that waits.
+    /// Removes a waiting transfer.
     pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
         self.waiting.values_mut().find_map(|waiting| {
             let at = waiting.iter().position(|order| order.id == id)?;
@@ -145,12 +146,12 @@ impl Records {
         })
     }
 
-    /// The transfers that wait, which wait no longer.
+    /// Removes and returns all waiting transfers.
     pub(super) fn give_up(&mut self) -> Vec<TransferOrder> {
         std::mem::take(&mut self.waiting).into_values().flatten().collect()
     }
 
-    /// Whether nothing is to be erased.
+    /// Whether there are no records to erase.
     pub(super) fn is_idle(&self) -> bool {
         self.to_erase.is_empty() && self.later.is_empty() && self.erasing.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Memory for transfers between two tiers that are not memory: a block goes in, and out again.
+//! Relay memory: buffers blocks that are copied between two storages that are not memory.
 
 use super::config::ManagerConfig;
 use super::error::StartError;
@@ -7,10 +7,10 @@ use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What direct I/O needs.
+/// Alignment that direct I/O requires.
 const ALIGNMENT_BYTES: usize = 4_096;
 
-/// The slots of relays, and who waits for one. As many wait as lanes have in flight.
+/// Relay slots, and the queue of orders that wait for one. The lanes' limits bound the queue.
 #[derive(Debug)]
 pub(super) struct Relays {
     pub(super) arena: Arc<Arena>,
@@ -35,7 +35,7 @@ impl Relays {
         self.waiting.push_back(order);
     }
 
-    /// The next order that has a slot now.
+    /// Returns the next waiting order with a free relay slot.
     pub(super) fn next(&mut self) -> Option<(TransferOrder, u32)> {
         let slot = self.free.pop()?;
         match self.waiting.pop_front() {
@@ -47,13 +47,13 @@ impl Relays {
         }
     }
 
-    /// Takes an order that waits.
+    /// Removes a waiting order.
     pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
         let at = self.waiting.iter().position(|order| order.id == id)?;
         self.waiting.remove(at)
     }
 
-    /// Nobody gets a slot any more.
+    /// Removes and returns all waiting orders.
     pub(super) fn give_up(&mut self) -> VecDeque<TransferOrder> {
         std::mem::take(&mut self.waiting)
     }

@@ -1,4 +1,4 @@
-//! What one engine does with the manager.
+//! Sessions: one engine's interface to the block manager.
 
 use super::error::{AllocateError, CommitError, ReadError, SessionError};
 use super::leases::{Holdings, Lease};
@@ -12,66 +12,66 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A slot that the session may write until its lease ends.
+/// A slot that the session may write until its lease expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeasedSlot {
-    /// Which slot of the engines' memory.
+    /// Number of the slot in the engines' memory.
     pub slot: SlotId,
 }
 
-/// A block that is to be committed.
+/// Parameters of committing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
-    /// What it is.
+    /// The block's identity.
     pub identity: BlockIdentity,
-    /// What the engine says that its bytes add up to, if it knows: then a wrong copy into the slot is noticed, too.
+    /// The engine's checksum of the bytes, if known. It also detects a wrong copy into the slot.
     pub checksum: Option<Checksum>,
-    /// How much it is worth keeping.
+    /// The eviction priority.
     pub priority: Priority,
 }
 
-/// A block that the session holds: its slot stays as it is.
+/// A block held by the session. Its slot stays unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBlock {
-    /// Its slot in the engines' memory.
+    /// The block's slot in the engines' memory.
     pub slot: SlotId,
-    /// What it is.
+    /// The block's identity.
     pub identity: BlockIdentity,
-    /// What its bytes add up to.
+    /// Checksum of the bytes.
     pub checksum: Checksum,
-    /// The tier in which it was found.
+    /// The tier where the block was found.
     pub found_in: BlockTier,
 }
 
 /// A committed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// What became of it.
+    /// The result of the commit.
     pub kind: CommitKind,
-    /// The block that counts, held by the session.
+    /// The registered block, held by the session.
     pub block: HeldBlock,
 }
 
-/// What one engine holds, and what it may do. Dropping it without [`end`](Self::end) says that the engine was lost: blocks
-/// are released at once, and slots that it may still write when lease and grace are over.
+/// One engine's leases and held blocks. Dropping it without [`end`](Self::end) means that the engine was lost. Blocks
+/// are released immediately. Leased slots are released after lease and grace, because the engine may still write them.
 #[derive(Debug)]
 pub struct Session {
     seat: Arc<Seat>,
 }
 
-/// Why a block is not held.
+/// Why a block can't be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotHeld {
     Session(SessionError),
-    /// It was withdrawn this very moment, and has no checksum any more.
+    /// The block was withdrawn concurrently and no longer has a checksum.
     Withdrawn,
-    /// The session holds as many as it may.
+    /// The session has reached its limit of held blocks.
     Limit {
         max: usize,
     },
 }
 
-/// What the manager knows of a session.
+/// The manager's state of a session.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) shared: Arc<Shared>,
@@ -84,7 +84,7 @@ impl Seat {
         Self { shared, name, holdings: Mutex::default() }
     }
 
-    /// Frees the slots of leases that have ended, after their grace.
+    /// Frees the slots of leases that expired at least `lease_grace` ago.
     pub(super) fn expire(&self, now: Duration) {
         let over = self.holdings.lock().take_over(now, self.shared.config.lease_grace);
         for lease in &over {
@@ -95,7 +95,7 @@ impl Seat {
         self.shared.counters.leases_over.add_len(over.len());
     }
 
-    /// Releases everything at once.
+    /// Releases all leases and blocks immediately.
     pub(super) fn end(&self) {
         let (leases, held) = self.holdings.lock().end();
         drop((leases, held));
@@ -117,7 +117,7 @@ impl Seat {
     }
 
     fn check(&self, holdings: &Holdings) -> Result<(), SessionError> {
-        // First, because a manager that stops ends its sessions.
+        // Check this first, because a stopping manager ends its sessions.
         if self.shared.is_stopping() {
             return Err(SessionError::Stopping);
         }
@@ -127,12 +127,12 @@ impl Seat {
         Ok(())
     }
 
-    /// Works with what the session holds, under its lock.
+    /// Runs `work` on the session's holdings, under their lock.
     pub(super) fn with_holdings<T>(&self, work: impl FnOnce(&mut Holdings) -> T) -> T {
         work(&mut self.holdings.lock())
     }
 
-    /// The same, unless the session has ended.
+    /// Like [`with_holdings`](Self::with_holdings), but fails if the session has ended.
     pub(super) fn try_with_holdings<T, E: From<SessionError>>(
         &self,
         work: impl FnOnce(&mut Holdings) -> Result<T, E>,
@@ -145,7 +145,7 @@ impl Seat {
     /// Holds a block for the session.
     ///
     /// # Errors
-    /// [`NotHeld`]; then the block is released.
+    /// [`NotHeld`]. The block is released then.
     pub(super) fn hold(&self, block: TierBlock, found_in: BlockTier) -> Result<HeldBlock, NotHeld> {
         self.hold_in(&mut self.holdings.lock(), block, found_in)
     }
@@ -168,7 +168,7 @@ impl Seat {
         Ok(HeldBlock { slot, identity, checksum: Checksum(checksum.0), found_in })
     }
 
-    /// How many more blocks it may hold.
+    /// How many more blocks the session may hold.
     ///
     /// # Errors
     /// If the session has ended.
@@ -193,18 +193,18 @@ impl Session {
         &self.seat.shared
     }
 
-    /// What it is called in logs.
+    /// The session's name in logs.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.seat.name
     }
 
-    /// Leases `count` slots for writing, or none. When the lease ends, the engine must have stopped to write. What it does
-    /// with the slot later tells it that the lease is over. Until it was told, a further lease of the same slot is over for
-    /// it, too: nobody knows which of the two it means.
+    /// Leases exactly `count` slots for writing. The engine must stop writing before the lease expires. Its next call
+    /// for an expired slot returns that the lease is over. Until then, a new lease of the same slot counts as expired,
+    /// too, because a call could mean either lease.
     ///
     /// # Errors
-    /// [`AllocateError`] names what to do about it.
+    /// [`AllocateError`] states how to fix the request.
     pub fn allocate(
         &self,
         count: usize,
@@ -230,7 +230,7 @@ impl Session {
         let mut slots = Vec::with_capacity(fresh.len());
         for block in fresh {
             let slot = block.slot();
-            // Whoever had the slot before has let go of it before it was free.
+            // The previous user released the memory before the slot was freed.
             let Ok(writer) = shared.memory.arena.write(slot.0) else {
                 tracing::error!(slot = slot.0, "a free slot is in use, which is a defect");
                 continue;
@@ -242,10 +242,10 @@ impl Session {
         Ok(slots)
     }
 
-    /// Copies bytes into a leased slot: for engines that do not map the memory.
+    /// Copies bytes into a leased slot, for engines that do not map the memory.
     ///
     /// # Errors
-    /// If the slot is not leased, or the range does not lie in a block.
+    /// If the slot is not leased, or the range is outside the block.
     pub fn write(&self, slot: SlotId, offset: usize, bytes: &[u8]) -> Result<(), ReadError> {
         let mut holdings = self.seat.holdings.lock();
         self.seat.check(&holdings)?;
@@ -254,11 +254,11 @@ impl Session {
         Ok(lease.writer.write(offset, bytes)?)
     }
 
-    /// Sets the padding of a leased slot to 0, sums up its bytes and registers them as a block, which the session holds from
-    /// then on. Blocks the thread for as long as it takes to read the block.
+    /// Zeroes the padding of a leased slot, computes the checksum and registers the block, which the session then
+    /// holds. Blocks the thread while it reads the block.
     ///
     /// # Errors
-    /// [`CommitError`]. Unless the lease is over, the slot stays leased.
+    /// [`CommitError`]. The slot stays leased, unless the lease has expired.
     pub fn commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
         let committed = self.try_commit(slot, commit);
         let counters = &self.shared().counters;
@@ -275,7 +275,7 @@ impl Session {
         let shared = self.shared();
         let Lease { mut writer, block, deadline, .. } = self.take_lease(slot)?;
         let cleared = shared.memory.clear_padding(&mut writer);
-        // From here on nobody writes the slot through this process.
+        // From here on, this process does not write the slot.
         let reader = writer.into_read();
         let bytes = shared.block_bytes();
         let found = cleared.and_then(|()| sum(&reader, bytes, commit.identity.sequence));
@@ -294,7 +294,7 @@ impl Session {
                 Err((Refused::Register(error), block)) => (error.into(), block),
             },
         };
-        // The slot is this session's, so nobody else holds it.
+        // The slot belongs to this session, so it is not in use elsewhere.
         let writer = shared.memory.arena.write(slot.0);
         let mut holdings = self.seat.holdings.lock();
         holdings.committing -= 1;
@@ -337,7 +337,7 @@ impl Session {
         let slot = block.slot().0;
         let held = {
             let mut holdings = self.seat.holdings.lock();
-            // Its place among what is held was kept free.
+            // `committing` has reserved room among the held blocks.
             holdings.committing -= 1;
             self.seat.hold_in(&mut holdings, block, shared.memory.tier())
         };
@@ -352,7 +352,7 @@ impl Session {
         Ok(Committed { kind, block })
     }
 
-    /// Gives a leased slot back: the engine writes it no more. Whether it was leased.
+    /// Releases a leased slot, which the engine no longer writes. Returns whether it was leased.
     pub fn abort(&self, slot: SlotId) -> bool {
         let lease = self.seat.holdings.lock().take_lease(slot.0);
         let was_leased = lease.is_some();
@@ -364,8 +364,7 @@ impl Session {
         was_leased
     }
 
-    /// The leading blocks of a prompt that are in the engines' memory already, held from now on, as far as the session's
-    /// limit allows.
+    /// Holds the leading blocks of a prompt that are already in the engines' memory, up to the session's limit.
     ///
     /// # Errors
     /// If the session has ended.
@@ -384,25 +383,25 @@ impl Session {
         Ok(held)
     }
 
-    /// A copy of a held block, verified. Blocks the thread for as long as it takes to copy it.
+    /// Returns a verified copy of a held block. Blocks the thread while it copies.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] if the bytes are wrong: nobody is given them, and the block is withdrawn.
+    /// [`ReadError::Corrupt`] if the bytes are wrong. The block is withdrawn, and no bytes are returned.
     pub fn read(&self, slot: SlotId) -> Result<Vec<u8>, ReadError> {
         self.verified(slot, copy_out).map(|(copy, _)| copy)
     }
 
-    /// What the bytes of a held block add up to, as it was committed; none if the slot is not held.
+    /// The committed checksum of a held block; `None` if the slot is not held.
     #[must_use]
     pub fn checksum(&self, slot: SlotId) -> Option<Checksum> {
         let holdings = self.seat.holdings.lock();
         holdings.held.get(&slot.0)?.block.checksum().map(|checksum| Checksum(checksum.0))
     }
 
-    /// Verifies a held block where it is: for engines that read the memory themselves.
+    /// Verifies a held block in place, for engines that read the memory themselves.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// Same errors as [`read`](Self::read).
     pub fn verify(&self, slot: SlotId) -> Result<Checksum, ReadError> {
         let in_place = |reader: &ReadSlot, bytes, sequence| {
             sum(reader, bytes, sequence).map(|found| ((), found))
@@ -420,7 +419,7 @@ impl Session {
             let holdings = self.seat.holdings.lock();
             self.seat.check(&holdings)?;
             let held = holdings.held.get(&slot.0).ok_or(ReadError::NotHeld { slot: slot.0 })?;
-            // One more handle: the slot stays the block's until the bytes are out, whoever releases it.
+            // An additional handle keeps the block in its slot while it is read, even if the session releases it.
             held.block.clone()
         };
         let slot = slot.0;
@@ -442,7 +441,7 @@ impl Session {
         Ok((bytes, found))
     }
 
-    /// Releases a block that was given to the session once. Whether it was held.
+    /// Drops one of the session's references to a block. Returns whether the block was held.
     pub fn release(&self, slot: SlotId) -> bool {
         let released = self.seat.holdings.lock().release(slot.0);
         let was_held = released.is_some();
@@ -452,7 +451,7 @@ impl Session {
         was_held
     }
 
-    /// Ends the session: the engine reads and writes nothing any more, and all is released at once.
+    /// Ends the session and releases everything immediately. The engine must no longer read or write any slot.
     pub fn end(&self) {
         self.seat.end();
     }

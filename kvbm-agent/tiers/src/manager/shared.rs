@@ -1,4 +1,4 @@
-//! What sessions and the driver have in common.
+//! State shared by sessions and the driver.
 
 use super::config::ManagerConfig;
 use super::counters::Counters;
@@ -16,15 +16,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A wait that is as good as one without an end, which an [`Instant`] can't express.
+/// A practically infinite wait, because an [`Instant`] has no infinity.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// The moment so long after another one.
+/// The moment `wait` after another one.
 pub(super) fn after(moment: Instant, wait: Duration) -> Instant {
     moment.checked_add(wait).unwrap_or_else(|| moment + FOREVER)
 }
 
-/// State, counters, and the way to wake the driver.
+/// Pools, memory, counters, and the signal that wakes the driver.
 pub(super) struct Shared {
     pub(super) config: ManagerConfig,
     pub(super) state: KvBlockManagerState,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// Wakes the driver.
     pub(super) wake: Notify,
-    /// Leases of sessions that were lost, until their grace is over.
+    /// Leases of lost sessions, until their grace ends.
     pub(super) orphans: Mutex<Vec<Lease>>,
     pub(super) waits: Mutex<BTreeMap<BlockTier, Waits>>,
     pub(super) is_feed_taken: AtomicBool,
@@ -68,7 +68,7 @@ impl Shared {
         })
     }
 
-    /// Time since the manager began: the clock of the pools.
+    /// Time since the manager's start, which is the clock of the pools.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -87,7 +87,7 @@ impl Shared {
         usize::try_from(self.state.block().bytes()).unwrap_or(usize::MAX)
     }
 
-    /// Offers a block of the engines' memory to the tier below, if that is wished.
+    /// Offers a block of the engines' memory to the next lower tier, if offloading is enabled.
     pub(super) fn offer(&self, block: &TierBlock, priority: Priority) {
         if !self.config.is_offloading {
             return;
@@ -97,13 +97,13 @@ impl Shared {
             TierBlock::Host(block) => self.state.offload(block, priority),
             TierBlock::Disk(_) | TierBlock::Volume(_) => return,
         };
-        // Nothing else is to be done for it now.
+        // Other results need no work of the driver.
         if matches!(offered, Offered::Queued { .. }) {
             self.wake.notify_one();
         }
     }
 
-    /// Wrong bytes were found in a tier: counts and tells it. Whoever found them withdraws the block.
+    /// Counts and logs wrong bytes found in a tier. The caller withdraws the block.
     pub(super) fn report_corrupt(&self, block: &TierBlock) {
         let tier = block.tier();
         self.counters.corrupt(tier).up();
@@ -111,7 +111,7 @@ impl Shared {
         tracing::error!(%tier, %sequence, slot = block.slot().0, "block has wrong bytes, withdrawn");
     }
 
-    /// Gives a block that a session held back, so that its slot may be used.
+    /// Releases a block that a session held, and wakes the driver, because the slot may be free.
     pub(super) fn release(&self, held: Held) {
         drop(held);
         self.wake.notify_one();

@@ -1,4 +1,4 @@
-//! Who waits for which block to come up.
+//! Waiters: the requests that wait for a block to be onboarded.
 
 use kvasir_blocks::{TierBlock, Verdict};
 use kvasir_proto::types::SequenceHash;
@@ -7,30 +7,30 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// What became of a block that somebody waits for.
+/// Notification for the waiters of a block.
 #[derive(Debug, Clone)]
 pub(super) enum Arrival {
-    /// Its transfer has ended; the copy is in use, if there is one.
+    /// The transfer has ended. Contains the copy, in use, if there is one.
     Settled(Verdict, Option<TierBlock>),
-    /// Its transfer takes too long, and may never end.
+    /// The transfer is overdue, and may never end.
     Overdue,
-    /// Its request ended without a transfer: see where the block is now.
+    /// The request ended without a transfer. Check where the block is now.
     Look,
 }
 
 #[derive(Debug, Default)]
 struct Book {
     by_sequence: FxHashMap<SequenceHash, Vec<(u64, oneshot::Sender<Arrival>)>>,
-    /// Blocks whose last waiter has gone before they came.
+    /// Blocks whose last waiter has left before they arrived.
     deserted: Vec<SequenceHash>,
     last_number: u64,
 }
 
-/// Those who wait.
+/// All waiters, by block.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(Mutex<Book>);
 
-/// A place among those who wait. Dropped, nobody waits there any more.
+/// Registration of one waiter. Dropping it removes the waiter.
 #[derive(Debug)]
 pub(super) struct Waiting {
     waiters: Arc<Waiters>,
@@ -40,7 +40,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiters {
-    /// Waits from now on: whatever happens later is told.
+    /// Registers a waiter, which receives every later notification.
     pub(super) fn wait_for(self: &Arc<Self>, sequence: SequenceHash) -> Waiting {
         let (tell, arrival) = oneshot::channel();
         let mut book = self.0.lock();
@@ -50,25 +50,25 @@ impl Waiters {
         Waiting { waiters: Arc::clone(self), sequence, number, arrival }
     }
 
-    /// Tells all who wait for a block. Whoever is told may count on it that nobody else has the copy any more.
+    /// Notifies all waiters of a block. Only the notifications own handles to the copy: the sender keeps none.
     pub(super) fn tell(&self, sequence: SequenceHash, arrival: Arrival) {
         let mut waiting = self.0.lock().by_sequence.remove(&sequence).unwrap_or_default();
         let Some((_, last)) = waiting.pop() else { return };
         for (_, tell) in waiting {
-            // Who left has let go of nothing that is in it.
+            // If the waiter has left, the notification and its handle are dropped.
             tell.send(arrival.clone()).unwrap_or_default();
         }
         last.send(arrival).unwrap_or_default();
     }
 
-    /// Blocks that somebody waits for.
+    /// Blocks with waiters.
     pub(super) fn awaited(&self) -> Vec<SequenceHash> {
         let mut awaited: Vec<_> = self.0.lock().by_sequence.keys().copied().collect();
         awaited.sort_unstable();
         awaited
     }
 
-    /// Blocks that nobody waits for any more, each told once.
+    /// Returns the blocks that have no waiters any more, each once.
     pub(super) fn take_deserted(&self) -> Vec<SequenceHash> {
         let mut book = self.0.lock();
         let mut deserted = std::mem::take(&mut book.deserted);
@@ -88,7 +88,7 @@ impl Waiters {
 }
 
 impl Waiting {
-    /// What became of the block.
+    /// Waits for the notification.
     pub(super) async fn arrival(&mut self) -> Arrival {
         (&mut self.arrival).await.unwrap_or(Arrival::Look)
     }

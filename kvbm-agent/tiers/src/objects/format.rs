@@ -1,4 +1,4 @@
-//! What is in an object: a header of [`HEADER_BYTES`], and the block's bytes. Pure.
+//! Format of an object: a header of [`HEADER_BYTES`] bytes, then the block's bytes. Pure.
 
 use crate::block::{Fingerprint, Sealed};
 use crate::checksum::Checksum;
@@ -21,7 +21,7 @@ pub(super) fn encode(block: &Sealed, fingerprint: Fingerprint) -> Vec<u8> {
     header
 }
 
-/// Which block an object has, of at most so many bytes.
+/// Decodes the header of an object, whose block has at most `bytes_max` bytes.
 pub(super) fn decode(
     header: &[u8],
     fingerprint: Fingerprint,

@@ -1,5 +1,6 @@
-//! Shared blob storage (G4): a volume of objects as a storage. A block lies under its own name and is written once: whoever
-//! comes second finds it there. What it costs to list, and when blocks go, is the provider's matter.
+//! Shared object storage (G4): a volume of objects as a storage. Each block is stored once, under its own name; a
+//! second writer finds the existing object. The storage provider determines the costs of listing and when blocks are
+//! deleted.
 
 mod format;
 mod volume;
@@ -18,7 +19,7 @@ use tokio::runtime::Handle;
 use volume::{Found, failed};
 pub use volume::{Put, VOLUMES_MAX, Volume, VolumeDescriptor, VolumeError, Volumes};
 
-/// A volume as a storage. Its calls block a thread that is not one of the runtime's.
+/// A volume as a storage. Its calls block the thread, and must not run on a thread of the runtime.
 #[derive(Debug, Clone)]
 pub struct ObjectStorage {
     volume: Arc<Volume>,
@@ -27,7 +28,7 @@ pub struct ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// Transfers run on the runtime, each for at most `timeout`.
+    /// Creates a storage. Transfers run on the runtime, each for at most `timeout`.
     #[must_use]
     pub fn new(volume: Arc<Volume>, runtime: Handle, timeout: Duration) -> Self {
         Self { volume, runtime, timeout }
@@ -39,7 +40,7 @@ impl ObjectStorage {
         &self.volume
     }
 
-    /// Runs until it is done, cancelled or late. In each case nothing of it is left: what is not done is dropped.
+    /// Runs until `body` is done, cancelled or timed out. Unfinished work is dropped.
     fn run<T>(
         &self,
         cancel: &Cancel,
@@ -105,7 +106,8 @@ impl Storage for ObjectStorage {
         None
     }
 
-    /// If the volume has a block of this name, that one is returned: its bytes may be others, of the same meaning.
+    /// If the volume already has a block with this name, returns that block. Its bytes may differ, but have the same
+    /// meaning.
     fn store(
         &self,
         place: Place,

@@ -28,7 +28,7 @@ fn storage(volume: &Arc<Volume>, runtime: &Runtime) -> ObjectStorage {
     ObjectStorage::new(Arc::clone(volume), runtime.handle().clone(), timeout)
 }
 
-/// What every store must do; also used against S3.
+/// Requirements of every store; also run against S3.
 pub(crate) fn a_volume_keeps_blocks(volume: &Arc<Volume>, runtime: &Runtime) {
     let memory = arena(BYTES, 2);
     let cancel = Cancel::new();
@@ -48,14 +48,14 @@ pub(crate) fn a_volume_keeps_blocks(volume: &Arc<Volume>, runtime: &Runtime) {
         assert_eq!((found, bytes_found.len()), (*sealed, BYTES - 1));
     }
 
-    // Whoever comes second finds what is there.
+    // A second writer finds the existing block.
     let name = stored[1].identity.sequence_hash;
     let other = bytes(99, BYTES - 1);
     let second = Sealed { checksum: Checksum::of(name, &other), ..stored[1] };
     let put = runtime.block_on(volume.put(&second, other.into())).expect("an answer");
     assert_eq!(put, Put::Existing(stored[1]));
 
-    // Other bytes are not the block.
+    // Different bytes are not accepted as the block.
     let mut target = memory.write(1).expect("a free slot");
     let outcome = storage.load(Place::Named, &second, &mut target, &cancel);
     assert!(matches!(outcome, Err(TransferError::Corrupt { .. })), "{outcome:?}");
@@ -118,7 +118,7 @@ fn a_folder_keeps_blocks_and_damage_is_found() {
             "{found:?}"
         );
     }
-    // A damaged header gives way to a good block.
+    // A block with a damaged header is replaced by a good one.
     let again = bytes(0, 500);
     let identity = block(0, 1).identity;
     let sealed = Sealed { identity, bytes: 500, checksum: Checksum::of(name, &again) };
@@ -176,7 +176,7 @@ fn cancelled_and_late_transfers_end() {
     let other = cancel.clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Once it is asked, it is under way.
+            // The request has arrived, so the call is running.
             drop(listener.accept().expect("a request"));
             other.cancel();
         });

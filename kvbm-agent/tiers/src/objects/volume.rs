@@ -1,4 +1,4 @@
-//! Volumes: places for objects that were provided by somebody else. Nothing is mounted here.
+//! Volumes: object stores provided by the operator. Kvasir mounts nothing.
 
 use super::format::{HEADER_BYTES, decode, encode};
 use crate::block::{Fingerprint, Sealed};
@@ -20,71 +20,71 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use url::Url;
 
-/// Headers that are read at a time.
+/// Maximum headers read concurrently.
 const HEADERS_AT_A_TIME: usize = 16;
 
-/// Most volumes of a process.
+/// Maximum volumes of a process.
 pub const VOLUMES_MAX: usize = 64;
 
-/// A volume that is to be registered.
+/// Description of a volume to register.
 #[derive(Debug, Clone)]
 pub struct VolumeDescriptor {
-    /// What it is called here.
+    /// Name of the volume in this process.
     pub name: String,
-    /// Where it is: `s3://bucket/prefix`, `file:///folder`, `memory:///`.
+    /// Address of the store: `s3://bucket/prefix`, `file:///folder`, `memory:///`.
     pub url: String,
-    /// Options of the store, as `object_store` calls them: `aws_endpoint`, `aws_access_key_id`.
+    /// Options of the store, with names of `object_store`: `aws_endpoint`, `aws_access_key_id`.
     pub options: Vec<(String, String)>,
-    /// What the bytes of its blocks mean. Blocks of others lie beside ours, under other keys.
+    /// Meaning of the blocks' bytes. Blocks with other fingerprints have different keys.
     pub fingerprint: Fingerprint,
-    /// Most bytes of a block.
+    /// Maximum bytes of a block.
     pub block_bytes: usize,
 }
 
-/// A volume cannot be registered.
+/// Why a volume can't be registered or found.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// There is one of that name.
+    /// A volume with this name is already registered.
     #[error("volume {0} is registered already")]
     Registered(String),
-    /// There is none of that name.
+    /// No volume with this name is registered.
     #[error("volume {0} is not registered")]
     Unknown(String),
-    /// There are too many.
+    /// Too many volumes are registered.
     #[error("{VOLUMES_MAX} volumes are registered already")]
     TooMany,
-    /// Its address or options are not possible.
+    /// The address or an option is invalid.
     #[error("volume {name}: {reason}")]
     Address {
-        /// Which.
+        /// Name of the volume.
         name: String,
-        /// Why.
+        /// Why the address or option is invalid.
         reason: String,
     },
 }
 
-/// The volumes that are registered.
+/// All registered volumes.
 #[derive(Debug, Default)]
 pub struct Volumes(Mutex<BTreeMap<String, Arc<Volume>>>);
 
 impl Volumes {
-    /// None yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a volume known. Nothing is sent to it.
+    /// Registers a volume. Sends no requests to it.
     ///
     /// # Errors
-    /// If the name is taken, or its address is not possible.
+    /// If the name is taken, or the address is invalid.
     pub fn register_volume(
         &self,
         descriptor: &VolumeDescriptor,
     ) -> Result<Arc<Volume>, VolumeError> {
         let VolumeDescriptor { name, url, options, .. } = descriptor;
         let reason = |error: &dyn Display| {
-            // A URL may have a password in it, and some errors repeat the URL.
+            // A URL may contain a password, and some errors repeat the URL.
             let reason = error.to_string().replace(&**url, "URL");
             VolumeError::Address { name: name.clone(), reason }
         };
@@ -95,7 +95,7 @@ impl Volumes {
         self.register_store(descriptor, Arc::from(store), prefix)
     }
 
-    /// Makes a volume known whose store was made by the caller; the descriptor's address is not looked at.
+    /// Registers a volume whose store the caller has created. The descriptor's address is ignored.
     ///
     /// # Errors
     /// If the name is taken.
@@ -124,10 +124,10 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Forgets a volume. Calls that begin from now on fail; those under way go on.
+    /// Unregisters a volume. Later calls fail; running calls continue.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If no volume has this name.
     pub fn unregister_volume(&self, name: &str) -> Result<(), VolumeError> {
         let volume = self.0.lock().remove(name);
         let volume = volume.ok_or_else(|| VolumeError::Unknown(name.to_owned()))?;
@@ -135,20 +135,20 @@ impl Volumes {
         Ok(())
     }
 
-    /// The volume of that name.
+    /// The volume with this name.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.0.lock().get(name).cloned()
     }
 }
 
-/// The one crypto provider of Kvasir is the process's default, unless the process has one already.
+/// Installs Kvasir's crypto provider as the process's default, unless there is one already.
 fn ensure_crypto() {
-    // Whoever was first is as good.
+    // A provider that was installed earlier is equally good.
     drop(ring::default_provider().install_default());
 }
 
-/// A registered volume: blocks under `prefix/fingerprint/sequence hash`.
+/// A registered volume. Keys are `prefix/fingerprint/sequence hash`.
 #[derive(Debug)]
 pub struct Volume {
     name: String,
@@ -159,31 +159,31 @@ pub struct Volume {
     is_gone: AtomicBool,
 }
 
-/// An object whose header was read; its bytes come in pieces and are not verified.
+/// An object whose header was read. Its bytes arrive in pieces and are not verified.
 pub(super) struct Found {
     pub(super) block: Sealed,
-    /// What came with the header.
+    /// Bytes that arrived together with the header.
     pub(super) first: Bytes,
     pub(super) rest: stream::BoxStream<'static, object_store::Result<Bytes>>,
 }
 
-/// What became of a block that was put.
+/// The result of storing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It is there now.
+    /// The block was stored.
     Created,
-    /// One of this name was there before, and stays: this one.
+    /// A block with this name already existed and was kept.
     Existing(Sealed),
 }
 
 impl Volume {
-    /// What it is called.
+    /// Name of the volume.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Most bytes of a block.
+    /// Maximum bytes of a block.
     #[must_use]
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
@@ -200,7 +200,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Puts a block where there is none of its name. The bytes are those of the block: whoever calls has summed them.
+    /// Stores a block, unless one with its name exists. The caller has computed the checksum of the bytes.
     ///
     /// # Errors
     /// If the store fails.
@@ -225,10 +225,10 @@ impl Volume {
         }
     }
 
-    /// Which block the volume has under a name, by its header.
+    /// Reads the header of the block with this name.
     ///
     /// # Errors
-    /// [`TransferError::Missing`] if there is none.
+    /// [`TransferError::Missing`] if there is no such block.
     pub async fn find(&self, sequence_hash: u64) -> Result<Sealed, TransferError> {
         self.check()?;
         let header = 0..u64::try_from(HEADER_BYTES).unwrap_or_default();
@@ -244,7 +244,7 @@ impl Volume {
         self.read_header(&header, sequence_hash, size)
     }
 
-    /// Why a header can't be read. Stores refuse to read an object that has no bytes, as if they had failed.
+    /// Determines why a header can't be read. For an empty object, stores report an error as if they had failed.
     async fn unread(&self, path: &Path, error: &Error) -> TransferError {
         let error = failed(error);
         if matches!(error, TransferError::Missing) {
@@ -258,13 +258,13 @@ impl Volume {
         }
     }
 
-    /// A block with all of its bytes, verified.
+    /// Reads and verifies a block.
     ///
     /// # Errors
-    /// [`TransferError::Missing`] if there is none, [`TransferError::Corrupt`] if its bytes are others.
+    /// [`TransferError::Missing`] if there is no such block, [`TransferError::Corrupt`] if its bytes are wrong.
     pub async fn get(&self, sequence_hash: u64) -> Result<(Sealed, Bytes), TransferError> {
         let Found { block, first, mut rest } = self.open(sequence_hash).await?;
-        // The size was checked: it is at most a block's.
+        // The size was checked against the maximum.
         let mut bytes = Vec::with_capacity(block.bytes);
         bytes.extend_from_slice(&first);
         while let Some(piece) = rest.next().await {
@@ -278,7 +278,7 @@ impl Volume {
         Ok((block, bytes.into()))
     }
 
-    /// Reads an object up to its header.
+    /// Opens an object and reads its header.
     pub(super) async fn open(&self, sequence_hash: u64) -> Result<Found, TransferError> {
         self.check()?;
         let path = self.path(sequence_hash);
@@ -326,7 +326,7 @@ impl Volume {
         }
     }
 
-    /// Deletes a block. One that is not there is deleted.
+    /// Deletes a block. Succeeds if the block does not exist.
     ///
     /// # Errors
     /// If the store fails.
@@ -338,8 +338,8 @@ impl Volume {
         }
     }
 
-    /// Blocks by their names, as their headers come: what a manager's volume tier is filled with. Damaged objects, and those
-    /// that are not there any more, are left out.
+    /// Reads the headers of blocks with these names, in order of arrival; used to fill a manager's volume tier. Skips
+    /// damaged and missing objects.
     pub fn blocks(
         self: &Arc<Self>,
         names: Vec<u64>,
@@ -353,7 +353,7 @@ impl Volume {
         found.filter(|found| ready(!found.as_ref().is_err_and(is_no_block)))
     }
 
-    /// The names of all blocks, as they come. Objects with other names are left out.
+    /// Lists the names of all blocks, in order of arrival. Skips objects with other names.
     pub fn list(&self) -> impl Stream<Item = Result<u64, TransferError>> + Send + 'static {
         let objects = self.store.list(Some(&self.folder));
         objects.filter_map(|object| async {
@@ -365,7 +365,7 @@ impl Volume {
     }
 }
 
-/// Whether there is no block under a name: the object is damaged, or was deleted meanwhile.
+/// Whether an error means that there is no block: the object is damaged, or was deleted meanwhile.
 fn is_no_block(error: &TransferError) -> bool {
     matches!(
         error,

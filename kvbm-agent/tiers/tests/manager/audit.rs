@@ -1,4 +1,4 @@
-//! At the end: what events say, what pools say, and what is there must be the same.
+//! Final audit: events, pools and stored blocks must agree.
 
 use crate::soak::SIZES;
 use crate::world::{bytes_of, disk_config};
@@ -18,7 +18,7 @@ pub(crate) fn entry(registration: &Registration) -> Entry {
     (registration.tier.index() as u8, registration.identity.sequence.0)
 }
 
-/// What a reader of all events knows.
+/// The state of a reader of all events.
 async fn told(mut feed: EventFeed) -> BTreeSet<Entry> {
     let mut known = BTreeSet::new();
     while let Ok(step) = tokio::time::timeout(Duration::from_millis(200), feed.next()).await {
@@ -68,7 +68,7 @@ pub(crate) async fn audit(manager: &Arc<KvBlockManager>, feed: EventFeed, disk: 
         }
     }
     assert_eq!(told(feed).await, pools, "events and pools differ");
-    // The manager's storages are gone with its threads.
+    // The manager's storages were dropped with its threads.
     let opened = DiskStorage::open(&disk_config(disk, SIZES.disk), 2).expect("the disk");
     let found: BTreeSet<_> =
         opened.blocks.iter().map(|at| (at.slot, at.block.identity.sequence_hash)).collect();
@@ -76,7 +76,7 @@ pub(crate) async fn audit(manager: &Arc<KvBlockManager>, feed: EventFeed, disk: 
     verify(&opened.storage, &opened.blocks);
 }
 
-/// What loads without an error has the right bytes.
+/// Every block that loads without an error has the right bytes.
 fn verify(storage: &DiskStorage, blocks: &[kvasir_tiers::Recovered]) {
     let arena = crate::world::arena(1);
     for at in blocks {

@@ -1,4 +1,4 @@
-//! A scripted engine: conversations with shared prefixes, whose every byte is known.
+//! A scripted engine: conversations with shared prefixes, with known bytes.
 
 use crate::world::{BLOCK_BYTES, bytes_of, commit, names};
 use kvasir_blocks::{BlockIdentity, Priority};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Conversations: with their prefixes, 10 times as many blocks as host and disk have.
+/// Number of conversations. With their prefixes, they have 10 times as many blocks as host and disk together.
 pub(crate) const CONVERSATIONS: u64 = 128;
 const PREFIXES: u64 = 8;
 const PREFIX_BLOCKS: u64 = 3;
 const OWN_BLOCKS: u64 = 8;
 
-/// What the engine did.
+/// Counts of the engine's actions.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) turns: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     pub(crate) random: u64,
 }
 
-/// The blocks of a conversation, which begin like those of every eighth one.
+/// The blocks of a conversation. Every eighth conversation has the same prefix.
 pub(crate) fn conversation(number: u64) -> Vec<BlockIdentity> {
     let prefix = (0..PREFIX_BLOCKS).map(|at| LocalHash((number % PREFIXES) << 32 | at));
     let own = (0..OWN_BLOCKS).map(|at| LocalHash((number + 1_000) << 32 | at));
@@ -50,7 +50,7 @@ impl Engine {
         std::fs::write(self.folder.join("wrong"), line).expect("a file of wrong bytes");
     }
 
-    /// The engine trusts what it was given, and reads it from memory as it is.
+    /// Reads the block directly from memory, without verification.
     fn look(&self, block: &HeldBlock) {
         let mut bytes = vec![0; BLOCK_BYTES];
         let reader = self.manager.arena().read(block.slot.0).expect("a held slot");
@@ -61,7 +61,7 @@ impl Engine {
         self.done.blocks_read.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The engine has its bytes verified.
+    /// Reads the block through the session, which verifies it.
     fn read(&self, session: &Session, block: &HeldBlock) {
         if let Ok(bytes) = session.read(block.slot)
             && bytes != bytes_of(block.identity.sequence)
@@ -71,7 +71,7 @@ impl Engine {
         self.done.blocks_read.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Goes on with a conversation: what is cached is loaded, and the rest is computed.
+    /// Continues a conversation: loads cached blocks, and computes the rest.
     async fn turn(&mut self, session: &Session) {
         let conversation = conversation(self.below(CONVERSATIONS));
         let length = usize::try_from(self.below(conversation.len() as u64) + 1).expect("small");
@@ -101,7 +101,7 @@ impl Engine {
         let mut all = held;
         for (leased, block) in slots.unwrap_or_default().iter().zip(rest) {
             if session.write(leased.slot, 0, &bytes_of(block.sequence)).is_err() {
-                // The lease is over: this machine has other things to do.
+                // The lease has expired, because this machine is busy.
                 break;
             }
             if self.below(50) == 0 {
@@ -126,13 +126,13 @@ impl Engine {
             let session = self.manager.open_session("engine").expect("a session");
             for _ in 0..16 {
                 self.turn(&session).await;
-                // What is in memory takes no wait at all, and others have to work, too.
+                // Blocks in memory need no wait, so yield to other tasks.
                 tokio::task::yield_now().await;
                 if is_over() || session.hold_prefix(&[]).is_err() {
                     break;
                 }
             }
-            // Half of the engines end without a word.
+            // Half of the engines disappear without ending their session.
             if self.below(2) == 0 {
                 session.end();
             }

@@ -1,4 +1,4 @@
-//! A reader of events that is too slow: it gets an image, and knows as much as one that is not.
+//! A slow reader of events gets a new image, and reaches the same state as a fast one.
 
 use crate::audit::entry;
 use crate::world::{Faults, names, request};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SIZES: Sizes = Sizes { device: 4, host: 8, disk: 16 };
 
-/// What a reader knows, and the number of the last event that it knows.
+/// State of a reader, and the number of its last event.
 #[derive(Debug, Default)]
 struct Reader {
     known: BTreeSet<(u8, u64)>,
@@ -41,7 +41,7 @@ impl Reader {
         }
     }
 
-    /// Reads until nothing comes any more.
+    /// Reads until no more events arrive.
     async fn catch_up(&mut self, feed: &mut EventFeed) {
         while let Ok(step) = tokio::time::timeout(Duration::from_millis(20), feed.next()).await {
             self.take(step);
@@ -76,12 +76,12 @@ async fn after_an_overflow_an_image_follows_and_then_events_without_a_gap() {
         fill(&session, &blocks);
         session.end();
         settle(&manager).await;
-        // Twelve events fit into no queue of eight.
+        // Twelve events overflow a queue of eight.
         let before = reader.images;
         reader.catch_up(&mut feed).await;
         assert_eq!(reader.images, before + 1, "round {round}");
         assert_eq!(reader.known, in_pools(&manager), "round {round}");
-        // A change that fits is told as an event.
+        // A change that fits into the queue arrives as an event.
         let session = manager.open_session("engine").expect("a session");
         let slot = session.allocate(1, Duration::from_secs(1)).expect("a slot")[0].slot;
         reader.catch_up(&mut feed).await;
@@ -95,7 +95,7 @@ async fn after_an_overflow_an_image_follows_and_then_events_without_a_gap() {
         assert_eq!(reader.known, in_pools(&manager), "round {round}");
     }
     assert_eq!(manager.metrics().blocks.events.overflows, 20);
-    // A reader that goes leaves nothing half-told for the next one.
+    // A reader that leaves does not affect the next reader's stream.
     drop(feed);
     let session = manager.open_session("engine").expect("a session");
     session.onboard(&names(&chain(19, 4)), request()).await.expect("an answer");

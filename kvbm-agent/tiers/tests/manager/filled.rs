@@ -1,4 +1,4 @@
-//! Slots that this process fills by itself, and the padding of those that engines fill.
+//! Slots that this process fills itself, and the padding of slots that engines fill.
 
 use crate::world::{BLOCK_BYTES, Faults, Sizes, bytes_of, chain, commit, config, names, storages};
 use kvasir_blocks::layout::LayerOrder;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const SLOTS: u32 = 4;
 const SIZES: Sizes = Sizes { device: 0, host: SLOTS, disk: 0 };
-/// Bytes of keys or values of one layer, and what they take in a slot if each is aligned.
+/// Bytes of keys or values of one layer, and their bytes in a slot with alignment.
 const PART: usize = 2_048;
 const ALIGNED: usize = 4_096;
 
@@ -28,7 +28,7 @@ fn host(region: Box<dyn Region>, layout: SlotLayout) -> TierStorages {
     TierStorages { host: Some(HostTier { arena, storage }), ..TierStorages::default() }
 }
 
-/// A manager whose memory others map, as the file that they open.
+/// A manager with mapped memory, and the file to map.
 fn mapped() -> (KvBlockManager, PathBuf, u64) {
     let layout = SlotLayout::aligned(BLOCK_BYTES, 4_096, SLOTS).expect("a layout");
     let memory = SharedStorage::create(&Backing::Memfd, layout).expect("shared memory");
@@ -38,7 +38,7 @@ fn mapped() -> (KvBlockManager, PathBuf, u64) {
     (manager.expect("a manager"), path, start)
 }
 
-/// A manager whose keys and values are aligned to 4 KiB each.
+/// A manager whose keys and values are each aligned to 4 KiB.
 fn padded() -> KvBlockManager {
     let layout = SlotLayout::aligned(4 * ALIGNED, 4_096, SLOTS).expect("a layout");
     let region = SystemAllocator.allocate(layout.bytes().expect("bytes"), 4_096).expect("memory");
@@ -47,7 +47,7 @@ fn padded() -> KvBlockManager {
     KvBlockManager::start(config, &host(region, layout)).expect("a manager")
 }
 
-/// A block with something in its padding, and as it must be.
+/// A block with filled padding, and with the expected padding.
 fn with_padding(block: &BlockIdentity, filler: u8) -> (Vec<u8>, Vec<u8>) {
     let mut dirty = Vec::new();
     let mut clean = Vec::new();
@@ -70,7 +70,7 @@ async fn padding_is_zero_whoever_fills_a_slot() {
     let sum = Checksum::of(blocks[0].sequence.0, &clean);
     let slots = session.allocate(2, Duration::from_secs(30)).expect("slots");
     session.write(slots[0].slot, 0, &dirty).expect("room");
-    // A checksum over what the engine left in the padding is wrong, and the slot stays leased.
+    // A checksum that includes the engine's padding is wrong, and the slot stays leased.
     let stated = Some(Checksum::of(blocks[0].sequence.0, &dirty));
     let refused = session.commit(slots[0].slot, &Commit { checksum: stated, ..commit(&blocks[0]) });
     assert!(matches!(refused, Err(CommitError::Checksum { .. })), "{refused:?}");
@@ -81,7 +81,7 @@ async fn padding_is_zero_whoever_fills_a_slot() {
     session.write(slots[1].slot, 0, &with_padding(&blocks[0], 9).0).expect("room");
     let second = session.commit(slots[1].slot, &commit(&blocks[0])).expect("a block");
     assert_eq!((second.kind, second.block.checksum), (CommitKind::Duplicate, sum));
-    // What comes from a peer, too, in order or not.
+    // The same applies to blocks from a peer, written in order or not.
     let (dirty, clean) = with_padding(&blocks[1], 7);
     let mut slot = session.fill(1).expect("a slot").pop().expect("a slot");
     slot.write(0, &dirty).expect("room");
@@ -91,7 +91,7 @@ async fn padding_is_zero_whoever_fills_a_slot() {
     assert_eq!(session.read(held[1].slot).expect("bytes"), clean);
 }
 
-/// However a slot is filled, its checksum is that of its bytes.
+/// In whatever order a slot is filled, its checksum matches its bytes.
 #[tokio::test]
 async fn filled_slots_add_up_in_whatever_order() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -104,7 +104,7 @@ async fn filled_slots_add_up_in_whatever_order() {
             &[(0, BLOCK_BYTES)],
             &[(0, 100), (100, 5_000), (5_000, BLOCK_BYTES)],
             &[(5_000, BLOCK_BYTES), (0, 5_000)],
-            // Some bytes twice, in the end and in the beginning.
+            // Some bytes twice, at the end and at the beginning.
             &[(0, BLOCK_BYTES), (8_000, BLOCK_BYTES)],
             &[(0, 100), (0, 100), (100, BLOCK_BYTES)],
         ];
@@ -123,7 +123,7 @@ async fn filled_slots_add_up_in_whatever_order() {
             assert!(session.release(held[0].slot));
             drop(filled);
         }
-        // Other bytes in the same place are another block.
+        // Different bytes in the same slot are a different block.
         let block = chain(9, 1)[0];
         let mut bytes = bytes_of(block.sequence);
         let sum = Checksum::of(block.sequence.0, &bytes);
@@ -139,8 +139,8 @@ async fn filled_slots_add_up_in_whatever_order() {
     }
 }
 
-/// An engine that writes to a slot which is not its own: what was written there before is what the checksum is of, and who
-/// reads the block notices.
+/// An engine writes to a slot that it does not own. The checksum covers the bytes written before, so the block's reader
+/// detects the change.
 #[tokio::test]
 async fn a_filled_slot_that_an_engine_changes_is_noticed_by_readers() {
     let (manager, path, start) = mapped();

@@ -1,4 +1,4 @@
-//! A storage that a test holds up, or has fail, at the calls that it names.
+//! A storage whose calls a test can block or let fail, by kind of call.
 
 use crate::world::until;
 use kvasir_tiers::faults::{Call, Hook, HookedStorage};
@@ -14,7 +14,7 @@ struct Door {
     calls: BTreeMap<Call, u64>,
 }
 
-/// What stands before the storage. Calls at a shut gate hang: whatever they are told.
+/// The gate before the storage. Calls at a closed gate hang, even if they are cancelled.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<Door>, Condvar)>);
 
@@ -32,7 +32,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Calls of this kind fail from now on.
+    /// Lets calls of this kind fail from now on.
     pub(crate) fn fail(&self, call: Call) {
         self.0.0.lock().failing.insert(call, TransferError::Io("a test".to_owned()));
     }
@@ -45,7 +45,7 @@ impl Gate {
         self.0.0.lock().calls.get(&call).copied().unwrap_or_default()
     }
 
-    /// Returns when so many calls of this kind have come.
+    /// Waits until `count` calls of this kind have arrived.
     pub(crate) async fn reached(&self, call: Call, count: u64) {
         until("calls at the gate", || self.calls(call) >= count).await;
     }
@@ -56,7 +56,7 @@ impl Hook for Gate {
         let (door, changed) = &*self.0;
         let mut door = door.lock();
         *door.calls.entry(call).or_default() += 1;
-        // What hung goes on when it may, and comes to its end although nobody wants it any more.
+        // A blocked call continues when the gate opens, and completes although it was cancelled.
         let hangs = door.shut.contains(&call);
         while door.shut.contains(&call) {
             changed.wait(&mut door);

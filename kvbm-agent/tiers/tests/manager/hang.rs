@@ -1,4 +1,4 @@
-//! Transfers that take too long, storages that hang or fail: everything else goes on, and ends in time.
+//! Transfers that take too long, storages that hang or fail: other work continues and ends in time.
 
 use crate::gate::Gate;
 use crate::world::{
@@ -35,7 +35,7 @@ fn lane(manager: &KvBlockManager, route: Route) -> LaneStats {
     manager.metrics().blocks.lanes[&route]
 }
 
-/// Blocks that are on the disk only.
+/// Stores blocks that are only on the disk.
 async fn on_disk(manager: &KvBlockManager, blocks: &[BlockIdentity]) {
     let session = manager.open_session("engine").expect("a session");
     fill(&session, blocks);
@@ -147,7 +147,7 @@ async fn what_cannot_be_erased_is_tried_again_in_rounds() {
     until("they are erased", || manager.metrics().transfers.erased == 2).await;
 }
 
-/// Runs with a runtime of its own, which must end in time, too. What hangs is let go at the end.
+/// Runs with a separate runtime, which must also end in time. Opens the gate at the end.
 fn ends_in_time(
     threads: usize,
     body: impl FnOnce(&tokio::runtime::Runtime, &Path) -> Gate + Send + 'static,
@@ -190,7 +190,7 @@ fn shutdown_does_not_wait_for_a_storage_that_hangs() {
             let report = manager.shutdown(SOON, SOON).await;
             assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
             assert!(!report.is_drained);
-            // Four hang, and four wait behind them; in one batch or in several.
+            // Four transfers hang, and four are queued behind them, in one batch or several.
             assert_eq!(report.cancelled, 8);
             assert!((1..=8).contains(&report.stuck), "{report:?}");
             gate

@@ -1,4 +1,4 @@
-//! What a session may hold, whatever it asks for, and whatever it does at the same time.
+//! Limits of a session, for all requests and concurrent calls.
 
 use crate::gate::Gate;
 use crate::world::{
@@ -48,7 +48,7 @@ async fn absurd_numbers_are_refused_and_nothing_overflows() {
     assert!(matches!(manager.pin(blocks[0].sequence, Duration::ZERO), Err(PinError::Ttl { .. })));
 }
 
-/// A manager with a gate before its disk, and blocks that are nowhere else.
+/// A manager with a gate before its disk, and blocks that are only on this disk.
 async fn on_disk(folder: &tempfile::TempDir, held_blocks_max: usize) -> (KvBlockManager, Gate) {
     let sizes = Sizes { device: 0, host: 8, disk: 16 };
     let gate = Gate::default();
@@ -74,7 +74,7 @@ async fn an_onboard_that_is_dropped_leaves_nothing_held() {
     let memory = chain(5, 2);
     fill(&session, &memory);
     for block in session.hold_prefix(&names(&memory)).expect("blocks") {
-        // Once for the commit, once for this.
+        // One reference from the commit, one from this call.
         assert!(session.release(block.slot) && session.release(block.slot));
     }
     gate.shut(Call::Load);
@@ -116,7 +116,7 @@ async fn a_late_commit_is_not_taken_for_one_of_the_next_lease() {
     until("the lease is over", || manager.metrics().sessions.leases_over == 1).await;
     let next = session.allocate(1, Duration::from_millis(200)).expect("a slot")[0].slot;
     assert_eq!(late, next, "there is one slot");
-    // One thread has not noticed that its lease is over, while another one writes.
+    // One thread has not noticed that its lease has expired, while another one writes.
     let blocks = chain(7, 2);
     let refused = session.commit(late, &commit(&blocks[0]));
     assert_eq!(refused, Err(CommitError::LeaseOver { slot: 0 }));
@@ -124,7 +124,7 @@ async fn a_late_commit_is_not_taken_for_one_of_the_next_lease() {
     assert!(!session.abort(late), "the slot stays until nobody can write it");
     assert_eq!(manager.metrics().blocks.pools[&BlockTier::Host].mutable, 1);
     until("that lease is over", || manager.metrics().sessions.leases_over == 2).await;
-    // From now on the session knows.
+    // From now on the session was notified.
     assert_eq!(session.commit(late, &commit(&blocks[0])), Err(CommitError::NotLeased { slot: 0 }));
     fill(&session, &blocks[1..]);
     assert!(manager.find(&names(&blocks[..1])).is_empty());
@@ -146,7 +146,7 @@ async fn threads_of_one_session_never_get_each_others_bytes() {
             let bytes = bytes_of(block.sequence);
             let _written = session.write(slot, 0, &bytes);
             if round % 3 == 0 {
-                // It is a slow one: by now the slot may be another thread's.
+                // This thread is slow: by now another thread may have the slot.
                 thread::sleep(Duration::from_millis(round % 60));
             }
             let Ok(done) = session.commit(slot, &commit(&block)) else {

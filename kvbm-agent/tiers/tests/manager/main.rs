@@ -1,4 +1,5 @@
-//! The manager with real storages: sessions, leases, restarts, shutdown; and a scripted engine under faults and SIGKILL.
+//! The block manager with real storages: sessions, leases, restarts, shutdown; and a scripted engine under faults and
+//! SIGKILL.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

@@ -49,8 +49,8 @@ fn path(sequence: SequenceHash) -> Path {
     Path::default().join(FINGERPRINT.to_string()).join(format!("{:016x}", sequence.0))
 }
 
-/// These stores answer at once, on whatever thread they are asked. Within a task of tokio, whose budget may be used up, they
-/// would never answer: a budget begins anew only when the task returns.
+/// These stores answer immediately, on any thread. Within a tokio task whose budget is used up they would never answer,
+/// because a budget is renewed only when the task returns.
 fn now<T>(answer: impl Future<Output = T>) -> T {
     futures::executor::block_on(tokio::task::unconstrained(answer))
 }

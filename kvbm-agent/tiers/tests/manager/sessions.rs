@@ -1,4 +1,4 @@
-//! What a session may do, and what is left when it ends.
+//! The rights of a session, and the state after its end.
 
 use crate::world::{
     BLOCK_BYTES, Sizes, bytes_of, chain, commit, fill, names, request, settle, start,
@@ -103,7 +103,7 @@ async fn wrong_bytes_are_never_given_out() {
     let held = session.hold_prefix(&names(&block)).expect("a block")[0];
     session.end();
     let reader = manager.open_session("reader").expect("a session");
-    // Nobody holds the slot: memory that changes by itself.
+    // The slot is not in use: simulates memory that changes by itself.
     manager
         .arena()
         .write(held.slot.0)

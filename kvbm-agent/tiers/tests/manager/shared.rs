@@ -1,5 +1,5 @@
-//! Memory that another process maps, as the memory of engines: it reads and writes at any moment, and no wrong byte goes any
-//! further than what it wrote itself.
+//! Engine memory that another process maps. It reads and writes at any time, but its wrong bytes never leave its own
+//! slots.
 
 use crate::world::{
     BLOCK_BYTES, Faults, Sizes, bytes_of, chain, commit, config, is_idle, names, request, settle,
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(60);
 
-/// An engine in another process: it maps the memory, and writes a block from its input, or reads one to its output.
+/// An engine in another process: it maps the memory, and writes a block from its input, or reads a block to its output.
 const ENGINE: &str = r#"
 import mmap, struct, sys
 with open(sys.argv[1], "r+b") as file:
@@ -47,7 +47,7 @@ fn engine(memory: &Path, does: &str, slot: u32, input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// A manager whose engines' memory is shared: that of the accelerator (G1), or of the host (G2).
+/// A manager whose engines' memory is shared: accelerator memory (G1) or host memory (G2).
 fn start(sizes: Sizes, folder: &Path) -> (KvBlockManager, PathBuf) {
     let mut storages = storages(sizes, &folder.join("disk"), &Faults::none());
     let slots = if sizes.device > 0 { sizes.device } else { sizes.host };
@@ -67,7 +67,7 @@ fn start(sizes: Sizes, folder: &Path) -> (KvBlockManager, PathBuf) {
 const SIZES: [Sizes; 2] =
     [Sizes { device: 4, host: 8, disk: 16 }, Sizes { device: 0, host: 4, disk: 16 }];
 
-/// Evicts what is in memory.
+/// Evicts all blocks in memory.
 fn forget(manager: &KvBlockManager) {
     for tier in [BlockTier::Device, BlockTier::Host] {
         if let Some(pool) = manager.state().pool(tier) {
@@ -98,7 +98,7 @@ async fn another_process_writes_blocks_and_reads_them_after_they_came_back_from_
             let bytes = engine(&memory, "read", held.slot.0, &[]);
             assert!(bytes == bytes_of(held.identity.sequence), "{held:?}");
         }
-        // What the other process writes where it may only read is noticed, and goes no further.
+        // If the other process writes where it may only read, this is detected, and the bytes are not copied.
         let spoilt = onboarded.blocks[0];
         engine(&memory, "write", spoilt.slot.0, &[7; BLOCK_BYTES]);
         assert_eq!(session.read(spoilt.slot), Err(ReadError::Corrupt { slot: spoilt.slot.0 }));
@@ -113,7 +113,7 @@ async fn another_process_writes_blocks_and_reads_them_after_they_came_back_from_
     }
 }
 
-/// Writes right and wrong bytes into a slot, in turn, through a mapping of its own, until it is told to stop.
+/// Writes right and wrong bytes alternately into a slot, through a separate mapping, until `stop` is set.
 fn scribble(memory: &Path, slot: u32, block: &BlockIdentity, stop: &AtomicBool) {
     let memory = SharedStorage::open(memory).expect("the same memory");
     let layout = memory.layout();
@@ -129,7 +129,7 @@ fn scribble(memory: &Path, slot: u32, block: &BlockIdentity, stop: &AtomicBool) 
     }
 }
 
-/// Commits a block whose memory somebody scribbles in until its copies were made. It says what the bytes must be.
+/// Commits a block whose memory is overwritten until its copies were made. The checksum states the right bytes.
 fn commit_scribbled(manager: &KvBlockManager, memory: &Path, block: &BlockIdentity) {
     let session = manager.open_session("scribbler").expect("a session");
     let slot = session.allocate(1, LEASE).expect("a slot")[0].slot;
@@ -173,7 +173,7 @@ async fn memory_that_changes_while_it_is_copied_is_the_block_or_nothing() {
     }
 }
 
-/// What an engine sees that looks into the memory by itself.
+/// The bytes that an engine reads directly from the memory.
 fn engine_bytes(manager: &KvBlockManager, slot: u32) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK_BYTES];
     manager.arena().read(slot).expect("a held slot").read(0, &mut bytes).expect("a block");

@@ -1,4 +1,4 @@
-//! Volumes of tests: one in a map, and, with feature `objects`, real ones in memory and in files.
+//! Volumes for tests: one in a map, and, with feature `objects`, real ones in memory and in files.
 
 use kvasir_memory::{ReadSlot, WriteSlot};
 use kvasir_proto::types::SequenceHash;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 pub(crate) trait Shelf: Debug + Send + Sync {
     fn storage(&self) -> Arc<dyn Storage>;
 
-    /// What lies there, by its headers.
+    /// The stored blocks, by their headers.
     fn blocks(&self) -> Vec<Sealed>;
 
-    /// Changes the bytes of a block where they lie.
+    /// Changes the stored bytes of a block.
     fn edit(&self, sequence: SequenceHash, change: &dyn Fn(&mut Vec<u8>));
 
-    /// Puts the object of one block under the name of another one.
+    /// Stores the object of one block under the name of another.
     fn replace(&self, sequence: SequenceHash, by: SequenceHash);
 
     fn damage(&self, sequence: SequenceHash, at: usize) {
@@ -37,7 +37,7 @@ pub(crate) trait Shelf: Debug + Send + Sync {
     }
 }
 
-/// One of each kind.
+/// One volume of each kind.
 pub(crate) fn all() -> Vec<Arc<dyn Shelf>> {
     #[cfg(feature = "objects")]
     let objects = crate::objects::all();
@@ -57,7 +57,7 @@ pub(crate) fn flips(shelf: &Arc<dyn Shelf>) -> Damage {
     })
 }
 
-/// Blocks under their names, in a map.
+/// Blocks by name, in a map.
 #[derive(Default)]
 pub(crate) struct Map(Arc<Mutex<Objects>>);
 

@@ -1,5 +1,6 @@
-//! A scripted engine at 10 times the capacity of host and disk, while storages fail, and the process is killed and started
-//! again over the same disk. `KVASIR_SOAK_SECONDS=600` works for ten minutes; `KVASIR_SEED=7` begins with another seed.
+//! Soak test: a scripted engine at 10 times the capacity of host and disk. Meanwhile storages fail, and the process is
+//! killed and restarted on the same disk. `KVASIR_SOAK_SECONDS=600` runs for ten minutes; `KVASIR_SEED=7` begins with
+//! another seed.
 
 use crate::audit::audit;
 use crate::engine::{Done, Engine};
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 
 pub(crate) const SIZES: Sizes = Sizes { device: 48, host: 32, disk: 64 };
 const ENGINES: u64 = 4;
-/// Names of a life's figures, in the order of its lines.
+/// Names of the reported counts, in the order of the output.
 const FIGURES: [&str; 9] = [
     "turns",
     "read",
@@ -52,7 +53,7 @@ fn faults(seed: u64, is_planted: bool) -> Faults {
     }
 }
 
-/// One life of the process: works until it is killed, or for so long and to a good end.
+/// One process run: works until it is killed, or for the given time and to an orderly end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scripted_engine() {
     let own = tempfile::tempdir().expect("a folder");
@@ -128,7 +129,7 @@ fn begin(folder: &Path, life: u64, millis: u64, is_planted: bool) -> Child {
     if is_planted {
         command.env("KVASIR_SOAK_PLANTED", "1");
     }
-    // The test runner must not take a life's result for its own.
+    // The test runner must not read the child's result as its own.
     let log = File::create(log_of(folder, life)).expect("a file");
     command.stdout(log.try_clone().expect("the same file")).stderr(log);
     command.spawn().expect("a process")
@@ -138,10 +139,10 @@ fn log_of(folder: &Path, life: u64) -> PathBuf {
     folder.join(format!("log-{life}"))
 }
 
-/// Lives that are killed, then one that ends well. Returns what all of them did.
+/// Process runs that are killed, then one that ends in order. Returns the counts of all.
 fn soak(folder: &Path, seconds: u64, is_planted: bool) -> ([u64; FIGURES.len()], u64, bool) {
     let seed = number("KVASIR_SEED").unwrap_or(1_000);
-    // A life takes two to three seconds.
+    // A process run takes two to three seconds.
     let kills = (seconds * 2 / 5).max(2);
     let mut sums = [0; FIGURES.len()];
     let mut is_well = true;

@@ -1,4 +1,4 @@
-//! The manager over a volume (G4): what goes down comes back, whatever is done to the volume, and whoever shares it.
+//! The manager with a volume (G4): offloaded blocks return, even if the volume is changed or shared.
 
 use crate::gate::Gate;
 use crate::shelf::{self, Map, Shelf};
@@ -52,7 +52,7 @@ impl Agent {
         self.manager.open_session("engine").expect("a session")
     }
 
-    /// Blocks that are in the volume, and nowhere else.
+    /// Stores blocks that are only in the volume.
     async fn only_in_volume(&self, blocks: &[BlockIdentity]) {
         for part in blocks.chunks(4) {
             let session = self.session();
@@ -64,7 +64,7 @@ impl Agent {
         assert_eq!(self.manager.find(&names(blocks)).nearest(BlockTier::Volume), blocks.len());
     }
 
-    /// Evicts everything that is nearer than the volume.
+    /// Evicts all blocks from the tiers above the volume.
     fn forget(&self) {
         for tier in [BlockTier::Device, BlockTier::Host, BlockTier::Disk] {
             if let Some(pool) = self.manager.state().pool(tier) {
@@ -73,7 +73,8 @@ impl Agent {
         }
     }
 
-    /// Asks for blocks, and sees that what is given has the right bytes. How many, and why not more.
+    /// Onboards blocks, and checks that the returned ones have the right bytes. Returns their number, and why it
+    /// stopped.
     async fn onboard(&self, blocks: &[BlockIdentity]) -> (usize, Option<StopReason>) {
         let session = self.session();
         let onboarded = session.onboard(&names(blocks), request()).await.expect("an answer");
@@ -84,8 +85,8 @@ impl Agent {
         (onboarded.blocks.len(), onboarded.stopped.map(|stopped| stopped.reason))
     }
 
-    /// Goes on with conversations: what is found is read, and the rest is computed. Then all but the volume forgets them.
-    /// How many blocks were found.
+    /// Continues conversations: reads the blocks found, and computes the rest. Then evicts them from all tiers except
+    /// the volume. Returns the number of blocks found.
     async fn talk(&self, conversations: &[Vec<BlockIdentity>]) -> usize {
         let mut found = 0;
         for blocks in conversations {
@@ -109,7 +110,7 @@ impl Agent {
     }
 }
 
-/// Twelve blocks that an agent has stored in the volume before it ended.
+/// Twelve blocks that another agent has stored in the volume before it ended.
 async fn left_by_another(shelf: &Arc<dyn Shelf>) -> Vec<BlockIdentity> {
     let blocks = chain(1, 12);
     let first = Agent::start(shelf, |_| {});
@@ -120,7 +121,7 @@ async fn left_by_another(shelf: &Arc<dyn Shelf>) -> Vec<BlockIdentity> {
     blocks
 }
 
-/// A tier that is full takes further blocks only if unused ones may make room.
+/// A full tier accepts more blocks only if unused ones may be evicted.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_are_asked_for_take_the_place_of_others() {
     for shelf in shelf::all() {
@@ -191,7 +192,7 @@ async fn a_corrupt_object_is_never_served_and_gives_way() {
         assert_eq!(agent.onboard(&blocks).await, (1, Some(corrupt)), "{shelf:?}");
         assert_eq!(agent.manager.metrics().corrupt[&BlockTier::Volume], 1);
         until("the object is erased", || !shelf.has(blocks[1].sequence)).await;
-        // It is computed again, and is whole from then on.
+        // The block is computed again, and is intact from then on.
         agent.only_in_volume(&blocks[1..2]).await;
         agent.forget();
         assert_eq!(agent.onboard(&blocks).await, (3, None), "{shelf:?}");
@@ -230,7 +231,7 @@ async fn what_was_stored_again_is_not_erased_for_what_was_wrong_before() {
     let corrupt = StopReason::Corrupt { tier: BlockTier::Volume };
     assert_eq!(agent.onboard(&blocks).await, (0, Some(corrupt)));
     agent.gate.reached(Call::Erase, 1).await;
-    // Somebody has put it right meanwhile, and this agent stores it again, too.
+    // Another agent has repaired it meanwhile, and this agent stores it again, too.
     shelf.damage(blocks[0].sequence, 0);
     agent.only_in_volume(&blocks).await;
     agent.gate.heal();
@@ -269,7 +270,7 @@ async fn a_volume_that_hangs_holds_up_nobody_for_longer_than_a_transfer_may_take
     let blocks = chain(7, 3);
     agent.only_in_volume(&blocks).await;
     agent.gate.shut(Call::Load);
-    // The first one hangs with the only slot for relays; the others have not begun.
+    // The first transfer hangs with the only relay slot; the others have not begun.
     let each = blocks.iter().map(|block| async {
         let session = agent.session();
         let began = tokio::time::Instant::now();
@@ -280,7 +281,7 @@ async fn a_volume_that_hangs_holds_up_nobody_for_longer_than_a_transfer_may_take
     futures::future::join_all(each).await;
     let up = Route { from: BlockTier::Volume, to: BlockTier::Disk };
     assert_eq!(agent.manager.metrics().blocks.lanes[&up].in_flight, 1);
-    // Memory and disk go on.
+    // Memory and disk continue to work.
     let others = chain(8, 4);
     fill(&agent.session(), &others);
     until("they are on the disk", || {
@@ -301,7 +302,7 @@ async fn two_managers_share_a_volume_and_the_first_write_wins() {
         let blocks = chain(9, 2);
         one.only_in_volume(&blocks[..1]).await;
         let stored = shelf.blocks();
-        // The same tokens, computed by other hardware: other bytes, which are as right.
+        // The same tokens computed by other hardware: different bytes, which are equally valid.
         let session = two.session();
         let slot = session.allocate(1, SECONDS).expect("a slot")[0].slot;
         let mut own = bytes_of(blocks[0].sequence);
@@ -312,18 +313,18 @@ async fn two_managers_share_a_volume_and_the_first_write_wins() {
         assert_eq!(shelf.blocks(), stored, "{shelf:?}: the first one stays");
         let own_sum = Checksum::of(blocks[0].sequence.0, &own);
         assert_ne!(stored[0].checksum, own_sum);
-        // It announces nothing that it did not write, until it has looked.
+        // The agent registers no block that another agent has written, until it has listed the volume.
         assert_eq!(two.manager.find(&names(&blocks)).leading(BlockTier::Volume), 0);
         assert_eq!(session.read(slot).expect("its own bytes"), own);
         session.end();
         assert_eq!(two.manager.restore_volume(&stored, false), 1);
         two.forget();
         assert_eq!(two.onboard(&blocks[..1]).await, (1, None), "{shelf:?}: bytes of the first");
-        // What one of them stores, the other one can have.
+        // A block stored by one agent is available to the other.
         two.only_in_volume(&blocks[1..]).await;
         assert_eq!(one.manager.restore_volume(&shelf.blocks(), false), 1);
         assert_eq!(one.onboard(&blocks).await, (2, None));
-        // What one of them loses, the other one notices.
+        // Both agents detect a damaged block.
         shelf.damage(blocks[0].sequence, 9);
         for agent in [&one, &two] {
             settle(&agent.manager).await;
@@ -347,7 +348,7 @@ async fn a_block_that_comes_from_both_sides_is_on_the_disk_once() {
     let agent = Agent::start(&shelf, |_| {});
     let blocks = chain(10, 1);
     agent.only_in_volume(&blocks).await;
-    // It comes up from the volume, while an engine computes it as well.
+    // The block is onboarded from the volume, while an engine also computes it.
     agent.gate.shut(Call::Load);
     let session = agent.session();
     let wanted = names(&blocks);
@@ -376,7 +377,7 @@ async fn a_block_that_comes_from_both_sides_is_on_the_disk_once() {
     assert_eq!(records(&path), 1, "file and pool differ");
 }
 
-/// Records in a disk's table.
+/// Number of records in a disk's table.
 fn records(disk: &Path) -> usize {
     let table = std::fs::read(disk.with_extension("kvasir-table")).expect("a table");
     table.chunks(64).filter(|record| record.iter().any(|byte| *byte != 0)).count()
@@ -406,7 +407,7 @@ async fn a_volume_full_of_faults_never_gives_wrong_bytes() {
         assert!(loaded > 50, "{shelf:?}: {loaded} blocks were loaded");
         assert!(plan.injected().values().sum::<u64>() > 20, "{shelf:?}: {:?}", plan.injected());
         plan.end();
-        // What is announced is there, at the latest when everything was looked at once.
+        // Published blocks exist, at the latest after one check of each block.
         for blocks in &conversations {
             for block in blocks {
                 agent.onboard(&[*block]).await;

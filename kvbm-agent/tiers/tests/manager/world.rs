@@ -1,4 +1,4 @@
-//! A manager with small tiers, and blocks whose bytes follow from their names.
+//! A manager with small tiers, and blocks whose bytes are derived from their hashes.
 
 use kvasir_blocks::{
     BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority, manager::TierConfig,
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 8192;
 
-/// How many blocks each tier has; none where there is no such tier.
+/// Number of blocks per tier; `None` without the tier.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) device: u32,
@@ -80,7 +80,7 @@ pub(crate) fn disk_config(path: &Path, slots: u32) -> DiskConfig {
     }
 }
 
-/// Storages, with faults below their checksums.
+/// Storages with faults injected below their checksums.
 pub(crate) fn storages(sizes: Sizes, disk: &Path, faults: &Faults) -> TierStorages {
     let device = (sizes.device > 0).then(|| arena(sizes.device));
     let host = (sizes.host > 0).then(|| {
@@ -101,7 +101,7 @@ pub(crate) fn storages(sizes: Sizes, disk: &Path, faults: &Faults) -> TierStorag
 }
 
 fn open_disk(sizes: Sizes, path: &Path, faults: &Faults) -> DiskTier {
-    // The table comes first; its bits stay as they are, for a record that is damaged is a block that is lost.
+    // The table comes first. Its bits are not flipped, because a damaged record is a lost block.
     let is_table = AtomicBool::new(true);
     let through = |file: File| -> Box<dyn Medium> {
         let is_table = is_table.swap(false, Ordering::Relaxed);
@@ -115,14 +115,14 @@ fn open_disk(sizes: Sizes, path: &Path, faults: &Faults) -> DiskTier {
     tier
 }
 
-/// The plans of faults.
+/// The fault plans of the storages.
 #[derive(Debug)]
 pub(crate) struct Faults {
     pub(crate) host: Arc<Plan>,
     pub(crate) disk: Arc<Plan>,
     pub(crate) table: Arc<Plan>,
     pub(crate) transfers: Arc<Plan>,
-    /// Bits that are flipped where nobody checks any more: the engine must notice.
+    /// Whether bits are flipped after the verification, so that the engine must detect it.
     pub(crate) is_planted: bool,
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn start(sizes: Sizes, disk: &Path) -> KvBlockManager {
         .expect("a manager")
 }
 
-/// A conversation: blocks that follow one another.
+/// A conversation: a chain of blocks.
 pub(crate) fn chain(seed: u64, blocks: u64) -> Vec<BlockIdentity> {
     let locals: Vec<LocalHash> = (0..blocks).map(|at| LocalHash(seed * 1_000_003 + at)).collect();
     BlockIdentity::chain(&locals).collect()
@@ -164,7 +164,7 @@ pub(crate) fn commit(block: &BlockIdentity) -> Commit {
     Commit { identity: *block, checksum: None, priority: Priority::default() }
 }
 
-/// Leases slots. While blocks are being copied their slots can't be had, and an engine asks again.
+/// Leases slots, with retries: slots of blocks that are being copied can't be evicted.
 fn allocate(session: &Session, count: usize) -> Vec<LeasedSlot> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -177,7 +177,7 @@ fn allocate(session: &Session, count: usize) -> Vec<LeasedSlot> {
     }
 }
 
-/// Computes blocks and commits them; they stay held.
+/// Computes and commits blocks, which stay held.
 pub(crate) fn fill(session: &Session, chain: &[BlockIdentity]) {
     let slots = allocate(session, chain.len());
     for (leased, block) in slots.iter().zip(chain) {
@@ -190,7 +190,7 @@ pub(crate) fn request() -> OnboardRequest {
     OnboardRequest { priority: Priority::default(), timeout: Duration::from_secs(20) }
 }
 
-/// Returns when something is so; for at most a minute.
+/// Waits until a condition holds, at most a minute.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -199,18 +199,18 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether nothing waits or is under way.
+/// Whether no transfer is queued or running.
 pub(crate) fn is_idle(manager: &KvBlockManager) -> bool {
     let lanes = manager.metrics().blocks.lanes;
     lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0)
 }
 
-/// Returns when nothing waits or is under way any more.
+/// Waits until no transfer is queued or running.
 pub(crate) async fn settle(manager: &KvBlockManager) {
     until("nothing is under way", || is_idle(manager)).await;
 }
 
-/// Changes what was loaded, after it was checked: as if nobody did.
+/// Changes loaded blocks after their verification, to simulate a missing check.
 struct Unchecked;
 
 impl Hook for Unchecked {

@@ -7,15 +7,15 @@ use kvasir_proto::types::SequenceHash;
 use kvasir_tls::Stream;
 use tokio::time::Instant;
 
-/// Blocks that are sent over one connection, in the order of their requests.
+/// Receives the blocks that an owner sends over one connection, in the order of their requests.
 pub(super) struct Answers<'a> {
     requests: Requests<'a>,
-    /// Blocks that have come of the first request.
+    /// Number of blocks received for the first request.
     came: usize,
 }
 
 impl<'a> Answers<'a> {
-    /// Of a connection that nobody else uses, for these blocks.
+    /// Requests these blocks on a connection that nothing else uses.
     pub(super) fn new(
         connection: Connection,
         wanted: &'a [SequenceHash],
@@ -25,7 +25,8 @@ impl<'a> Answers<'a> {
         Ok(Self { requests: Requests::new(connection, kind, wanted, deadline)?, came: 0 })
     }
 
-    /// The head of the next block; none once all have come. The bytes of the last one must have been read.
+    /// Receives the head of the next block; `None` after the last one. The bytes of the previous block must have been
+    /// read.
     pub(super) async fn next(&mut self) -> Result<Option<BlockHead>, FetchFault> {
         loop {
             self.ask().await?;
@@ -60,7 +61,7 @@ impl<'a> Answers<'a> {
         self.requests.ask().await
     }
 
-    /// What the bytes of the block are read from whose head came last.
+    /// Reader for the bytes of the block whose head was received last.
     pub(super) const fn reader(&mut self) -> &mut FrameReader<Stream> {
         &mut self.requests.connection.reader
     }
@@ -70,12 +71,12 @@ impl<'a> Answers<'a> {
         self.requests.is_fenced()
     }
 
-    /// Blocks that were requested and have not come.
+    /// Number of requested blocks not received yet.
     pub(super) fn due(&self) -> usize {
         self.requests.blocks_asked().saturating_sub(self.came)
     }
 
-    /// The connection, if it may be used again after this result: no part of an answer is still expected on it.
+    /// Returns the connection if it can be reused after this result: no more answers are expected on it.
     pub(super) fn into_clean(self, ended: &Result<(), FetchFault>) -> Option<Connection> {
         self.requests.into_clean(matches!(ended, Ok(()) | Err(FetchFault::Missing)))
     }

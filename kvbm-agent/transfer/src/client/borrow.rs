@@ -9,14 +9,14 @@ use kvasir_memory::nixl::Piece;
 use kvasir_tiers::Checksum;
 use tokio::time::Instant;
 
-/// Blocks that an owner lends, and that NIXL reads into slots, in order.
+/// Reads lent blocks into slots by NIXL, in order.
 pub(super) struct Borrowing<'a, 'b> {
     loans: &'b mut Loans<'a>,
     slots: Slots<'a>,
     reads: &'a Reads,
 }
 
-/// Blocks that NIXL reads, with what the owner says of them.
+/// Blocks being read by NIXL, with their heads as the owner stated them.
 struct Expected {
     heads: Vec<BlockHead>,
     reading: Reading,
@@ -27,7 +27,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Self { loans, slots, reads }
     }
 
-    /// Fetches until all blocks are registered, or a fault stops it.
+    /// Fetches until all blocks are registered, or a fault occurs.
     pub(super) async fn run(&mut self, fetched: &mut Fetched) -> Result<(), FetchFault> {
         while let Some(lent) = self.loans.next().await? {
             let stopped = self.read(&lent, fetched).await?;
@@ -41,8 +41,9 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         if self.loans.is_fenced() { Err(FetchFault::Fenced) } else { Ok(()) }
     }
 
-    /// Reads and registers all blocks that are lent. One transfer is under way while the blocks of the one before it are
-    /// summed up. Returns why it stopped before the last block, if nothing is read any more; after an error, something may be.
+    /// Reads and registers all lent blocks. While one transfer is running, the checksums of the previous blocks are
+    /// computed. Returns the fault that stopped it early, if no read is running any more. After an error, a read may
+    /// still be running.
     async fn read(
         &self,
         lent: &Lent,
@@ -55,7 +56,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
             let (begun, left) = match self.begin(rest, at_once) {
                 Ok(begun) => begun,
                 Err(fault) => {
-                    // What comes before the fault counts.
+                    // Blocks before the fault are still registered.
                     self.finish(before, fetched).await?;
                     return Ok(Some(fault));
                 }
@@ -67,7 +68,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Ok(None)
     }
 
-    /// Starts to read the first of these blocks. Returns those behind them, too.
+    /// Starts reading the first of these blocks. Also returns the remaining blocks.
     fn begin<'c>(
         &self,
         blocks: &'c [LentBlock],
@@ -91,7 +92,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Ok((Expected { heads, reading }, rest))
     }
 
-    /// Waits for blocks, verifies and registers them.
+    /// Waits for blocks, then verifies and registers them.
     async fn finish(
         &self,
         expected: Option<Expected>,

@@ -2,13 +2,13 @@ use crate::wire::BlockDescription;
 use kvasir_proto::types::WorkerId;
 use kvasir_tls::Dialer;
 
-/// Who fetches, and how it connects.
+/// Configuration of the fetching side.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// The worker, for the logs of owners.
+    /// This agent's worker, for the owners' logs.
     pub worker: WorkerId,
-    /// What its blocks are.
+    /// Description of this agent's blocks.
     pub blocks: BlockDescription,
-    /// Connects to peers, with the token for them.
+    /// Connects to peers, and has the token for them.
     pub dialer: Dialer,
 }

@@ -25,28 +25,28 @@ use tonic::codegen::http::Uri;
 pub(super) struct Connection {
     pub(super) reader: FrameReader<Stream>,
     pub(super) set: RemoteBlockSet,
-    /// What the owner sends of each block.
+    /// Whether the owner sends complete blocks or parts.
     pub(super) exchange: Exchange,
-    /// The part of the heads that its blocks hold.
+    /// The part of the heads in the owner's blocks.
     pub(super) shard: Shard,
-    /// Bytes of its blocks.
+    /// Bytes of the owner's blocks.
     #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
     pub(super) block_bytes: usize,
-    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    /// Metadata of the owner's NIXL agent; empty if it does not lend blocks.
     #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
     pub(super) nixl: Vec<u8>,
-    /// The next request's number.
+    /// Number of the next request.
     pub(super) next_request: u64,
-    /// When it was last used.
+    /// Time of the last use.
     pub(super) used_at: Instant,
-    /// Keeps the owner's sets.
+    /// Keeps the owner's sets imported.
     #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
     pub(super) seat: Arc<OwnerSeat>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    /// Connects, and imports the owner's set.
+    /// Connects to a peer, and imports its set.
     pub(super) async fn open(
         config: &ClientConfig,
         owners: &Arc<Owners>,
@@ -69,7 +69,7 @@ impl Connection {
         let block_bytes = usize::try_from(blocks.block_bytes).unwrap_or(usize::MAX);
         let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
         reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
-        // TLS proves the address only. A peer could state another peer's name.
+        // TLS proves only the address. A peer could state another peer's name.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
         let set = import(owners, &seat, &SerializedBlockLayout(set)).await?;
@@ -102,8 +102,8 @@ impl Connection {
     }
 }
 
-/// The authorization for a peer. Engines choose the peers, so the token is sent only to peers that are verified by TLS or run
-/// on this machine.
+/// Returns the authorization for a peer. Engines choose the peers. Therefore the token is sent only to peers that are
+/// verified by TLS or run on this machine.
 fn authorization(config: &ClientConfig, peer: &str) -> String {
     let shown = config.dialer.authorization().filter(|_| may_see_tokens(peer));
     shown.unwrap_or_default()
@@ -118,7 +118,7 @@ fn may_see_tokens(peer: &str) -> bool {
         .is_ok_and(|peer| peer.scheme_str() == Some("https") || peer.host().is_some_and(is_local))
 }
 
-/// What the owner sends of each block, and which part of the heads it has.
+/// Determines whether the owner sends complete blocks or parts, and which part of the heads it has.
 async fn agree(
     owner: BlockDescription,
     receiver: BlockDescription,
@@ -129,7 +129,7 @@ async fn agree(
         return Ok((Exchange::Whole, shard));
     }
     let planned = spawn_blocking(move || Exchange::new(&owner, &receiver)).await;
-    // A panic is in the log.
+    // The panic was logged.
     let planned = planned.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
     Ok((planned.map_err(|error| refused(&error))?, shard))
 }
@@ -180,8 +180,8 @@ pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     }
 }
 
-/// Imports the owner's set. A newer set fences the older one at once, and is imported after the older one's transfers have
-/// stopped.
+/// Imports the owner's set. A newer set fences the older one immediately, and is imported after the older one's
+/// transfers have stopped.
 async fn import(
     owners: &Owners,
     seat: &OwnerSeat,
@@ -198,7 +198,7 @@ async fn import(
                         owners.registry.poll_released(Some(owner), id, context.waker());
                     if is_released { Poll::Ready(()) } else { Poll::Pending }
                 });
-                // The caller has a deadline.
+                // The caller limits the waiting time.
                 released.await;
             }
             Err(ImportError::Fenced { .. }) => return Err(FetchFault::Fenced),

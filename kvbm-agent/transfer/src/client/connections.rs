@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Connections to owners, which are used again.
+/// Connection pool: connections to owners, which are reused.
 #[derive(Debug)]
 pub(super) struct Connections {
     config: ClientConfig,
@@ -25,17 +25,17 @@ impl Connections {
         Self { config, owners: Owners::new(registry), places, idle: Mutex::default() }
     }
 
-    /// Bytes of a block here.
+    /// Bytes of this agent's blocks.
     pub(super) fn block_bytes(&self) -> usize {
         usize::try_from(self.config.blocks.block_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Who fetches.
+    /// Configuration of the fetching side.
     pub(super) const fn config(&self) -> &ClientConfig {
         &self.config
     }
 
-    /// A connection that was used before and is not too old.
+    /// Removes and returns a recently used idle connection to the peer.
     pub(super) fn take_idle(&self, peer: &str) -> Option<Connection> {
         let mut idle = self.idle.lock();
         let of_peer = idle.get_mut(peer)?;
@@ -46,7 +46,7 @@ impl Connections {
         found.filter(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live())
     }
 
-    /// Keeps a connection for later, unless there are enough.
+    /// Stores an idle connection for reuse, unless there are enough.
     pub(super) fn put_idle(&self, peer: &str, mut connection: Connection) {
         connection.used_at = Instant::now();
         let mut idle = self.idle.lock();
@@ -57,13 +57,13 @@ impl Connections {
         }
     }
 
-    /// Opens a connection.
+    /// Opens a connection to a peer.
     pub(super) async fn connect(&self, peer: &str) -> Result<Connection, FetchFault> {
-        // What they have imported counts among all that may be.
+        // Sets imported by expired connections count towards the limit of imports.
         drop_expired(&mut self.idle.lock());
         let place = || Arc::clone(&self.places).try_acquire_owned().ok();
         let place = place().or_else(|| {
-            // What is not in use gives way.
+            // Idle connections are closed to make room.
             self.close_idle();
             place()
         });
@@ -71,7 +71,7 @@ impl Connections {
         Connection::open(&self.config, &self.owners, peer, place).await
     }
 
-    /// Closes all that are not in use.
+    /// Closes all idle connections.
     pub(super) fn close_idle(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);

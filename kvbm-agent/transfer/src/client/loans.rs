@@ -8,7 +8,7 @@ use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The blocks that an owner lends on one connection, in the order of the requests.
+/// Requests loans: blocks that an owner lends on one connection, in the order of the requests.
 pub(super) struct Loans<'a> {
     requests: Requests<'a>,
 }
@@ -33,8 +33,8 @@ impl<'a> Loans<'a> {
         self.requests.ask().await
     }
 
-    /// Receives the answer to the first open request: lent blocks, in the order of the request. None if no request is open.
-    /// [Give it back](Self::give_back) before the next call.
+    /// Receives the answer to the first open request: lent blocks, in the order of the request. `None` if no request is
+    /// open. [Return them](Self::give_back) before the next call.
     pub(super) async fn next(&mut self) -> Result<Option<Lent>, FetchFault> {
         self.ask().await?;
         self.next_asked().await
@@ -61,8 +61,8 @@ impl<'a> Loans<'a> {
         Err(FetchFault::Corrupt(text.to_owned()))
     }
 
-    /// Tells the owner that this agent has stopped reading the lent blocks. The inner result says why the owner lent fewer blocks than
-    /// requested. The outer one fails if the connection does.
+    /// Notifies the owner that this agent has stopped reading the lent blocks. The inner result states why the owner
+    /// lent fewer blocks than requested. The outer one fails if the connection does.
     pub(super) async fn give_back(
         &mut self,
         lent: &Lent,
@@ -78,7 +78,7 @@ impl<'a> Loans<'a> {
         Ok(of_end(&end, count, wanted))
     }
 
-    /// Gives back the blocks of all open requests without reading them, so that the owner can reuse their slots at once.
+    /// Returns the blocks of all open requests unread, so that the owner can reuse their slots immediately.
     pub(super) async fn give_all_back(&mut self) -> Result<(), FetchFault> {
         self.requests.parts = [].chunks(1);
         while let Some(lent) = self.next_asked().await? {
@@ -96,18 +96,18 @@ impl<'a> Loans<'a> {
         })
     }
 
-    /// What must not be dropped while the owner's memory is read: its set, and its seat, whose drop forgets the set.
+    /// What must live while the owner's memory is read: its set, and its seat, whose drop removes the set.
     pub(super) fn in_use(&self) -> InUse {
         let Requests { guard, connection, .. } = &self.requests;
         Arc::new((Arc::clone(guard), Arc::clone(&connection.seat)))
     }
 
-    /// Starts to read blocks out of the owner's memory.
+    /// Starts reading blocks from the owner's memory.
     pub(super) fn read(&self, reads: &Reads, pieces: Pieces) -> Result<Reading, FetchFault> {
         reads.begin(&self.requests.connection.nixl, pieces, self.requests.deadline)
     }
 
-    /// Bytes of one of the owner's blocks.
+    /// Bytes of the owner's blocks.
     pub(super) const fn block_bytes(&self) -> usize {
         self.requests.connection.block_bytes
     }
@@ -117,7 +117,7 @@ impl<'a> Loans<'a> {
         self.requests.is_fenced()
     }
 
-    /// The connection, if it may be used again after this result: nothing is lent, and no answer is expected on it.
+    /// Returns the connection if it can be reused after this result: no block is lent, and no answer is expected on it.
     pub(super) fn into_clean(self, ended: &Result<(), FetchFault>) -> Option<Connection> {
         let is_over = matches!(ended, Ok(()) | Err(FetchFault::Missing | FetchFault::NoRoom(_)));
         self.requests.into_clean(is_over)

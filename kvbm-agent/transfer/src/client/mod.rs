@@ -1,10 +1,11 @@
-//! Fetching blocks from other agents.
+//! The fetching side: backends that fetch blocks from other agents.
 //!
-//! - `config`: who fetches. `owners`: whose sets are imported. `connection`: one, until it is lost. `connections`: all, used
-//!   again. `requests`: what one is asked. `answers`: blocks that are sent. `slots`: where blocks go.
-//! - `receive`: blocks as they are. `parts`: blocks from owners with another layout, by streams of parts: `sent`.
-//! - With feature `nixl`: `loans`: what owners lend. `borrow`: lent blocks as they are. `staged`: parts of lent blocks.
-//! - [`tcp`]: the backend over TCP. `nixl`: the backend that reads what is lent.
+//! - `config`: configuration. `owners`: owners with imported sets. `connection`: one connection. `connections`: the
+//!   connection pool. `requests`: pipelined requests. `answers`: received blocks. `slots`: slots for blocks.
+//! - `receive`: complete blocks. `parts`: blocks from owners with another layout, as streams of parts. `sent`: received
+//!   parts.
+//! - With feature `nixl`: `loans`: lent blocks. `borrow`: complete lent blocks. `staged`: parts of lent blocks.
+//! - [`tcp`]: the backend over TCP. `nixl`: the backend that reads lent blocks.
 
 mod answers;
 #[cfg(feature = "nixl")]

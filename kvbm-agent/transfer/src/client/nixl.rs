@@ -1,4 +1,4 @@
-//! The backend that reads an owner's memory by NIXL.
+//! Backend that reads an owner's memory by NIXL.
 
 use super::config::ClientConfig;
 use super::tcp::TcpBackend;
@@ -10,13 +10,13 @@ use kvasir_blocks::sets::BlockSetRegistry;
 use kvasir_memory::Arena;
 use std::sync::Arc;
 
-/// Fetches by NIXL. It asks for blocks over the connections of [`TcpBackend`], with their TLS and identities.
+/// Fetches blocks by NIXL. It requests them over the connections of [`TcpBackend`], with their TLS and identities.
 #[derive(Debug)]
 pub struct NixlBackend(TcpBackend);
 
 impl NixlBackend {
-    /// Creates a backend that imports peers' sets into `registry`, and reads blocks into the slots of `arena`, which is that of
-    /// all sessions that fetch. Blocks the thread while the library is loaded.
+    /// Creates a backend that imports peers' sets into `registry`, and reads blocks into the slots of `arena`. All
+    /// fetching sessions must use this arena. Blocks the thread while the library is loaded.
     ///
     /// # Errors
     /// [`NixlError`] if NIXL can't be used.

@@ -8,11 +8,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Owners {
     pub(super) registry: BlockSetRegistry,
-    /// Connections and reads by owner.
+    /// Number of connections and reads, by owner.
     connections: Mutex<BTreeMap<WorkerId, usize>>,
 }
 
-/// Held by each connection to an owner and by each read of its memory. The drop of the last one forgets the owner's sets.
+/// Reference to an owner, held by each connection to it and each read of its memory. Dropping the last one removes the
+/// owner's sets.
 #[derive(Debug)]
 pub(super) struct OwnerSeat {
     owners: Arc<Owners>,
@@ -45,9 +46,10 @@ impl Drop for OwnerSeat {
             return;
         }
         connections.remove(&self.owner);
-        // Under the lock, so that no connection imports the owner's sets meanwhile.
+        // Under the lock, so that no connection imports the owner's sets concurrently.
         self.owners.registry.disconnect(&self.owner);
-        // An owner is known by its address, and another owner may take that address. Without seats no transfer is left.
+        // Owners are identified by address, and another owner may take the address later. Without seats, no transfer is
+        // running.
         if !self.owners.registry.forget(&self.owner) {
             tracing::debug!(owner = self.owner.as_str(), "a set of this owner is still in use");
         }

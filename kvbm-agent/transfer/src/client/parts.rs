@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A fetch of blocks whose parts come from several owners.
+/// Fetches blocks whose parts come from several owners.
 pub(super) struct PartsFetch<'a> {
     connections: &'a Connections,
     request: PartsRequest<'a>,
-    /// The part of the heads that blocks here hold.
+    /// The part of the heads in this agent's blocks.
     own: Shard,
     begin: &'a BeginParts<'a>,
 }
 
-/// Begins to fetch the parts of blocks over a connection.
+/// Starts fetching the parts of blocks over a connection.
 pub(super) type BeginParts<'a> = dyn Fn(
         Connection,
         &'a [SequenceHash],
@@ -32,34 +32,34 @@ pub(super) type BeginParts<'a> = dyn Fn(
     + Sync
     + 'a;
 
-/// Owners that split heads in the same way, with one lane for each part that is needed.
+/// Owners that split heads in the same way, with one lane for each required part.
 struct Group<'a> {
     count: u32,
     lanes: Vec<Lane<'a>>,
 }
 
-/// The owners of one part: one is asked, the others are there if it fails.
+/// The owners of one part: one is queried, the others are for failover.
 struct Lane<'a> {
     shard: Shard,
     candidates: VecDeque<Candidate>,
     source: Option<Source<'a>>,
-    /// The identity of the block, once its part has arrived.
+    /// The block's identity, once its part was received.
     identity: Option<BlockIdentity>,
 }
 
-/// An owner that can be asked.
+/// An owner that can be queried.
 struct Candidate {
     peer: usize,
     connection: Connection,
     is_reused: bool,
 }
 
-/// An owner that is being asked.
+/// The owner that is being queried.
 struct Source<'a> {
     peer: usize,
     parts: Box<dyn PartStream + 'a>,
     part_bytes: usize,
-    /// The connection was used before, and nothing has come on it since: it may be closed at the owner's end.
+    /// Whether the connection was reused and has not answered yet: the owner may have closed it.
     is_untried: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> PartsFetch<'a> {
         Self { connections, request, own, begin }
     }
 
-    /// Fetches until all blocks are received, or a fault stops it.
+    /// Fetches until all blocks are received, or a fault occurs.
     pub(super) async fn run(&self, fetched: &mut FetchedParts) -> Result<(), FetchFault> {
         let groups = self.groups(fetched).await;
         let mut ended = Err(Self::unreached(fetched));
@@ -87,14 +87,14 @@ impl<'a> PartsFetch<'a> {
         ended
     }
 
-    /// Why no owner is asked, if none is.
+    /// The fault to report if no owner could be queried.
     fn unreached(fetched: &FetchedParts) -> FetchFault {
         let mut stopped = fetched.peers.iter().filter_map(|peer| peer.stopped.clone());
         let is_needed = |fault: &FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
         stopped.find(is_needed).unwrap_or(FetchFault::Missing)
     }
 
-    /// Connects to all peers at the same time, and sorts them by how they split the heads.
+    /// Connects to all peers concurrently, and groups them by their split of heads.
     async fn groups(&self, fetched: &mut FetchedParts) -> Vec<Group<'a>> {
         let opened = self.request.peers.iter().map(|peer| self.open(peer));
         let mut groups: Vec<Group<'a>> = Vec::new();
@@ -139,7 +139,7 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
-    /// The connections that may be used again.
+    /// Returns reusable connections to the pool.
     async fn put_back(&self, group: Group<'a>, ended: &Result<(), FetchFault>) {
         for lane in group.lanes {
             for Candidate { peer, connection, .. } in lane.candidates {
@@ -172,7 +172,7 @@ impl<'a> PartsFetch<'a> {
                 lane.identity = None;
                 self.begin(lane, rest, fetched).await;
             }
-            // An owner whose set ends before the block is registered is replaced by another one.
+            // If an owner's set ends before the block is registered, another owner replaces it.
             while let Some(lane) = group.lacks() {
                 self.part(lane, rest, (&mut slot, &mut piece), fetched).await?;
             }
@@ -185,7 +185,7 @@ impl<'a> PartsFetch<'a> {
         Ok(())
     }
 
-    /// Asks the next owner of a part, if none is asked: all owners work at the same time.
+    /// Queries the next owner of a part, unless one is being queried. All owners work concurrently.
     async fn begin(
         &self,
         lane: &mut Lane<'a>,
@@ -245,7 +245,7 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
-    /// Ends a source that has failed. Returns a new connection to the same owner if the old one was only out of date.
+    /// Closes a failed source. Returns a new connection to the same owner if only the old connection was out of date.
     async fn give_up(
         &self,
         source: Source<'a>,
@@ -254,7 +254,7 @@ impl<'a> PartsFetch<'a> {
     ) -> Result<Candidate, FetchFault> {
         let Source { peer, parts, is_untried, .. } = source;
         if is_untried && matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced) {
-            // It holds the owner's old set. The new set can be imported only after that.
+            // The old source keeps the owner's old set. Drop it first, so that the new set can be imported.
             drop(parts);
             return self.again(shard, peer).await;
         }
@@ -279,7 +279,7 @@ impl<'a> PartsFetch<'a> {
         Ok(Source { peer, parts, part_bytes, is_untried: is_reused })
     }
 
-    /// Connects to an owner again, which may have closed the previous connection.
+    /// Reconnects to an owner, which may have closed the previous connection.
     async fn again(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
         let address = self.request.peers.get(peer).ok_or(FetchFault::Missing)?;
         let connection = self.connections.connect(address).await?;
@@ -292,12 +292,12 @@ impl<'a> PartsFetch<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// A lane whose part of the block is not there.
+    /// The first lane whose part of the block is missing.
     fn lacks(&mut self) -> Option<&mut Lane<'a>> {
         self.lanes.iter_mut().find(|lane| !lane.is_ready())
     }
 
-    /// With the lanes that blocks with the heads `own` need.
+    /// A group with the lanes that blocks with the heads `own` require.
     fn new(own: Shard, count: u32) -> Self {
         let lane = |number| Lane {
             shard: Shard { number, count },
@@ -308,7 +308,7 @@ impl<'a> Group<'a> {
         Self { count, lanes: own.covered_by(count).map(lane).collect() }
     }
 
-    /// The identity of a block, all of whose parts have arrived.
+    /// The identity of the block, after all parts were received.
     fn identity(&self) -> Result<BlockIdentity, FetchFault> {
         let mut identities = self.lanes.iter().filter_map(|lane| lane.identity);
         let first = identities.next().ok_or(FetchFault::Missing)?;
@@ -320,13 +320,13 @@ impl<'a> Group<'a> {
 }
 
 impl Lane<'_> {
-    /// Whether the part of the block is there, from an owner whose set is valid.
+    /// Whether the part of the block was received from an owner whose set is still valid.
     fn is_ready(&self) -> bool {
         let is_valid = self.source.as_ref().is_some_and(|source| !source.parts.is_fenced());
         is_valid && self.identity.is_some()
     }
 
-    /// One more block has a part from its owner.
+    /// Counts a block for the owner of this part.
     fn count(&self, fetched: &mut FetchedParts) {
         if let Some(peer) = self.source.as_ref().and_then(|at| fetched.peers.get_mut(at.peer)) {
             peer.blocks += 1;
@@ -335,7 +335,7 @@ impl Lane<'_> {
 }
 
 impl Source<'_> {
-    /// Receives the part of the next block into its slot, and returns what the block is.
+    /// Receives the part of the next block into its slot, and returns the block's identity.
     async fn receive(
         &mut self,
         slot: &mut Filling,

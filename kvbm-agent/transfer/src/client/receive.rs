@@ -8,12 +8,12 @@ use kvasir_tiers::Checksum;
 use kvasir_tiers::manager::{Filled, Filling};
 use tokio::time::Instant;
 
-/// Blocks that come over one connection as they are, in order.
+/// Receives complete blocks over one connection, in order.
 pub(super) struct Receiving<'a, 'b> {
     answers: &'b mut Answers<'a>,
     slots: Slots<'a>,
     block_bytes: usize,
-    /// Bytes for slots that are no slices.
+    /// Buffer for slots that are not accessible as slices.
     piece: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ impl<'a, 'b> Receiving<'a, 'b> {
         Self { answers, slots, block_bytes, piece: Vec::new() }
     }
 
-    /// Fetches until all blocks are received, or a fault stops it.
+    /// Fetches until all blocks are received, or a fault occurs.
     pub(super) async fn run(&mut self, fetched: &mut Fetched) -> Result<(), FetchFault> {
         while let Some(head) = self.answers.next().await? {
             let filled = self.block(&head).await?;
@@ -40,7 +40,7 @@ impl<'a, 'b> Receiving<'a, 'b> {
     /// Receives one block into a slot, and registers it.
     async fn block(&mut self, head: &BlockHead) -> Result<Filled, FetchFault> {
         let identity = head.identity().map_err(of_wire)?;
-        // This one is due, too.
+        // Includes the current block.
         let mut slot = self.slots.next(self.answers.due() + 1)?;
         self.receive(&mut slot).await.map_err(of_wire)?;
         if self.answers.is_fenced() {
@@ -65,7 +65,7 @@ impl<'a, 'b> Receiving<'a, 'b> {
             let room = self.piece.get_mut(..lacks).unwrap_or_default();
             let count = reader.payload(room).await?;
             let piece = room.get(..count).unwrap_or_default();
-            // In order, so they are summed up here and not read again.
+            // Written in order, so the checksum is computed here and the slot is not read again.
             let written = slot.write(offset, piece);
             written.map_err(|error| WireError::field("payload", error.to_string()))?;
             offset += count;

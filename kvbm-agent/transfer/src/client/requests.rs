@@ -9,7 +9,7 @@ use std::slice::Chunks;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A type of request, and how many of them may wait for their answers on one connection.
+/// A type of request, and the maximum number of unanswered requests on one connection.
 pub(super) struct RequestKind {
     pub(super) message: fn(Fetch) -> Message,
     pub(super) ahead_max: usize,
@@ -22,7 +22,7 @@ pub(super) struct Requests<'a> {
     pub(super) connection: Connection,
     kind: RequestKind,
     pub(super) deadline: Instant,
-    /// Hashes that no request has asked for yet.
+    /// Hashes not requested yet.
     pub(super) parts: Chunks<'a, SequenceHash>,
     /// Requests without a complete answer: number and hashes.
     asked: VecDeque<(u64, &'a [SequenceHash])>,
@@ -71,7 +71,7 @@ impl<'a> Requests<'a> {
         self.asked.front().copied()
     }
 
-    /// Removes the first request, whose answer is complete. Returns how many blocks it asked for.
+    /// Removes the first request, whose answer is complete. Returns the number of its blocks.
     pub(super) fn answered(&mut self) -> usize {
         self.asked.pop_front().map_or(0, |(_, part)| part.len())
     }
@@ -88,7 +88,7 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Blocks of all requests without a complete answer.
+    /// Number of blocks of all requests without a complete answer.
     pub(super) fn blocks_asked(&self) -> usize {
         self.asked.iter().map(|(_, part)| part.len()).sum()
     }
@@ -98,7 +98,7 @@ impl<'a> Requests<'a> {
         self.guard.ended().is_some()
     }
 
-    /// Returns the connection if it can be reused: `is_over`, and every request is answered.
+    /// Returns the connection if it can be reused: if `is_over`, and every request is answered.
     pub(super) fn into_clean(self, is_over: bool) -> Option<Connection> {
         let is_clean = self.asked.is_empty() && is_over;
         drop(self.guard);
@@ -119,7 +119,7 @@ pub(super) fn of_wire(error: WireError) -> FetchFault {
     if is_corrupt { FetchFault::Corrupt(text) } else { FetchFault::Lost(text) }
 }
 
-/// The result of a request that asked for `wanted` blocks and got `came`.
+/// The result of a request for `wanted` blocks that received `came` blocks.
 pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
     let unavailable = |text: &str| Err(FetchFault::Unavailable(text.to_owned()));
     if end.blocks as usize != came {

@@ -1,4 +1,4 @@
-//! Parts of blocks, from owners with another layout.
+//! Receives parts of blocks that owners with another layout send.
 
 use super::answers::Answers;
 use super::connection::Connection;
@@ -14,13 +14,13 @@ use kvasir_tiers::manager::Filling;
 use kvasir_tiers::{Checksum, Summing};
 use std::sync::Arc;
 
-/// The parts of an owner's blocks, in the order in which they were asked for.
+/// The parts of an owner's blocks, in the requested order.
 pub(super) trait PartStream: Send {
-    /// Asks for blocks, so that the owner begins. If that fails, so does the receipt of the first part.
+    /// Sends the request, so that the owner begins. If this fails, receiving the first part fails, too.
     fn ask(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Writes the verified part of the next block into its slot, and returns what the block is. After an error, some of the part
-    /// may be there.
+    /// Writes the verified part of the next block into its slot, and returns the block's identity. After an error, the
+    /// slot may contain some bytes of the part.
     fn next<'b>(
         &'b mut self,
         slot: &'b mut Filling,
@@ -30,7 +30,7 @@ pub(super) trait PartStream: Send {
     /// Whether the owner's set has ended, so that its bytes are invalid.
     fn is_fenced(&self) -> bool;
 
-    /// The connection, if it may be used again after this result.
+    /// Returns the connection if it can be reused after this result.
     fn close<'b>(
         self: Box<Self>,
         ended: &'b Result<(), FetchFault>,
@@ -39,7 +39,7 @@ pub(super) trait PartStream: Send {
         Self: 'b;
 }
 
-/// Whether these are the bytes that the peer states.
+/// Verifies the bytes against the checksum that the peer stated.
 pub(super) fn verify(what: &str, bytes: Summing, head: &BlockHead) -> Result<(), FetchFault> {
     let stated = Checksum(head.checksum);
     let found = bytes.seal(head.sequence);
@@ -50,7 +50,7 @@ pub(super) fn verify(what: &str, bytes: Summing, head: &BlockHead) -> Result<(),
     Err(FetchFault::Corrupt(text))
 }
 
-/// Parts that the owner sends.
+/// Parts that the owner sends over the connection.
 pub(super) struct Sent<'a> {
     answers: Answers<'a>,
     plan: Arc<PartPlan>,
@@ -113,7 +113,7 @@ impl PartStream for Sent<'_> {
         Self: 'b,
     {
         async move {
-            // What says that the answer is over is still to be read.
+            // The frame that ends the answer is not read yet.
             if ended.is_ok() && !matches!(self.answers.next().await, Ok(None)) {
                 return None;
             }

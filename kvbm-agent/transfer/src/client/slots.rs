@@ -5,7 +5,7 @@ use kvasir_tiers::Checksum;
 use kvasir_tiers::manager::{AllocateError, Commit, CommitError, Filled, Filling, Session};
 use tokio::task::spawn_blocking;
 
-/// Slots for the blocks of a fetch.
+/// Allocates slots for the blocks of a fetch.
 pub(super) struct Slots<'a> {
     session: &'a Session,
     block_bytes: usize,
@@ -13,12 +13,12 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Of a session, for blocks of so many bytes.
+    /// Creates an allocator for a session, for blocks of this size.
     pub(super) const fn new(session: &'a Session, block_bytes: usize) -> Self {
         Self { session, block_bytes, slots: Vec::new() }
     }
 
-    /// The next slot, where `due` blocks are to come.
+    /// Returns the next slot. `due` is the number of blocks still expected.
     pub(super) fn next(&mut self, due: usize) -> Result<Filling, FetchFault> {
         if let Some(slot) = self.slots.pop() {
             return Ok(slot);
@@ -29,7 +29,7 @@ impl<'a> Slots<'a> {
         self.slots.pop().ok_or_else(no_slot)
     }
 
-    /// So many slots, or one, if there are fewer.
+    /// Allocates `count` slots, or one if there are fewer.
     pub(super) fn some(&self, count: usize) -> Result<Vec<Filling>, FetchFault> {
         let session = self.session;
         let slots = session.fill(count).or_else(|_too_many| session.fill(1));
@@ -48,7 +48,7 @@ impl<'a> Slots<'a> {
         self.block_bytes
     }
 
-    /// Registers a block that is whole.
+    /// Registers a complete block.
     pub(super) async fn commit(
         &self,
         slot: Filling,
@@ -58,7 +58,7 @@ impl<'a> Slots<'a> {
         let commit = Commit { identity, checksum, priority: Priority::default() };
         let committed = if self.block_bytes > INLINE_BYTES_MAX {
             let committed = spawn_blocking(move || slot.commit(&commit)).await;
-            // A panic is in the log.
+            // The panic was logged.
             committed.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?
         } else {
             slot.commit(&commit)

@@ -1,4 +1,4 @@
-//! Parts of blocks that an owner with another layout lends: NIXL reads whole blocks into memory that nothing else uses.
+//! Parts of blocks that an owner with another layout lends: NIXL reads complete blocks into staging memory.
 
 use super::connection::Connection;
 use super::loans::Loans;
@@ -17,12 +17,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// Parts of blocks that are lent.
+/// Parts of lent blocks.
 pub(super) struct Staged<'a> {
     loans: Loans<'a>,
     reads: &'a Reads,
     plan: Arc<PartPlan>,
-    /// The loan, and how many of its blocks were read.
+    /// The current loan, and how many of its blocks were read.
     lent: Option<(Arc<Lent>, usize)>,
     /// Verified parts that were not used yet.
     ready: VecDeque<(BlockHead, Vec<u8>)>,
@@ -33,7 +33,7 @@ impl<'a> Staged<'a> {
         Self { loans, reads, plan, lent: None, ready: VecDeque::new() }
     }
 
-    /// The next block's part; none once all were there.
+    /// Returns the next block's part; `None` after the last one.
     async fn part(&mut self) -> Result<Option<(BlockHead, Vec<u8>)>, FetchFault> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -41,7 +41,7 @@ impl<'a> Staged<'a> {
             }
             match self.lent.take() {
                 Some((lent, read)) if read < lent.blocks.len() => {
-                    // It is given back if this fails.
+                    // Set before reading, so that the loan is returned if reading fails.
                     self.lent = Some((Arc::clone(&lent), read));
                     let count = self.read_on(&lent, read).await?;
                     self.lent = Some((lent, read + count));
@@ -55,7 +55,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// Reads and verifies some further blocks of a loan, and returns how many.
+    /// Reads and verifies some more blocks of a loan, and returns their number.
     async fn read_on(&mut self, lent: &Lent, read: usize) -> Result<usize, FetchFault> {
         let blocks = lent.blocks.get(read..).unwrap_or_default();
         let bytes = self.loans.block_bytes();
@@ -67,7 +67,7 @@ impl<'a> Staged<'a> {
         let heads: Vec<_> = blocks.iter().take(count).map(|block| block.head.clone()).collect();
         let plan = Arc::clone(&self.plan);
         let parts = spawn_blocking(move || gather(&plan, heads, pieces)).await;
-        // A panic is in the log.
+        // The panic was logged.
         let parts = parts.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
         self.ready.extend(parts?);
         Ok(count)
@@ -82,7 +82,7 @@ impl<'a> Staged<'a> {
         Ok(identity)
     }
 
-    /// Returns all that is lent.
+    /// Returns all loans to the owner.
     async fn give_all_back(&mut self) -> Result<(), FetchFault> {
         if let Some((lent, _)) = self.lent.take() {
             let _why_short = self.loans.give_back(&lent).await?;
@@ -91,7 +91,7 @@ impl<'a> Staged<'a> {
     }
 }
 
-/// Verifies blocks as their owner has them, and takes out the part that is needed here.
+/// Verifies complete blocks, and extracts the parts that this agent needs.
 fn gather(
     plan: &PartPlan,
     heads: Vec<BlockHead>,
@@ -137,7 +137,8 @@ impl PartStream for Staged<'_> {
         Self: 'b,
     {
         async move {
-            // Else the connection is closed, and the owner keeps what is lent for a while.
+            // If this fails, the connection is closed, and the owner keeps the lent blocks until their timeout and
+            // grace.
             self.give_all_back().await.ok()?;
             self.loans.into_clean(ended)
         }

@@ -1,4 +1,4 @@
-//! The backend that fetches over TCP.
+//! Backend that fetches blocks over TCP.
 
 use super::answers::Answers;
 #[cfg(feature = "nixl")]
@@ -28,12 +28,12 @@ use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// Fetches over TCP. Connections are reused; each serves one fetch at a time, with several pipelined requests.
+/// Fetches over TCP. Connections are reused. Each serves one fetch at a time, with several pipelined requests.
 #[derive(Debug)]
 pub struct TcpBackend {
     connections: Connections,
     counters: Arc<TransferCounters>,
-    /// Blocks are read by NIXL, and only asked for over TCP.
+    /// If set, blocks are read by NIXL, and TCP only carries the requests.
     #[cfg(feature = "nixl")]
     reads: Option<Reads>,
 }
@@ -54,7 +54,7 @@ impl TcpBackend {
         }
     }
 
-    /// The same, with blocks that are read by NIXL.
+    /// Makes the backend read blocks by NIXL.
     #[cfg(feature = "nixl")]
     pub(super) fn with_reads(self, reads: Reads) -> Self {
         Self { reads: Some(reads), ..self }
@@ -84,7 +84,7 @@ impl TcpBackend {
         }
         let mut answers = Answers::new(connection, request.wanted, request.deadline)?;
         let ended = Receiving::new(&mut answers, slots, block_bytes).run(fetched).await;
-        // Else something of an answer may be under way on it.
+        // Otherwise, parts of an answer may still be arriving on the connection.
         if let Some(connection) = answers.into_clean(&ended) {
             self.connections.put_idle(request.peer, connection);
         }
@@ -98,7 +98,8 @@ impl TcpBackend {
     ) -> Result<(), FetchFault> {
         if let Some(connection) = self.connections.take_idle(request.peer) {
             let ended = self.fetch_over(connection, request, fetched).await;
-            // The owner may have closed it meanwhile, for its age or since it was restarted: then nothing has come.
+            // The owner may have closed the connection, for its age or because of a restart. Then no block was
+            // received.
             let is_stale = matches!(ended, Err(FetchFault::Lost(_) | FetchFault::Fenced));
             if !is_stale || !fetched.blocks.is_empty() {
                 return ended;
@@ -120,7 +121,7 @@ impl TcpBackend {
         PartsFetch::new(&self.connections, request, own, &begin).run(fetched).await
     }
 
-    /// Fetches the parts of blocks over a connection.
+    /// Starts fetching the parts of blocks over a connection.
     #[cfg_attr(not(feature = "nixl"), expect(clippy::unused_self, reason = "for NIXL alone"))]
     fn begin_parts<'a>(
         &'a self,
@@ -158,7 +159,7 @@ impl TransferBackend for TcpBackend {
             let mut fetched = Fetched::default();
             let ended = timeout_at(request.deadline, self.run(request, &mut fetched)).await;
             fetched.stopped = ended.unwrap_or(Err(FetchFault::TimedOut)).err();
-            // It goes on with its parts.
+            // The caller continues with a fetch in parts.
             if fetched.stopped == Some(FetchFault::OtherLayout) {
                 return fetched;
             }
@@ -188,7 +189,7 @@ impl TransferBackend for TcpBackend {
                     self.count(peer, fault);
                 }
             }
-            // Peers that contradict one another have no fault of their own: nobody knows whose it is.
+            // Peers that contradict each other have no fault of their own, because the culprit is unknown.
             let is_told = |fault| fetched.peers.iter().any(|at| at.stopped.as_ref() == Some(fault));
             let untold = fetched.stopped.as_ref().filter(|fault| !is_told(fault));
             if let Some(fault @ FetchFault::Corrupt(_)) = untold {

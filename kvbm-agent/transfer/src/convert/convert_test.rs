@@ -2,7 +2,7 @@ use super::*;
 use crate::wire::BlockDescription;
 use std::sync::Arc;
 
-/// Two tokens of four elements a byte each, in two layers.
+/// Two tokens of four one-byte elements, in two layers.
 fn description(rank: u32, size: u32) -> BlockDescription {
     BlockDescription {
         model: "m".to_owned(),
@@ -31,14 +31,14 @@ fn plan(owner: &BlockDescription, receiver: &BlockDescription) -> Arc<PartPlan> 
 fn equal_layouts_exchange_whole_blocks() {
     let half = description(1, 2);
     assert_eq!(Exchange::new(&half, &half), Ok(Exchange::Whole));
-    // Whoever holds the same heads has the same blocks, by whatever rank.
+    // Ranks with the same heads have the same blocks.
     let replicated = BlockDescription { tp_rank: 5, tp_size: 8, tp_replicas: 4, ..half.clone() };
     assert_eq!(Exchange::new(&half, &replicated), Ok(Exchange::Whole));
     let other = Exchange::new(&half, &description(0, 2)).expect("an exchange");
     assert!(other.is_nothing(), "{other:?}");
 }
 
-/// The second half of each token of each layer, in whatever pieces it comes.
+/// The second half of each token of each layer, received in pieces of any size.
 #[test]
 fn a_part_is_gathered_and_scattered() {
     let plan = plan(&description(0, 1), &description(1, 2));
@@ -58,7 +58,7 @@ fn a_part_is_gathered_and_scattered() {
             assert_eq!(placed, Ok(()));
         }
         assert_eq!(slot, part, "in pieces of {size}");
-        // What is beyond it goes nowhere.
+        // Bytes beyond the part are ignored.
         assert_eq!(scatter.place(&[1], |_, _| Err(())), Ok(()));
     }
 }
@@ -77,7 +77,7 @@ fn what_is_not_converted_is_named() {
     assert!(refused(&other).starts_with("blocks-inner-dim of all ranks is 2 at the caller and 4"));
     let other = BlockDescription { block_bytes: 17, ..base.clone() };
     assert_eq!(refused(&other), "block_bytes is 17, and the dimensions make 16");
-    // More stretches than a plan may have: a token each.
+    // More ranges than a plan may have: one per token.
     let long = |rank, size| BlockDescription {
         block_size: 1 << 20,
         block_bytes: (2 << 20) * u64::from(4 / size),

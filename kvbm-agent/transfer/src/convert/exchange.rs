@@ -1,4 +1,4 @@
-//! What is sent on one connection.
+//! Determines what one agent sends to another: complete blocks or parts.
 
 use super::part::{PartError, PartPlan};
 use crate::wire::{BlockDescription, Differs, Shard, WireError};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 /// Why two agents can't exchange blocks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    /// Their blocks are others.
+    /// The agents' blocks are different.
     #[error(transparent)]
     Differs(#[from] Differs),
-    /// One of the descriptions is none.
+    /// A description is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// Their blocks are the same, and there is no plan between their layouts.
+    /// The blocks are the same, but their layouts can't be converted.
     #[error("blocks of these layouts are not converted: {0}")]
     Plan(#[from] PartError),
 }
@@ -24,17 +24,17 @@ impl From<WireError> for ExchangeError {
     }
 }
 
-/// What an owner sends of each block.
+/// The bytes that an owner sends of each block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exchange {
-    /// The block as it is: both agents have the same layout.
+    /// The complete block: both agents have the same layout.
     Whole,
-    /// What the receiver needs of it.
+    /// The part of the block that the receiver needs.
     Part(Arc<PartPlan>),
 }
 
 impl Exchange {
-    /// What `owner` sends to `receiver`. Takes time in proportion to the tokens and layers of a block.
+    /// Determines what `owner` sends to `receiver`. Takes time in proportion to the tokens and layers of a block.
     ///
     /// # Errors
     /// [`ExchangeError`] names the field that differs.
@@ -52,7 +52,7 @@ impl Exchange {
         Ok(Self::Part(Arc::new(PartPlan::new(&from, &to)?)))
     }
 
-    /// Bytes that are sent of a block of `block_bytes` bytes.
+    /// Bytes sent for a block of `block_bytes` bytes.
     #[must_use]
     pub fn payload_bytes(&self, block_bytes: u64) -> u64 {
         match self {
@@ -61,17 +61,17 @@ impl Exchange {
         }
     }
 
-    /// Whether the owner has nothing of what the receiver needs.
+    /// Whether the owner has no bytes that the receiver needs.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Part(plan) if plan.bytes() == 0)
     }
 }
 
-/// The part of the heads that the blocks of a description hold.
+/// The part of the heads in the described blocks.
 ///
 /// # Errors
-/// [`WireError`] if the description is none.
+/// [`WireError`] if the description is invalid.
 pub fn shard_of(described: &BlockDescription) -> Result<Shard, WireError> {
     Ok(described.rank()?.map_or(Shard::WHOLE, |rank| rank.shard()))
 }

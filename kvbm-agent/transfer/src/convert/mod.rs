@@ -1,6 +1,6 @@
-//! Blocks between agents whose blocks lie differently: which bytes of whose block go where. Pure.
+//! Converts blocks between agents with different layouts: plans which bytes of an owner's block go where. Pure.
 //!
-//! - [`part`]: the part of a block that one agent needs of another one. [`exchange`]: what is sent on one connection.
+//! - [`part`]: the part of a block that another agent needs. [`exchange`]: what is sent on one connection.
 
 pub mod exchange;
 pub mod part;

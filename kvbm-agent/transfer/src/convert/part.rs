@@ -1,4 +1,4 @@
-//! The part of a block that one agent needs of another one.
+//! Plans and copies the part of a block that another agent needs.
 
 use crate::limits::PART_PIECES_MAX;
 use crate::wire::RankBlock;
@@ -7,7 +7,7 @@ use kvasir_blocks::sets::{BlockSetError, BlockSetLayout};
 use kvasir_blocks::{CopyLimits, CopyPlan, CopyRank, SlotId};
 use std::slice::Iter;
 
-/// The one block of a slot.
+/// The only block of a slot.
 const BLOCK: [SlotId; 1] = [SlotId(0)];
 const LIMITS: CopyLimits = CopyLimits {
     pieces_max: PART_PIECES_MAX as u64,
@@ -15,21 +15,21 @@ const LIMITS: CopyLimits = CopyLimits {
     op_bytes_max: u64::MAX,
 };
 
-/// Why there is no plan.
+/// Why a part can't be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartError {
-    /// The two layouts can't be matched.
+    /// The two layouts are incompatible.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// One of them is none.
+    /// A layout is invalid.
     #[error(transparent)]
     Set(#[from] BlockSetError),
-    /// It has more bytes than this machine can address.
+    /// The block has more bytes than this machine can address.
     #[error("a block is too large for this machine")]
     TooLarge,
 }
 
-/// A stretch of bytes that lies in one piece at both agents.
+/// A range of bytes that is contiguous at both agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     /// Offset in the owner's block.
@@ -39,7 +39,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// Which bytes of an owner's block go where in a receiver's slot. They are sent in the order in which they lie there.
+/// Which bytes of an owner's block go where in a receiver's slot. They are sent in the order of the pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartPlan {
     pieces: Vec<Piece>,
@@ -47,7 +47,7 @@ pub struct PartPlan {
 }
 
 impl PartPlan {
-    /// Plans what `owner` has of what `receiver` needs. It is empty if that is nothing.
+    /// Plans the bytes of `owner` that `receiver` needs. The plan is empty if there are none.
     ///
     /// # Errors
     /// [`PartError`] names the dimension that differs, or the limit.
@@ -66,7 +66,7 @@ impl PartPlan {
                 bytes,
             };
             sum = sum.checked_add(bytes).ok_or(PartError::TooLarge)?;
-            // Allocations may touch.
+            // Adjacent allocations may be contiguous.
             if let Some(last) = pieces.last_mut()
                 && last.from + last.bytes == piece.from
                 && last.to + last.bytes == piece.to
@@ -80,7 +80,7 @@ impl PartPlan {
         Ok(Self { pieces, bytes: sum })
     }
 
-    /// A whole block, as it is.
+    /// A complete, unchanged block.
     #[must_use]
     pub fn whole(bytes: usize) -> Self {
         Self { pieces: vec![Piece { from: 0, to: 0, bytes }], bytes }
@@ -92,8 +92,7 @@ impl PartPlan {
         self.bytes
     }
 
-    /// Copies the part out of an owner's block into `part`, which has nothing else afterwards. Stretches that do not lie in
-    /// the block are left out.
+    /// Replaces the content of `part` by the part of an owner's block. Skips ranges outside the block.
     pub fn gather(&self, block: &[u8], part: &mut Vec<u8>) {
         part.clear();
         part.reserve_exact(self.bytes);
@@ -102,14 +101,14 @@ impl PartPlan {
         }
     }
 
-    /// Takes the part as it comes, and says where each stretch goes.
+    /// Receives the part piece by piece, and determines where each range goes.
     #[must_use]
     pub fn scatter(&self) -> Scatter<'_> {
         Scatter { rest: self.pieces.iter(), current: None }
     }
 }
 
-/// Offset in the slot.
+/// Offset of an allocation's byte in the slot.
 fn offset(
     set: &BlockSetLayout,
     allocation: u32,
@@ -124,13 +123,13 @@ fn offset(
 #[derive(Debug)]
 pub struct Scatter<'a> {
     rest: Iter<'a, Piece>,
-    /// What is left of a stretch.
+    /// The rest of the current range.
     current: Option<Piece>,
 }
 
 impl Scatter<'_> {
-    /// Shows where the next bytes of the part go: `write` is given an offset in the slot, and the bytes for it. Bytes beyond the
-    /// part go nowhere.
+    /// Places the next bytes of the part: calls `write` with an offset in the slot and the bytes for it. Ignores bytes
+    /// beyond the part.
     ///
     /// # Errors
     /// The first error of `write`.

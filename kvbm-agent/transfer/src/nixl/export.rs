@@ -5,15 +5,15 @@ use kvasir_memory::nixl::{Agent, Library, NixlError, Plugin};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Keeps an owner's memory registered until its set, and the last loan of it, has ended.
+/// Keeps an owner's memory registered until its set and the last loan have ended.
 #[derive(Debug)]
 struct NixlRegistrar {
-    /// Where the arena begins, and its bytes.
+    /// Address of the arena, and its size in bytes.
     range: (u64, u64),
     agent: Mutex<Option<Agent<()>>>,
 }
 
-/// Registers an arena with an agent of its own.
+/// Registers an arena with a new agent.
 pub(super) fn expose(
     library: &Library,
     name: &str,

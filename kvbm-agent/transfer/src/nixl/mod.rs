@@ -1,12 +1,12 @@
-//! Blocks that peers read from one another's memory by NIXL.
+//! NIXL transfers: peers read blocks from each other's memory.
 //!
-//! - `options`: where the library is. `export`: the owner's memory. `reads`: the thread that reads, with its agents. `staging`:
-//!   memory for blocks of other sizes.
+//! - `options`: configuration. `export`: makes the owner's memory accessible. `reads`: the reading thread and its
+//!   agents. `staging`: memory for blocks of other sizes.
 //!
-//! An owner can't stop a peer that reads, and NIXL does not stop a transfer that was abandoned: neither an error nor an
-//! invalidated peer is proof of its end. So slots that are read into belong to the agent until the transfer has completed; those
-//! of other transfers are free only after the agent was destroyed, which closes its connections. What arrives is registered only
-//! if its checksum is the one that the owner has computed before it lent the block.
+//! An owner can't stop a peer that reads, and NIXL does not stop an abandoned transfer: neither an error nor an
+//! invalidated peer proves its end. Therefore the agent owns the slots until the transfer has completed. Slots of other
+//! transfers are freed only after the agent was destroyed, which closes its connections. A received block is registered
+//! only if its checksum equals the owner's, which was computed before the block was lent.
 
 mod export;
 mod options;

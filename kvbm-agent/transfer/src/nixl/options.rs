@@ -8,7 +8,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How NIXL is used.
+/// Configuration of NIXL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NixlOptions {
     /// `libnixl_capi.so`: a path, or a name that the loader searches for.
@@ -28,7 +28,7 @@ impl NixlOptions {
         Plugin { name: "UCX".to_owned(), parameters: self.parameters.clone() }
     }
 
-    /// Makes an arena reachable for peers that get its metadata.
+    /// Makes an arena accessible to peers that receive its metadata.
     pub(crate) fn expose(&self, name: &str, arena: &Arc<Arena>) -> Result<Exposed, NixlError> {
         expose(&Library::load(&self.library)?, name, &self.plugin(), arena)
     }
@@ -39,7 +39,7 @@ impl NixlOptions {
     }
 }
 
-/// A name for NIXL's agents that no other one has: a peer takes equal names for the same agent.
+/// A unique name for a NIXL agent, because a peer treats agents with equal names as the same agent.
 pub(crate) fn agent_name(worker: &str, epoch: u64, role: &str) -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 type Answer = Result<Pieces, FetchFault>;
 
-/// A transfer to be started.
+/// A transfer to start.
 #[derive(Debug)]
 struct Read {
     metadata: Vec<u8>,
@@ -29,18 +29,18 @@ struct Read {
 /// The thread that makes all NIXL calls for fetches. Dropping this ends the thread and its transfers.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    /// None when the thread has to end.
+    /// `None` when the thread must end.
     reads: Option<SyncSender<Read>>,
     staging: Staging,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A transfer. Dropping this abandons it: its slots are free once NIXL has stopped writing them.
+/// A running transfer. Dropping this abandons it: its slots are freed once NIXL has stopped writing them.
 #[derive(Debug)]
 pub(crate) struct Reading(oneshot::Receiver<Answer>);
 
 impl Reading {
-    /// The slots, with all bytes in them.
+    /// Waits for the transfer, and returns the filled slots.
     pub(crate) async fn wait(self) -> Answer {
         self.0.await.unwrap_or_else(|_gone| Err(stopped()))
     }
@@ -51,7 +51,7 @@ fn stopped() -> FetchFault {
 }
 
 impl Reads {
-    /// Starts the thread, with an agent into whose memory `arena` blocks are read.
+    /// Starts the thread. Its agent reads blocks into the memory of `arena`.
     pub(super) fn start(
         library: Library,
         name: &str,
@@ -62,7 +62,7 @@ impl Reads {
         let name = name.to_owned();
         let mut agents =
             Agents { library, name, plugin, arena, made: 0, current: None, ending: Vec::new() };
-        // Errors in the options show at the start, not at the first fetch.
+        // Create the agent now, so that invalid options are reported at the start, not at the first fetch.
         agents.current = Some(agents.make()?);
         let thread = Builder::new().name("nixl".to_owned()).spawn(move || agents.run(&taken));
         let thread = thread.map_err(|error: io::Error| {
@@ -72,7 +72,7 @@ impl Reads {
         Ok(Self { reads: Some(reads), staging: Staging::default(), thread: Some(thread) })
     }
 
-    /// Takes slots for blocks of another size than this agent's own; see [`Staging::pieces`].
+    /// Allocates slots for blocks of another size than this agent's blocks; see [`Staging::pieces`].
     pub(crate) async fn stage(
         &self,
         bytes: usize,
@@ -82,7 +82,7 @@ impl Reads {
         self.staging.pieces(bytes, at, in_use).await
     }
 
-    /// Hands a transfer over to the thread.
+    /// Passes a transfer to the thread.
     pub(crate) fn begin(
         &self,
         metadata: &[u8],
@@ -112,7 +112,7 @@ impl Drop for Reads {
     }
 }
 
-/// A transfer that runs.
+/// A running transfer.
 #[derive(Debug)]
 struct Flight {
     id: TransferId,
@@ -120,7 +120,7 @@ struct Flight {
     done: oneshot::Sender<Answer>,
 }
 
-/// An agent with its transfers and the peers that it knows.
+/// An agent with its transfers and loaded peers.
 #[derive(Debug)]
 struct Generation {
     agent: Agent<Place>,
@@ -128,19 +128,20 @@ struct Generation {
     staging: Vec<Arc<Arena>>,
     peers: BTreeMap<Vec<u8>, Peer>,
     flights: Vec<Flight>,
-    /// It keeps slots that only its drop frees: it begins no transfers.
+    /// The agent keeps slots that only its drop frees, so it starts no more transfers.
     is_spoiled: bool,
 }
 
-/// The current agent, and replaced agents with unfinished transfers. A transfer that failed or timed out may still write its
-/// slots. Its agent is replaced, and destroyed once its other transfers have ended, at the latest by their deadlines.
+/// The current agent, and replaced agents with unfinished transfers. A transfer that failed or timed out may still
+/// write its slots. Therefore its agent is replaced, and destroyed once its other transfers have ended, at the latest
+/// by their deadlines.
 #[derive(Debug)]
 struct Agents {
     library: Library,
     name: String,
     plugin: Plugin,
     arena: Arc<Arena>,
-    /// Agents made so far. Each one's name ends in its number.
+    /// Number of agents created so far. Each agent's name ends in its number.
     made: u64,
     current: Option<Generation>,
     ending: Vec<Generation>,
@@ -176,7 +177,7 @@ impl Agents {
         }
     }
 
-    /// Starts a transfer, or answers why it can't.
+    /// Starts a transfer, or answers why it can't start.
     fn begin(&mut self, read: Read) {
         let Read { metadata, pieces, deadline, done } = read;
         if done.is_closed() {
@@ -194,7 +195,7 @@ impl Agents {
         }
     }
 
-    /// The agent in use, or a new one.
+    /// The current agent, or a new one.
     fn generation(
         &mut self,
         metadata: &[u8],
@@ -213,7 +214,7 @@ impl Agents {
         self.current.as_mut().ok_or_else(stopped)
     }
 
-    /// Looks at all transfers, and destroys agents that are not needed any more.
+    /// Polls all transfers, and destroys agents that are no longer needed.
     fn look(&mut self) {
         let now = Instant::now();
         self.current.iter_mut().chain(&mut self.ending).for_each(|at| at.look(now));
@@ -225,7 +226,7 @@ impl Agents {
 }
 
 impl Generation {
-    /// Whether this peer and this memory are registered or can be.
+    /// Whether this peer and this memory are registered, or can be.
     fn has_room(&self, metadata: &[u8], staging: Option<&Arc<Arena>>) -> bool {
         (self.peers.len() < READ_PEERS_MAX || self.peers.contains_key(metadata))
             && (self.staging.len() < STAGED_SIZES_MAX || staging.is_none_or(|at| self.has(at)))
@@ -258,7 +259,7 @@ impl Generation {
         started
     }
 
-    /// Answers for the transfers that have ended or are overdue.
+    /// Answers for transfers that have ended or are overdue.
     fn look(&mut self, now: Instant) {
         for index in (0..self.flights.len()).rev() {
             let Some(flight) = self.flights.get(index) else { continue };
@@ -279,7 +280,7 @@ fn lost(error: &NixlError) -> FetchFault {
     FetchFault::Lost(error.to_string())
 }
 
-/// Sends an answer. If nothing waits for it, its slots are free.
+/// Sends an answer. If the receiver is gone, the slots are freed.
 fn answer(done: oneshot::Sender<Answer>, answer: Answer) {
     drop(done.send(answer));
 }

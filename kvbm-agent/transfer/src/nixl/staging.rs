@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) type Pieces = Vec<Piece<Place>>;
 
-/// A slot that NIXL reads into, kept until its transfer has ended.
+/// Owner of a slot that NIXL reads into, until its transfer has ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     kind: PlaceKind,
@@ -59,15 +59,16 @@ impl Place {
     }
 }
 
-/// Memory for blocks of other sizes than this agent's own. All fetches share it, and wait if all its slots are used.
+/// Staging memory for blocks of other sizes than this agent's blocks. All fetches share it, and wait if all its slots
+/// are in use.
 #[derive(Debug, Default)]
 pub(super) struct Staging(Mutex<Sizes>);
 
 #[derive(Debug, Default)]
 struct Sizes {
-    /// By the bytes of a block.
+    /// Memory by bytes per block.
     sizes: BTreeMap<usize, Size>,
-    /// Calls of [`Sizes::size`] so far.
+    /// Number of calls of [`Sizes::size`].
     uses: u64,
 }
 
@@ -75,7 +76,7 @@ struct Sizes {
 #[derive(Debug, Clone)]
 struct Size {
     arena: Arc<Arena>,
-    /// A permit for each slot. A permit is returned after its slot.
+    /// A permit for each free slot. A permit is returned after its slot.
     free: Arc<Semaphore>,
     last_use: u64,
 }
@@ -87,8 +88,8 @@ impl Size {
 }
 
 impl Staging {
-    /// Takes slots for the first blocks of `at`, the blocks' addresses: at least one slot, and at most half of all slots of
-    /// this size, so that two fetches can read at the same time. Waits until enough slots are free.
+    /// Allocates slots for the first blocks of `at`, the blocks' addresses: at least one slot, and at most half of all
+    /// slots of this size, so that two fetches can read concurrently. Waits until enough slots are free.
     pub(super) async fn pieces(
         &self,
         bytes: usize,
@@ -101,7 +102,7 @@ impl Staging {
         let permits = Arc::clone(&free).acquire_many_owned(wanted).await;
         let mut permits = permits
             .map_err(|_closed| FetchFault::NoRoom("the staging memory is closed".to_owned()))?;
-        // The lock lets one fetch take slots at a time: each permit then stands for a free slot.
+        // The lock lets one fetch at a time take slots, so that each permit stands for a free slot.
         let _taking = self.0.lock();
         let mut pieces = Vec::with_capacity(wanted as usize);
         for (slot, &at) in (0..slots).filter_map(|slot| arena.write(slot).ok()).zip(at) {
@@ -138,7 +139,7 @@ impl Sizes {
         Ok(size)
     }
 
-    /// Drops the memory of the size that is unused and was used least recently.
+    /// Drops the least recently used memory that is not in use.
     fn drop_idle(&mut self) -> Result<(), FetchFault> {
         let idle = self.sizes.iter().filter(|(_, size)| size.is_idle());
         let oldest = idle.min_by_key(|(_, size)| size.last_use).map(|(&bytes, _)| bytes);
@@ -152,7 +153,7 @@ impl Sizes {
     }
 }
 
-/// Memory that no other process maps.
+/// Allocates memory that no other process maps.
 fn arena_of(block_bytes: usize, slots: usize) -> Result<Arc<Arena>, FetchFault> {
     let refused = |error: &dyn ToString| FetchFault::NoRoom(error.to_string());
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);

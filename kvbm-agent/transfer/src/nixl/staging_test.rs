@@ -25,7 +25,7 @@ async fn fetches_wait_for_one_another_and_share() {
     drop(other);
     let third = third.now_or_never().expect("two slots are free").expect("room");
     assert_eq!(third.len(), 2);
-    // One slot for all.
+    // One slot for all blocks.
     let large = staging.pieces(READ_BYTES_MAX - 1, &at(3), &in_use()).await.expect("room");
     assert_eq!(large.len(), 1);
     assert!(staging.pieces(READ_BYTES_MAX - 1, &at(3), &in_use()).now_or_never().is_none());

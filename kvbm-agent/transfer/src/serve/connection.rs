@@ -26,13 +26,13 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 /// How a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The peer closed it, it was too old, or this process stops.
+    /// The peer closed it, it reached its maximum age, or this process is stopping.
     Closed,
-    /// By this side.
+    /// This side closed the connection.
     Cut(Disconnect, String),
 }
 
-/// Why the connection is closed, and what the peer is told.
+/// Why a connection is closed, and the message for the peer.
 struct Refused(Disconnect, RefusalCode, String);
 
 enum Stop {
@@ -58,7 +58,7 @@ impl From<WireError> for Stop {
     }
 }
 
-/// The meaning of a socket error; `timed_out` is used for timeouts.
+/// Converts a socket error; timeouts become `timed_out`.
 fn lost(error: &io::Error, timed_out: Disconnect) -> Ended {
     let is_late = error.kind() == io::ErrorKind::TimedOut;
     let why = if is_late { timed_out } else { Disconnect::Lost };
@@ -73,10 +73,10 @@ pub(super) struct Connection<'a> {
     headers: HeaderMap,
     peer: Arc<Peer>,
     sending: Sending,
-    /// What the peer is sent of each block.
+    /// What the peer receives of each block.
     exchange: Exchange,
     loans: Loans,
-    /// A block may be partly sent: then no other frame can follow.
+    /// Whether a block may be partly sent. Then no other frame can follow.
     is_sending: bool,
 }
 
@@ -92,8 +92,8 @@ impl<'a> Connection<'a> {
         Self { owner, reader, access, headers, peer, sending, exchange, loans, is_sending: false }
     }
 
-    /// Serves until the connection is idle and older than `age`, or `stop` is cancelled. Returns also the loans that the peer
-    /// has not returned.
+    /// Serves until the connection is idle and older than `age`, or `stop` is cancelled. Also returns the loans that
+    /// the peer has not returned.
     pub(super) async fn run(
         mut self,
         age: Option<Duration>,
@@ -107,7 +107,7 @@ impl<'a> Connection<'a> {
         let old = age.and_then(|age| Instant::now().checked_add(age));
         let served = select! {
             () = stop.cancelled() => {
-                // It is no fault of the peer's, so it is not counted.
+                // Not the peer's fault, so it is not counted.
                 self.tell(RefusalCode::Stopping, "the agent is stopping").await;
                 return Ended::Closed;
             }
@@ -123,7 +123,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Tells the peer why its connection is closed. If the peer does not read that, it is closed anyway.
+    /// Sends the peer the reason for closing its connection. If the peer does not read it, the connection is closed
+    /// anyway.
     async fn tell(&mut self, code: RefusalCode, text: &str) {
         if self.is_sending {
             return;
@@ -155,7 +156,7 @@ impl<'a> Connection<'a> {
             let aged = overdue(old);
             let frame = select! {
                 biased;
-                // Only between two requests, so that no request is half read or answered.
+                // Only between two requests, so that no request is partly read or answered.
                 () = aged, if self.reader.is_between_frames() && self.loans.has_none() => return Ok(()),
                 () = overdue(self.loans.next_deadline()) => {
                     let text = "the blocks that were lent were not returned in time".to_owned();
@@ -164,7 +165,7 @@ impl<'a> Connection<'a> {
                 frame = self.reader.frame() => frame,
             };
             let frame = match frame {
-                // It asks for nothing more, as those do who keep a connection for later.
+                // The peer sends no requests, for example because it keeps the connection for later.
                 Err(WireError::Io(error))
                     if error.kind() == io::ErrorKind::TimedOut
                         && self.reader.is_between_frames() =>
@@ -196,7 +197,7 @@ impl<'a> Connection<'a> {
             })?;
             self.headers.insert(AUTHORIZATION, header);
         }
-        // First, so that nobody learns what the blocks are who may not have them.
+        // Check the rights first, so that an unauthorised peer learns nothing about the blocks.
         self.let_in()?;
         self.exchange = self.agree(hello.blocks).await?;
         let worker = self.owner.config.worker.as_str().to_owned();
@@ -208,15 +209,15 @@ impl<'a> Connection<'a> {
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
-    /// What a peer with these blocks is sent.
+    /// Determines what a peer with these blocks receives.
     async fn agree(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
         let ours = self.owner.config.blocks.clone();
-        // Most peers have the same layout, which costs nothing.
+        // Most peers have the same layout, which needs no plan.
         let agreed = if ours == theirs {
             Ok(Exchange::Whole)
         } else {
             let planned = spawn_blocking(move || Exchange::new(&ours, &theirs)).await;
-            // A panic is in the log.
+            // The panic was logged.
             planned.map_err(|_panic| {
                 let text = "the agent failed".to_owned();
                 Refused(Disconnect::Description, RefusalCode::Description, text)
@@ -227,7 +228,7 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Checks the caller's rights. It is called for each request, because identities may change.
+    /// Checks the caller's rights. Called for each request, because identities may change.
     fn let_in(&self) -> Result<(), Refused> {
         let denied = |text: String| Refused(Disconnect::Denied, RefusalCode::Denied, text);
         let blocks = &self.owner.config.blocks;
@@ -271,7 +272,7 @@ impl<'a> Connection<'a> {
             let text = format!("request {request}: nothing is lent for it");
             return Err(Refused(Disconnect::Protocol, RefusalCode::Protocol, text));
         };
-        // What is not returned, nobody knows to have arrived.
+        // Blocks that are never returned are not counted, because it is unknown whether they were received.
         let counters = &self.owner.counters;
         counters.served.add(blocks);
         counters.served_bytes.add(blocks.saturating_mul(self.owner.config.blocks.block_bytes));
@@ -295,7 +296,7 @@ impl<'a> Connection<'a> {
             }
             Ok(Err(error)) => Err(Stop::Ended(lost(&error, Disconnect::Untaken))),
             Err(_late) => {
-                // A block may be half sent: nothing could follow it.
+                // A block may be partly sent, so no frame can follow.
                 let text = format!("the request was not over after {limit:?}");
                 Err(Stop::Ended(Ended::Cut(Disconnect::Late, text)))
             }
@@ -303,7 +304,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Ends at the moment; never if there is none.
+/// Completes at the deadline; never without a deadline.
 async fn overdue(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,

@@ -1,4 +1,4 @@
-//! Loans: blocks that stay in their slots while a peer reads them by itself.
+//! Loans: blocks that stay in their slots while a peer reads them directly.
 
 use super::sending::{Holds, Sending, of_access, of_session, of_stop};
 use super::shared::Shared;
@@ -14,14 +14,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-/// The blocks of one request, which nobody evicts while this exists. The owner can't stop a peer that reads them.
+/// The lent blocks of one request, which are not evicted while this exists. The owner can't stop a peer that reads
+/// them.
 #[derive(Debug)]
 struct Loan {
     request: u64,
-    /// Until then the peer may read them.
+    /// Deadline for the peer's reads.
     deadline: Instant,
     blocks: Vec<BlockLoan>,
-    /// The set's memory stays registered as long.
+    /// Keep the set's memory registered during the loan.
     guards: Vec<TransferGuard>,
     _place: OwnedSemaphorePermit,
 }
@@ -31,27 +32,27 @@ struct Loan {
 pub(super) struct Loans(Vec<Loan>);
 
 impl Loans {
-    /// Whether the peer may ask for one more.
+    /// Whether the connection may get another loan.
     pub(super) const fn has_room(&self) -> bool {
         self.0.len() < LOANS_AHEAD_MAX
     }
 
-    /// When the first of them is over.
+    /// The earliest deadline of a loan.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.0.iter().map(|loan| loan.deadline).min()
     }
 
-    /// Until when slots of loans that were not returned must stay as they are.
+    /// Until when the slots of unreturned loans must stay unchanged.
     pub(super) fn quarantined_until(&self) -> Option<Instant> {
         self.0.iter().map(|loan| loan.deadline + LOAN_GRACE).max()
     }
 
-    /// Whether everything is returned.
+    /// Whether all loans were returned.
     pub(super) const fn has_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Ends the loan of a request, and says how many blocks it had. None if there is no such loan.
+    /// Ends the loan of a request, and returns its number of blocks. `None` if there is no such loan.
     pub(super) fn give_back(&mut self, request: u64) -> Option<u64> {
         let index = self.0.iter().position(|loan| loan.request == request)?;
         let Loan { blocks, .. } = self.0.remove(index);
@@ -98,7 +99,7 @@ impl Loan {
             Ok(blocks) => blocks,
             Err(error) => return of_session(error),
         };
-        // Released once each block is lent.
+        // Released after each block is lent.
         let in_memory = Holds { session, blocks };
         if let Some(fault) = self.add(sending, owner, fetch, &in_memory.blocks, lent).await {
             return fault;
@@ -122,7 +123,7 @@ impl Loan {
         Fault::Unspecified
     }
 
-    /// Adds held blocks, verified. Returns the fault if it stopped before the last one.
+    /// Verifies held blocks and adds them to the loan. Returns the fault if it stopped before the last block.
     async fn add(
         &mut self,
         sending: &mut Sending,
@@ -160,7 +161,7 @@ impl Loan {
             if fault.is_some() {
                 return fault;
             }
-            // Summing up all blocks of a request takes milliseconds.
+            // Computing the checksums of all blocks of a request takes milliseconds.
             yield_now().await;
         }
         None

@@ -1,7 +1,7 @@
 //! The owner's side: a port on which peers fetch blocks.
 //!
-//! - `shared`: what is served. `sending`: the blocks of a request. `lending`: blocks
-//!   that peers read by themselves. `connection`: one peer. [`owner`]: the port.
+//! - `shared`: state shared by connections. `sending`: sends the blocks of a request. `lending`: blocks that peers read
+//!   directly. `connection`: one peer's connection. [`owner`]: the port.
 
 mod connection;
 mod lending;

@@ -30,9 +30,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-/// The id of the one set that an agent exports.
+/// Id of the only set that an agent exports.
 const SET: BlockSetId = BlockSetId(0);
-/// The session in which blocks are held while they are sent.
+/// Name of the session that holds blocks while they are sent.
 const SESSION: &str = "peers";
 
 /// Why blocks can't be served.
@@ -57,7 +57,8 @@ pub struct Owner {
     connections: ConnectionMetrics,
 }
 
-/// Blocks one slot after another. What is in a block is in its [`BlockDescription`](crate::BlockDescription).
+/// A layout of opaque blocks, slot after slot. The [`BlockDescription`](crate::BlockDescription) describes their
+/// content.
 fn opaque(num_blocks: u32, block_bytes: usize, stride_bytes: usize) -> LayoutConfig {
     LayoutConfig {
         num_blocks,
@@ -66,7 +67,7 @@ fn opaque(num_blocks: u32, block_bytes: usize, stride_bytes: usize) -> LayoutCon
         page_size: 1,
         inner_dim: u32::try_from(block_bytes).unwrap_or(u32::MAX),
         dtype_width_bytes: 1,
-        // Slots begin at multiples of it, and no earlier multiple has room for a block.
+        // With this alignment, the block size rounds up to exactly the stride.
         alignment_bytes: 1 << stride_bytes.trailing_zeros(),
         base_offset_bytes: 0,
     }
@@ -76,7 +77,7 @@ impl Owner {
     /// Exports the manager's memory as one set.
     ///
     /// # Errors
-    /// [`OwnerError`] if it can't be described, or the manager has no session left.
+    /// [`OwnerError`] if the memory can't be described, or the manager allows no more sessions.
     pub fn new(
         config: OwnerConfig,
         manager: &KvBlockManager,
@@ -86,10 +87,10 @@ impl Owner {
         Self::exposed(config, manager, registry, counters, Exposed::nothing())
     }
 
-    /// The same, and lends blocks to peers that read them by NIXL.
+    /// Like [`new`](Self::new), but also lends blocks to peers that read them by NIXL.
     ///
     /// # Errors
-    /// [`OwnerError`] also if NIXL can't be used.
+    /// Same errors as [`new`](Self::new), and if NIXL can't be used.
     #[cfg(feature = "nixl")]
     pub fn with_nixl(
         config: OwnerConfig,
@@ -140,7 +141,7 @@ impl Owner {
         &self.connections
     }
 
-    /// Serves until `stop` is cancelled; then closes all connections and the session at once.
+    /// Serves until `stop` is cancelled, then closes all connections and the session immediately.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -172,7 +173,7 @@ impl Owner {
             connections.spawn(peer);
         }
         drop(accepting);
-        // Each of them ends by itself, soon: the last word to a peer is bounded.
+        // Each connection ends soon, because sending the refusal is limited in time.
         while connections.join_next().await.is_some() {}
         self.shared.session.end();
     }
@@ -195,7 +196,7 @@ impl Owner {
                 tracing::warn!(client, reason = why.as_str(), text, "a peer was disconnected");
             }
         }
-        // The peer may still read what it has not returned: those slots get no other block until it must have stopped.
+        // The peer may still read unreturned blocks. Their slots are not reused until the peer must have stopped.
         if let Some(until) = loans.quarantined_until() {
             select! {
                 () = stop.cancelled() => {}

@@ -15,7 +15,7 @@ use tokio::io::AsyncWrite;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-/// A request, and what its peer is sent of each block.
+/// A request, and what its peer receives of each block.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) fetch: &'a Fetch,
@@ -23,8 +23,8 @@ pub(super) struct Asked<'a> {
     pub(super) deadline: Instant,
 }
 
-/// Sends the blocks of requests in order. It keeps buffers for copies of blocks that other processes may write, and for parts of
-/// blocks: at most [`WRITE_BYTES_MAX`] of each, unless one block is larger.
+/// Sends the blocks of requests in order. It keeps buffers for copies of blocks that other processes may write, and for
+/// parts of blocks. Each kind takes at most [`WRITE_BYTES_MAX`], unless one block is larger.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     buffers: Vec<Buffers>,
@@ -37,7 +37,7 @@ pub(super) struct Buffers {
     part: Vec<u8>,
 }
 
-/// The blocks that a request holds. Dropping it releases them.
+/// Blocks held for a request. Dropping it releases them.
 pub(super) struct Holds<'a> {
     pub(super) session: &'a Session,
     pub(super) blocks: Vec<HeldBlock>,
@@ -60,7 +60,7 @@ pub(super) struct Verified {
 }
 
 impl Verified {
-    /// Verifies a block, and gathers the part that a peer needs, with a checksum of its own.
+    /// Verifies a block. If the peer needs a part, extracts it and computes its checksum.
     fn new(loan: Loan, mut buffers: Buffers, plan: Option<&PartPlan>) -> Result<Self, ReadError> {
         let mut checksum = loan.verify(&mut buffers.copy)?;
         if let Some(plan) = plan {
@@ -71,7 +71,7 @@ impl Verified {
         Ok(Self { loan, buffers, is_part: plan.is_some(), checksum })
     }
 
-    /// What is sent.
+    /// The bytes to send.
     fn bytes(&self) -> &[u8] {
         let Buffers { copy, part } = &self.buffers;
         if self.is_part { part } else { self.loan.bytes(copy) }
@@ -79,7 +79,7 @@ impl Verified {
 }
 
 impl Sending {
-    /// Sends the leading requested blocks, and then the reason for stopping.
+    /// Sends the leading requested blocks, then the reason for stopping.
     pub(super) async fn send<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,
@@ -106,7 +106,7 @@ impl Sending {
             return Ok(Fault::Missing);
         }
         let wanted: Vec<_> = asked.fetch.sequences.iter().copied().map(SequenceHash).collect();
-        // All that is in memory is held from now on: none of it gives way to what the request brings up.
+        // Hold all blocks that are already in memory, so that onboarding other blocks does not evict them.
         let blocks = match session.hold_prefix(&wanted) {
             Ok(blocks) => blocks,
             Err(error) => return Ok(of_session(error)),
@@ -134,7 +134,7 @@ impl Sending {
         Ok(Fault::Unspecified)
     }
 
-    /// Sends held blocks. Returns the fault if it stopped before the last one.
+    /// Sends held blocks. Returns the fault if it stopped before the last block.
     async fn send_held<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,
@@ -146,7 +146,7 @@ impl Sending {
         let fence = Fence { epoch: asked.fetch.epoch, export: asked.fetch.export };
         let slots: Vec<SlotId> = held.iter().map(|block| block.slot).collect();
         let set = owner.set.layout().id();
-        // Until it is dropped, the memory of the set stays as it is, even if the set ends.
+        // While the guard exists, the set's memory stays unchanged, even if the set ends.
         let guard = match owner.registry.serve(set, fence, &slots, Access::Read) {
             Ok(guard) => guard,
             Err(error) => return Ok(Some(of_access(error))),
@@ -168,7 +168,7 @@ impl Sending {
         Ok(None)
     }
 
-    /// Verifies blocks, up to the first one that is wrong.
+    /// Verifies blocks, up to the first wrong one.
     pub(super) async fn verify(
         &mut self,
         session: &Session,
@@ -190,7 +190,7 @@ impl Sending {
             let block = if block_bytes > INLINE_BYTES_MAX {
                 let plan = plan.map(Arc::clone);
                 let verify = move || Verified::new(loan, buffers, plan.as_deref());
-                // A panic is in the log.
+                // The panic was logged.
                 spawn_blocking(verify).await.ok()
             } else {
                 Some(Verified::new(loan, buffers, plan.map(|plan| &**plan)))
@@ -204,7 +204,7 @@ impl Sending {
         (verified, None)
     }
 
-    /// Keeps buffers for the next block.
+    /// Keeps buffers for reuse.
     pub(super) fn keep(&mut self, buffers: Buffers) {
         if self.buffers.len() < WRITE_BLOCKS_MAX {
             self.buffers.push(buffers);

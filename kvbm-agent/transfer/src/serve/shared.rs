@@ -8,41 +8,41 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Whose blocks are served.
+/// Configuration of an owner.
 #[derive(Debug, Clone)]
 pub struct OwnerConfig {
-    /// The worker.
+    /// The worker that owns the blocks.
     pub worker: WorkerId,
-    /// What its blocks are.
+    /// Description of the blocks.
     pub blocks: BlockDescription,
-    /// What tells them from others, as a number.
+    /// Content id, which distinguishes different blocks.
     pub content: ContentId,
     /// How long a peer may read nothing while data waits for it: [`UNTAKEN_TIMEOUT`] outside of tests.
     pub untaken: Duration,
 }
 
 impl OwnerConfig {
-    /// With the usual patience.
+    /// A configuration with the default timeout.
     #[must_use]
     pub const fn new(worker: WorkerId, blocks: BlockDescription, content: ContentId) -> Self {
         Self { worker, blocks, content, untaken: UNTAKEN_TIMEOUT }
     }
 }
 
-/// What all connections of an owner use.
+/// State shared by all connections of an owner.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: OwnerConfig,
     /// Holds blocks while they are sent.
     pub(super) session: Session,
     pub(super) registry: BlockSetRegistry,
-    /// Exported for as long as this exists.
+    /// The exported set. Dropping it ends the export.
     pub(super) set: BlockSet,
     pub(super) counters: Arc<TransferCounters>,
-    /// Bytes from the start of a slot to the start of the next one.
+    /// Distance between the starts of two slots, in bytes.
     pub(super) stride_bytes: u64,
-    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    /// Metadata of the owner's NIXL agent; empty if it does not lend blocks.
     pub(super) nixl: Vec<u8>,
-    /// Places for loans.
+    /// Permits for loans.
     pub(super) loans: Arc<Semaphore>,
 }

@@ -1,4 +1,4 @@
-//! What the bytes of blocks mean.
+//! Describes the meaning and layout of an agent's blocks, for comparison with a peer.
 
 use super::error::WireError;
 use super::rank::RankBlock;
@@ -7,17 +7,17 @@ use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::sets::TensorParallel;
 use std::fmt;
 
-/// Description of an agent's blocks. The first eleven fields tell what the blocks are; how an agent splits heads among ranks
-/// and where the parts of a block lie may differ between two agents.
+/// Description of an agent's blocks. The first eleven fields identify the blocks. The split of heads among ranks and
+/// the layout of a block's parts may differ between two agents.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockDescription {
     /// The model, 1 to 256 bytes.
     #[prost(string, tag = "1")]
     pub model: String,
-    /// Its tenant, up to 256 bytes.
+    /// The model's tenant, up to 256 bytes.
     #[prost(string, tag = "2")]
     pub tenant: String,
-    /// How tokens become hashes.
+    /// Scheme for computing hashes from tokens.
     #[prost(string, tag = "3")]
     pub hash_scheme: String,
     /// Tokens of a block.
@@ -29,57 +29,57 @@ pub struct BlockDescription {
     /// The element type, as named by the operator.
     #[prost(string, tag = "6")]
     pub dtype: String,
-    /// Whatever else tells blocks apart, in the operator's words.
+    /// Further properties that distinguish blocks, as named by the operator.
     #[prost(string, tag = "7")]
     pub layout: String,
-    /// Layers; 0 if only the bytes are known, as for all that follow.
+    /// Number of layers. 0 if only the bytes are known; then all following fields are 0, too.
     #[prost(uint32, tag = "8")]
     pub layers: u32,
-    /// 2 for keys and values apart, else 1.
+    /// 2 if keys and values are separate, else 1.
     #[prost(uint32, tag = "9")]
     pub outer_dim: u32,
-    /// Elements per token, layer and outer index, of this rank.
+    /// Elements of this rank per token, layer and outer index.
     #[prost(uint32, tag = "10")]
     pub inner_dim: u32,
     /// Bytes of an element.
     #[prost(uint32, tag = "11")]
     pub dtype_width_bytes: u32,
-    /// Form of the layout: 0 contiguous, 1 layers apart, 2 keys and values apart, too.
+    /// Form of the layout: 0 contiguous, 1 separate layers, 2 separate layers with separate keys and values.
     #[prost(uint32, tag = "12")]
     pub form: u32,
-    /// Where layers are apart, they begin at multiples of it; 1 for none.
+    /// Alignment of separate layers, in bytes; 1 for none.
     #[prost(uint64, tag = "13")]
     pub alignment_bytes: u64,
-    /// Tensor-parallel rank,
+    /// Tensor-parallel rank.
     #[prost(uint32, tag = "14")]
     pub tp_rank: u32,
-    /// ranks of the group,
+    /// Number of ranks in the tensor-parallel group.
     #[prost(uint32, tag = "15")]
     pub tp_size: u32,
-    /// and consecutive ranks that hold the same heads.
+    /// Number of consecutive ranks with the same heads.
     #[prost(uint32, tag = "16")]
     pub tp_replicas: u32,
 }
 
-/// The blocks of two agents are others.
+/// The blocks of two agents are different.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{field} is {theirs} at the caller and {ours} at the owner: both agents must have the same"
 )]
 pub struct Differs {
-    /// The first field in which they differ, by the agent's options.
+    /// The first field that differs, with the name of the agent's option.
     pub field: &'static str,
-    /// What the peer has.
+    /// The peer's value.
     pub theirs: String,
-    /// What is here.
+    /// This agent's value.
     pub ours: String,
 }
 
 impl BlockDescription {
-    /// Checks what a peer has stated.
+    /// Checks a description that a peer has sent.
     ///
     /// # Errors
-    /// [`WireError::Field`] names the field.
+    /// [`WireError::Field`] names the invalid field.
     pub fn check(&self) -> Result<(), WireError> {
         let texts = [
             ("model", &self.model),
@@ -98,10 +98,10 @@ impl BlockDescription {
         self.rank().map(drop)
     }
 
-    /// Which part of each block the agent has, and where it lies; none if only the bytes are known.
+    /// The agent's part of each block, and its layout; `None` if only the bytes are known.
     ///
     /// # Errors
-    /// [`WireError::Field`] names the field that can't be, or does not follow from the others.
+    /// [`WireError::Field`] names the field that is invalid or contradicts others.
     pub fn rank(&self) -> Result<Option<RankBlock>, WireError> {
         if self.layers == 0 {
             return self.nothing_more().map(|()| None);
@@ -129,7 +129,7 @@ impl BlockDescription {
         Ok(Some(rank))
     }
 
-    /// Where only the bytes are known, nothing else can be stated.
+    /// Checks that no other field is stated if only the bytes are known.
     fn nothing_more(&self) -> Result<(), WireError> {
         let stated = [
             ("outer_dim", self.outer_dim.into()),
@@ -149,10 +149,10 @@ impl BlockDescription {
         }
     }
 
-    /// Whether the blocks of a peer are the same as these, in whatever layout.
+    /// Checks that a peer's blocks are the same as these, in any layout.
     ///
     /// # Errors
-    /// [`Differs`] names the first field in which they differ.
+    /// [`Differs`] names the first field that differs.
     pub fn agree(&self, theirs: &Self) -> Result<(), Differs> {
         let quoted = |text: &str| format!("{text:?}");
         let number = |value: &dyn fmt::Display| value.to_string();
@@ -178,7 +178,7 @@ impl BlockDescription {
         }
     }
 
-    /// Elements per token, layer and outer index, of all ranks that differ.
+    /// Elements of all distinct ranks per token, layer and outer index.
     fn elements(&self) -> u64 {
         let shards = self.tp_size.checked_div(self.tp_replicas).unwrap_or_default();
         u64::from(self.inner_dim) * u64::from(shards)

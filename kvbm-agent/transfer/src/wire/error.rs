@@ -1,45 +1,45 @@
 use super::kind::Kind;
 use std::io;
 
-/// Why a peer's bytes can't be used. The connection is closed then.
+/// Why a peer's bytes are invalid. The connection is closed then.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// No frame begins here.
+    /// The bytes do not begin with the magic of a frame.
     #[error("magic: the peer does not speak this protocol")]
     Magic,
-    /// A kind that is not known.
+    /// The kind of frame is unknown.
     #[error("kind {0} is not known")]
     Kind(u8),
-    /// Bytes that must be 0.
+    /// Reserved bytes are not 0.
     #[error("reserved bytes are not 0")]
     Reserved,
-    /// A message longer than any.
+    /// The message is too long.
     #[error("the message has {bytes} bytes, the limit is {max}")]
     MessageBytes {
-        /// Its bytes.
+        /// Length of the message.
         bytes: u64,
         /// The limit.
         max: u64,
     },
-    /// A payload of another size than the frame's.
+    /// The payload's size differs from the size that the frame requires.
     #[error("{kind:?} has a payload of {bytes} bytes, must be {expected}")]
     PayloadBytes {
-        /// The frame.
+        /// Kind of the frame.
         kind: Kind,
-        /// Its bytes.
+        /// Size of the payload.
         bytes: u64,
-        /// What it must have.
+        /// Required size.
         expected: u64,
     },
-    /// The message is no protobuf.
+    /// The message is not valid protobuf.
     #[error("{kind:?}: {error}")]
     Protobuf {
-        /// The frame.
+        /// Kind of the frame.
         kind: Kind,
-        /// Why not.
+        /// The decoding error.
         error: prost::DecodeError,
     },
-    /// A field that can't be.
+    /// A field has an invalid value.
     #[error("{field} {why}")]
     Field {
         /// The field.
@@ -47,12 +47,12 @@ pub enum WireError {
         /// What is wrong with it.
         why: String,
     },
-    /// An unexpected frame.
+    /// A frame of another kind was expected.
     #[error("{found:?} was sent in the place of {expected:?}")]
     Unexpected {
-        /// What was sent.
+        /// Kind of the received frame.
         found: Kind,
-        /// What was expected.
+        /// Kind of the expected frame.
         expected: Kind,
     },
     /// The connection ended.
@@ -64,12 +64,12 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// A field that can't be.
+    /// Creates the error for an invalid field.
     pub fn field(field: &'static str, why: impl Into<String>) -> Self {
         Self::Field { field, why: why.into() }
     }
 
-    /// Whether the connection is gone, rather than its bytes wrong.
+    /// Whether the connection failed, as opposed to invalid bytes.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Closed | Self::Io(_))

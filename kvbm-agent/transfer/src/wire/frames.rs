@@ -1,4 +1,4 @@
-//! Frames, read and written.
+//! Reads and writes frames.
 
 use super::error::WireError;
 use super::header::{HEADER_BYTES, Header};
@@ -7,8 +7,8 @@ use crate::limits::{HEAD_READ_BYTES, MESSAGE_BYTES_MAX};
 use std::io::{self, IoSlice};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Reads frames from a connection. What is read ahead of a message is at most 512 bytes, so that a block's bytes go to their
-/// place without a detour.
+/// Reads frames from a connection. It reads at most 512 bytes ahead, so that a block's bytes go directly into their
+/// slot.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     io: R,
@@ -19,32 +19,32 @@ pub struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Of a connection whose blocks have so many bytes.
+    /// Creates a reader for a connection with blocks of this size.
     pub fn new(io: R, block_bytes: u64) -> Self {
         let buffer = vec![0; HEADER_BYTES + MESSAGE_BYTES_MAX + HEAD_READ_BYTES].into_boxed_slice();
         Self { io, buffer, start: 0, end: 0, block_bytes }
     }
 
-    /// From now on blocks have so many bytes.
+    /// Sets the size of the following blocks.
     pub const fn expect_blocks_of(&mut self, bytes: u64) {
         self.block_bytes = bytes;
     }
 
-    /// The connection.
+    /// The underlying connection.
     pub fn io(&mut self) -> &mut R {
         &mut self.io
     }
 
-    /// Whether the last frame is whole, and nothing of a next one was read.
+    /// Whether the last frame was read completely, and no byte of a next one.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.start == self.end
     }
 
-    /// The next frame; none if the connection ends before it. If this future is dropped, nothing is lost.
+    /// Reads the next frame; `None` if the connection ends before it. Cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are no frame, or the connection fails within it.
+    /// [`WireError`] if the bytes are not a valid frame, or the connection fails within it.
     pub async fn frame(&mut self) -> Result<Option<Message>, WireError> {
         if !self.fill(HEADER_BYTES).await? {
             return Ok(None);
@@ -59,7 +59,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(Some(message))
     }
 
-    /// Some of the bytes behind the last frame's message: at least one.
+    /// Reads some bytes of the payload behind the last message, at least one.
     ///
     /// # Errors
     /// If the connection ends or fails.
@@ -81,7 +81,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Reads until so many bytes are there. False if the connection ends before the first of them.
+    /// Reads until the buffer contains `bytes` bytes. Returns false if the connection ends before the first one.
     async fn fill(&mut self, bytes: usize) -> Result<bool, WireError> {
         if self.start > 0 && self.start + bytes > self.buffer.len() - HEAD_READ_BYTES {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -102,7 +102,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Writes all slices, in as few calls as the system takes.
+/// Writes all slices with as few system calls as possible.
 ///
 /// # Errors
 /// If the connection fails.
@@ -110,7 +110,7 @@ pub async fn write_all(
     io: &mut (impl AsyncWrite + Unpin),
     mut slices: &mut [IoSlice<'_>],
 ) -> io::Result<()> {
-    // Empty ones at the front would look like a connection that takes nothing.
+    // Skip empty slices at the front: writing them would return 0, as a closed connection does.
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         match io.write_vectored(slices).await? {

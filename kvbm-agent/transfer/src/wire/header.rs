@@ -6,19 +6,19 @@ use crate::limits::MESSAGE_BYTES_MAX;
 pub const HEADER_BYTES: usize = 20;
 const MAGIC: [u8; 4] = *b"KVBT";
 
-/// How a frame begins.
+/// The first bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// Bytes of its message: at most [`MESSAGE_BYTES_MAX`].
+    /// Bytes of the message: at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes: usize,
     /// Bytes of the payload that follows the message: a block or a part of one. 0 unless the kind is [`Kind::Block`].
     pub payload_bytes: u64,
 }
 
 impl Header {
-    /// As bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let message_bytes = u32::try_from(self.message_bytes).unwrap_or(u32::MAX);
@@ -30,10 +30,10 @@ impl Header {
         bytes
     }
 
-    /// Reads it, for blocks of so many bytes.
+    /// Decodes a header, for blocks of `block_bytes` bytes.
     ///
     /// # Errors
-    /// [`WireError`] if it is none, or states more than a frame may have.
+    /// [`WireError`] if the header is invalid, or a size exceeds its limit.
     pub fn decode(bytes: &[u8; HEADER_BYTES], block_bytes: u64) -> Result<Self, WireError> {
         let [m0, m1, m2, m3, code, r0, r1, r2, l0, l1, l2, l3, payload @ ..] = *bytes;
         if [m0, m1, m2, m3] != MAGIC {

@@ -1,24 +1,24 @@
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Who connects, and for which blocks.
+    /// The caller's identity and description of its blocks.
     Hello = 1,
-    /// Who serves them.
+    /// The owner's answer, with its set and description.
     Welcome = 2,
-    /// Why the connection ends.
+    /// Why the connection is closed.
     Refusal = 3,
-    /// Asks for blocks.
+    /// Requests blocks.
     Fetch = 4,
-    /// One of them, with its bytes.
+    /// A requested block with its bytes.
     Block = 5,
-    /// No further one of a request.
+    /// The end of a request's blocks.
     End = 6,
-    /// Asks for blocks to be lent: the peer reads them itself.
+    /// Requests loans of blocks, which the peer reads itself.
     Lend = 7,
-    /// Where they are.
+    /// Positions of the lent blocks.
     Lent = 8,
-    /// They were read.
+    /// Returns the blocks of a loan.
     Return = 9,
 }
 

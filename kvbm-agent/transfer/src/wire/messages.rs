@@ -1,4 +1,4 @@
-//! What frames say. All of it is checked when it is read.
+//! Messages of frames. Every field is checked when a message is decoded.
 
 use super::description::{BlockDescription, check_name};
 use super::error::WireError;
@@ -17,20 +17,20 @@ use prost::Message as _;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Who connects, and what its blocks are.
+/// The first message of a caller: its identity, and a description of its blocks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct Hello {
     /// Version of the format.
     #[prost(uint32, tag = "1")]
     pub version: u32,
-    /// `Bearer TOKEN`, or "" for a caller that is known by its certificate, or by nothing.
+    /// `Bearer TOKEN`, or empty for a caller that is identified by its certificate, or not at all.
     #[prost(string, tag = "2")]
     pub authorization: String,
     /// The worker that fetches, for logs.
     #[prost(string, tag = "3")]
     pub worker: String,
-    /// What its blocks are.
+    /// Description of the caller's blocks.
     #[prost(message, required, tag = "4")]
     pub blocks: BlockDescription,
 }
@@ -45,7 +45,7 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// Who serves blocks.
+/// The owner's answer to [`Hello`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Welcome {
     /// Version of the format.
@@ -54,13 +54,13 @@ pub struct Welcome {
     /// The worker that owns the blocks, for logs.
     #[prost(string, tag = "2")]
     pub worker: String,
-    /// Its blocks as a set, with their fence: a `SerializedBlockLayout`.
+    /// The owner's blocks as a set, with its fence: a `SerializedBlockLayout`.
     #[prost(bytes = "vec", tag = "3")]
     pub set: Vec<u8>,
-    /// What its blocks are.
+    /// Description of the owner's blocks.
     #[prost(message, required, tag = "4")]
     pub blocks: BlockDescription,
-    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    /// Metadata of the owner's NIXL agent; empty if it does not lend blocks.
     #[prost(bytes = "vec", tag = "15")]
     pub nixl: Vec<u8>,
 }
@@ -69,29 +69,29 @@ pub struct Welcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum RefusalCode {
-    /// A code of a later version.
+    /// Unknown: a code of a later version.
     Unspecified = 0,
-    /// Another version of the format.
+    /// The versions of the format differ.
     Version = 1,
     /// The caller has no identity, or lacks the rights.
     Denied = 2,
-    /// Its blocks are others.
+    /// The caller's blocks are different.
     Description = 3,
     /// A frame or message is invalid.
     Protocol = 4,
-    /// The agent stops.
+    /// The agent is stopping.
     Stopping = 5,
     /// The request timed out.
     Late = 6,
 }
 
-/// Why a connection ends, in words.
+/// Why a connection is closed: code and text.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     #[prost(enumeration = "RefusalCode", tag = "1")]
     pub code: i32,
-    /// For people.
+    /// Text for humans.
     #[prost(string, tag = "2")]
     pub text: String,
 }
@@ -102,111 +102,111 @@ pub struct Fetch {
     /// Number of the request on its connection, from 0 on.
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// Fence of the owner's set: its epoch,
+    /// Epoch of the owner's set (first half of its fence).
     #[prost(fixed64, tag = "2")]
     pub epoch: u64,
-    /// and its number within that.
+    /// Export number of the owner's set within the epoch (second half of its fence).
     #[prost(fixed64, tag = "3")]
     pub export: u64,
-    /// Longest time until the last block, in milliseconds: 1 to 25,000.
+    /// Maximum time until the last block, in milliseconds: 1 to 25,000.
     #[prost(uint32, tag = "4")]
     pub timeout_ms: u32,
-    /// Sequence hashes, in order, each once: 1 to 512.
+    /// Requested sequence hashes, in order, each once: 1 to 512.
     #[prost(fixed64, repeated, tag = "5")]
     pub sequences: Vec<u64>,
 }
 
-/// A block, or the part of it that the caller needs; its bytes follow.
+/// Head of a block, or of the part that the caller needs. The bytes follow.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockHead {
-    /// The request.
+    /// Number of the request.
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// Its place among the request's.
+    /// Index among the request's blocks.
     #[prost(uint32, tag = "2")]
     pub index: u32,
-    /// Its name.
+    /// Sequence hash of the block.
     #[prost(fixed64, tag = "3")]
     pub sequence: u64,
-    /// That of the block before it.
+    /// Sequence hash of the previous block.
     #[prost(fixed64, optional, tag = "4")]
     pub parent: Option<u64>,
-    /// Hash of its own tokens.
+    /// Hash of the block's own tokens.
     #[prost(fixed64, tag = "5")]
     pub local: u64,
-    /// Blocks before it.
+    /// Number of blocks before this one.
     #[prost(uint32, tag = "6")]
     pub position: u32,
-    /// What the bytes that follow add up to.
+    /// Checksum of the bytes that follow.
     #[prost(fixed64, tag = "7")]
     pub checksum: u64,
 }
 
-/// Why a request has no further block.
+/// Why a request has no more blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum Fault {
-    /// All were sent.
+    /// No fault: all blocks were sent.
     Unspecified = 0,
-    /// The owner does not have it.
+    /// The owner does not have the block.
     Missing = 1,
-    /// The owner's copy was wrong, and is withdrawn.
+    /// The owner's copy was wrong, and was withdrawn.
     Corrupt = 2,
-    /// The owner can't read it now.
+    /// The owner can't read the block now.
     Unreadable = 3,
     /// The owner is overloaded.
     Busy = 4,
     /// The owner was restarted and has another set.
     Fenced = 5,
-    /// The owner stops.
+    /// The owner is stopping.
     Stopping = 6,
     /// The request timed out.
     TimedOut = 7,
 }
 
-/// No further block of a request.
+/// The end of a request's blocks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct End {
-    /// The request.
+    /// Number of the request.
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// Blocks that were sent.
+    /// Number of blocks sent.
     #[prost(uint32, tag = "2")]
     pub blocks: u32,
-    /// Why not more.
+    /// Why no more blocks were sent.
     #[prost(enumeration = "Fault", tag = "3")]
     pub fault: i32,
 }
 
-/// A block that stays in its place while a peer reads it.
+/// A lent block, which stays in its slot while a peer reads it.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LentBlock {
-    /// What it is.
+    /// Identity and checksum of the block.
     #[prost(message, required, tag = "1")]
     pub head: BlockHead,
-    /// Where it begins in the memory of the owner's set.
+    /// Offset of the block in the memory of the owner's set.
     #[prost(uint64, tag = "2")]
     pub offset: u64,
 }
 
-/// The leading blocks of a request, until they are returned or the request's timeout is over.
+/// The leading blocks of a request, lent until they are returned or the request's timeout.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Lent {
-    /// The request.
+    /// Number of the request.
     #[prost(uint64, tag = "1")]
     pub request: u64,
     /// The blocks, in order: up to 512.
     #[prost(message, repeated, tag = "2")]
     pub blocks: Vec<LentBlock>,
-    /// Why not more.
+    /// Why no more blocks were lent.
     #[prost(enumeration = "Fault", tag = "3")]
     pub fault: i32,
 }
 
-/// The peer reads the blocks of a request no more.
+/// Ends a loan: the peer no longer reads its blocks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Return {
-    /// The request.
+    /// Number of the request.
     #[prost(uint64, tag = "1")]
     pub request: u64,
 }
@@ -226,7 +226,7 @@ pub enum Message {
     Block(BlockHead),
     /// See [`End`].
     End(End),
-    /// Asks as [`Fetch`] does.
+    /// Requests loans, with the fields of [`Fetch`].
     Lend(Fetch),
     /// See [`Lent`].
     Lent(Lent),
@@ -239,10 +239,10 @@ fn decoded<M: prost::Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, W
 }
 
 impl Message {
-    /// Reads the message of a frame.
+    /// Decodes the message of a frame.
     ///
     /// # Errors
-    /// [`WireError`] names the field that can't be.
+    /// [`WireError`] names the invalid field.
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self, WireError> {
         let message = match kind {
             Kind::Hello => Self::Hello(decoded(kind, bytes)?),
@@ -267,7 +267,7 @@ impl Message {
         Ok(message)
     }
 
-    /// What it is.
+    /// The kind of the frame.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -299,7 +299,7 @@ impl Message {
         let header = Header { kind: self.kind(), message_bytes, payload_bytes };
         let mut frame = Vec::with_capacity(HEADER_BYTES + message_bytes);
         frame.extend(header.encode());
-        // A vector has room for everything.
+        // A `Vec` grows as needed, so encoding can't fail.
         let encoded = match self {
             Self::Hello(message) => message.encode(&mut frame),
             Self::Welcome(message) => message.encode(&mut frame),
@@ -390,10 +390,10 @@ impl Lent {
 }
 
 impl BlockHead {
-    /// What the block is.
+    /// The block's identity.
     ///
     /// # Errors
-    /// [`WireError::Field`] if its hashes do not follow from one another, or its position can't be.
+    /// [`WireError::Field`] if the hashes contradict each other, or the position is invalid.
     pub fn identity(&self) -> Result<BlockIdentity, WireError> {
         let parent = self.parent.map(SequenceHash);
         let local = LocalHash(self.local);

@@ -1,9 +1,9 @@
 //! Frames and messages. The format is in the crate's README.
 //!
-//! - `error`: what is wrong with bytes. `rank`: which part of a block an agent has. `description`: what blocks are, and whether
-//!   two agents mean the same.
-//! - `kind`: what a frame is. `header`: how long a frame is. `messages`: what it says.
-//! - `frames`: reading and writing them.
+//! - `error`: errors. `rank`: an agent's part of each block. `description`: description of blocks, and their
+//!   comparison.
+//! - `kind`: kinds of frames. `header`: kind and size of a frame. `messages`: the content of frames.
+//! - `frames`: reading and writing frames.
 
 mod description;
 mod error;

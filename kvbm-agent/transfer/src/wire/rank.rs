@@ -1,4 +1,4 @@
-//! Which part of each block an agent has, and where the bytes of that lie in a slot.
+//! An agent's part of each block, and its layout in a slot.
 
 use super::error::WireError;
 use kvasir_blocks::layout::{LayerOrder, LayoutConfig, LayoutForm};
@@ -10,7 +10,7 @@ use kvasir_blocks::{BlockInSlot, BlockLayout};
 use std::fmt::Display;
 use std::ops::Range;
 
-/// The forms, by their numbers in a description.
+/// The forms of layouts, by their number in a description.
 const FORMS: [LayoutForm; 3] = [
     LayoutForm::FullyContiguous,
     LayoutForm::LayerSeparate(LayerOrder::BlockContiguous),
@@ -23,7 +23,7 @@ pub fn form_number(form: LayoutForm) -> u32 {
     (0..).zip(FORMS).find(|(_, at)| *at == form).map_or(0, |(number, _)| number)
 }
 
-/// One rank's part of a block, as a description states it.
+/// One rank's part of a block, according to a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankBlock {
     block: BlockInSlot,
@@ -31,10 +31,10 @@ pub struct RankBlock {
 }
 
 impl RankBlock {
-    /// Checks what a description states. `form` is the number of a form.
+    /// Checks the fields of a description. `form` is the number of a form.
     ///
     /// # Errors
-    /// [`WireError::Field`] names what can't be.
+    /// [`WireError::Field`] names the invalid field.
     pub fn new(
         form: u32,
         config: LayoutConfig,
@@ -51,23 +51,23 @@ impl RankBlock {
         Ok(rank)
     }
 
-    /// The block by itself.
+    /// The layout of the rank's block in its slot.
     #[must_use]
     pub const fn block(&self) -> &BlockInSlot {
         &self.block
     }
 
-    /// A set of one block, whose addresses are offsets in the slot.
+    /// A set with this single block. Addresses are offsets in the slot.
     ///
     /// # Errors
-    /// If there are more layers or ranks than a set may have.
+    /// [`BlockSetError`] if there are more layers or ranks than a set may have.
     pub fn set(&self) -> Result<BlockSetLayout, BlockSetError> {
         let layout = self.block.layout();
         let stride = self.block.allocation_stride();
         let range = |at: u32| AddressRange { address: u64::from(at) * stride, bytes: stride };
         let description = BlockSetDescription {
             id: BlockSetId(0),
-            // Whether both sides hold the same was compared by their descriptions.
+            // Irrelevant here: the descriptions of both sides were already compared.
             content: ContentId(0),
             tensor_parallel: self.parallel,
             form: layout.form(),
@@ -81,33 +81,33 @@ impl RankBlock {
         BlockSetLayout::new(description, Fence { epoch: 0, export: 0 })
     }
 
-    /// The part of the heads that it holds, and how many parts there are.
+    /// The rank's part of the heads, and the number of parts.
     #[must_use]
     pub fn shard(&self) -> Shard {
         Shard { number: self.parallel.shard(), count: self.parallel.shards() }
     }
 }
 
-/// One of the equal parts that the heads of each token are split into.
+/// One of the equal parts into which the heads of each token are split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard {
-    /// Which, from 0 on.
+    /// Number of the part, from 0 on.
     pub number: u32,
-    /// How many there are.
+    /// Number of parts.
     pub count: u32,
 }
 
 impl Shard {
-    /// The only one.
+    /// The only part, with all heads.
     pub const WHOLE: Self = Self { number: 0, count: 1 };
 
-    /// Which parts of a split into `count` parts hold some of this one.
+    /// Numbers of the parts that contain some of this part's heads, if the heads are split into `count` parts.
     #[must_use]
     pub fn covered_by(&self, count: u32) -> Range<u32> {
         let number = u64::from(self.number);
         let own = u64::from(self.count).max(1);
         let count = u64::from(count);
-        // Both are at most `count`.
+        // Both results are at most `count`.
         let narrow = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
         narrow(number * count / own)..narrow(((number + 1) * count).div_ceil(own))
     }

@@ -57,7 +57,7 @@ fn messages() -> Vec<Message> {
     ]
 }
 
-/// All of them as a connection has them, a block with its bytes.
+/// All messages as a connection transmits them, a block with its bytes.
 fn stream(messages: &[Message]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for message in messages {
@@ -68,7 +68,7 @@ fn stream(messages: &[Message]) -> Vec<u8> {
     bytes
 }
 
-/// What a reader makes of bytes: messages until the end, or until the first error.
+/// Decodes bytes: messages until the end, or until the first error.
 fn read(bytes: &[u8]) -> (Vec<Message>, Result<(), WireError>) {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
@@ -119,7 +119,7 @@ fn slices_are_written_whole() {
     assert_eq!(found, b"abcde");
 }
 
-/// Each is refused by its name.
+/// Each invalid field is refused by its name.
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |message: Message, text: &str| {
@@ -170,8 +170,8 @@ fn what_cannot_be_is_refused() {
 }
 
 proptest! {
-    /// Whatever becomes of bytes on their way: what was read before is right, then there is an error or an end, and nothing
-    /// panics.
+    /// However bytes are damaged in transit: messages before the damage are right, then there is an error or an end,
+    /// and never a panic.
     #[test]
     fn changed_bytes_are_read_or_refused(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),

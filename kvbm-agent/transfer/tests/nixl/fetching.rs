@@ -40,7 +40,7 @@ pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
 
 cases_over!(nixl());
 
-/// Each side says what the other one lacks.
+/// Each side reports the other side's missing feature.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_without_nixl_is_named() {
     let blocks = prompt(1, 2);
@@ -53,7 +53,7 @@ async fn an_owner_without_nixl_is_named() {
     let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
     assert!(text.contains("set blocks-peer-backend to nixl there"), "{text}");
     owner.stop().await;
-    // An owner with NIXL serves TCP, too.
+    // An owner with NIXL also serves TCP.
     let owner = serving(&owned).await;
     let over_tcp = Fetching::new(manager(Memory::Private, BLOCK_BYTES, 8));
     let fetched = over_tcp.fetch(owner.address, &blocks).await;
@@ -61,7 +61,7 @@ async fn an_owner_without_nixl_is_named() {
     owner.stop().await;
 }
 
-/// A peer by hand.
+/// A hand-written peer.
 struct Caller {
     reader: FrameReader<TcpStream>,
 }
@@ -100,8 +100,8 @@ fn lend(request: u64, epoch: u64, timeout_ms: u32, count: usize) -> Message {
     Message::Lend(Fetch { request, epoch, export: 1, timeout_ms, sequences })
 }
 
-/// Lent blocks keep their slots until the peer gives them back. If its connection is lost, they keep them until the request's
-/// timeout and a margin have passed.
+/// Lent blocks keep their slots until the peer returns them. If its connection is lost, they keep them until the
+/// request's timeout and a grace period have passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped() {
     let blocks = prompt(1, 8);
@@ -112,7 +112,7 @@ async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped(
     let Message::Lent(lent) = caller.ask(&lend(0, 1, 25_000, 3)).await else { panic!() };
     assert_eq!((lent.blocks.len(), lent.fault()), (3, Fault::Unspecified));
     assert_eq!(free_and_active(&owned), (0, 3));
-    // Nothing can be saved in their place.
+    // No block can be saved in their place.
     let saving = owned.open_session("saves").expect("a session");
     assert_eq!(saving.allocate(5, PATIENCE).map(|slots| slots.len()), Ok(5));
     assert!(saving.allocate(1, PATIENCE).is_err());
@@ -120,7 +120,7 @@ async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped(
     caller.send(&Message::Return(Return { request: 0 })).await;
     until("what was returned is held", || free_and_active(&owned).1 == 0).await;
 
-    // An older fence lends nothing.
+    // An older fence gets no loan.
     let Message::Lent(lent) = caller.ask(&lend(1, 9, 25_000, 3)).await else { panic!() };
     assert_eq!((lent.blocks.len(), lent.fault()), (0, Fault::Fenced));
     let Message::Lent(lent) = caller.ask(&lend(2, 1, 1_000, 2)).await else { panic!() };
@@ -133,7 +133,7 @@ async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped(
     owner.stop().await;
 }
 
-/// A peer that does not return what it has read is disconnected, and so is one that breaks the rules.
+/// A peer that does not return its loans is disconnected, and so is a peer that breaks the protocol.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_keep_blocks_are_disconnected() {
     let blocks = prompt(1, 8);

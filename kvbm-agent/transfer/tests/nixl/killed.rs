@@ -1,5 +1,5 @@
-//! Owners in processes of their own, which are stopped and killed while NIXL reads their memory. They offer UCX over TCP alone:
-//! a read needs their processor then, so a read from an owner that is stopped is under way for certain.
+//! Owners in separate processes, which are stopped and killed while NIXL reads their memory. They offer UCX only over
+//! TCP: a read then needs their processor, so a read from a stopped owner is certainly running.
 
 use crate::cases::until;
 use crate::fetching::{fetching, options, serving};
@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
 const BLOCK_BYTES: usize = 3_000;
-/// Blocks of a first request, and some of a second one.
+/// Blocks of a complete first request, and some of a second one.
 const BLOCKS: usize = REQUEST_BLOCKS_MAX + REST;
 const REST: usize = 60;
 
@@ -34,8 +34,8 @@ fn blocks() -> Vec<BlockIdentity> {
     prompt(1, BLOCKS as u64)
 }
 
-/// As a process: `OwnerProcess` starts it with a file for its address, and it serves until its standard input ends. By itself:
-/// its first blocks can be fetched.
+/// As a child: `OwnerProcess` starts it with a file for its address, and it serves until its standard input ends. Run
+/// directly: tests that its first blocks can be fetched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_serves() {
     let owned = manager(Memory::Shared, BLOCK_BYTES, BLOCKS as u32);
@@ -63,7 +63,7 @@ struct OwnerProcess {
 
 impl OwnerProcess {
     async fn start() -> Self {
-        // Downloaded before the process needs it.
+        // Downloads the library before the process needs it.
         let _here = options();
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("address");
@@ -75,7 +75,7 @@ impl OwnerProcess {
             .env("UCX_TLS", "tcp,self")
             .env("UCX_NET_DEVICES", "lo")
             .stdin(Stdio::piped())
-            // The test runner must not take its result for its own.
+            // The test runner must not read the child's result as its own.
             .stdout(log.try_clone().expect("the same file"))
             .stderr(log)
             .spawn()
@@ -91,7 +91,7 @@ impl OwnerProcess {
         kill_process(id.expect("an id"), signal).expect("a process");
     }
 
-    /// Stops it, and returns when each of its threads stands still.
+    /// Stops the process, and returns when all its threads have stopped.
     async fn stop(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -116,8 +116,8 @@ impl Drop for OwnerProcess {
     }
 }
 
-/// Fetches all blocks through a port that stops the owner once it has lent those of the second request, and before the
-/// client knows of them. Returns when NIXL reads them, which can't end.
+/// Fetches all blocks through a port that stops the owner once it has lent the blocks of the second request, before the
+/// client receives the loan. Returns when NIXL reads them, which can't end.
 async fn stopped_in_the_middle(
     owner: &OwnerProcess,
     fetching: &Arc<Fetching>,
@@ -127,7 +127,7 @@ async fn stopped_in_the_middle(
     let peer = format!("http://{}", listener.local_addr().expect("an address"));
     let fetch = {
         let fetching = Arc::clone(fetching);
-        // Awaited by the test.
+        // The test awaits the task.
         #[expect(clippy::disallowed_methods, reason = "its handle is awaited")]
         tokio::spawn(async move {
             let wanted = names(&blocks());
@@ -171,13 +171,13 @@ async fn stopped_in_the_middle(
     fetch
 }
 
-/// The first blocks stay. All other slots come back, and the owner's set is in use until then.
+/// The first blocks stay. All other slots are freed, and the owner's set is in use until then.
 async fn only_the_first_blocks_are_there(fetching: &Fetching, fetched: Fetched) {
     assert_eq!(fetched.blocks.len(), REQUEST_BLOCKS_MAX);
     drop(fetched.blocks);
     assert_eq!(verified(&fetching.manager, &blocks()), REQUEST_BLOCKS_MAX);
     let are_free = || {
-        // In this order: slots come back before the set's transfers end.
+        // In this order: slots are freed before the set's transfers end.
         let is_unused = fetching.registry.stats().transfers == 0;
         let are_free = free_and_active(&fetching.manager).0 == REST as u64;
         assert!(
@@ -204,7 +204,7 @@ async fn an_owner_that_is_killed_in_the_middle_leaves_nothing_wrong() {
     assert!(ended_at - killed_at < PATIENCE / 2, "not before its deadline was near");
     only_the_first_blocks_are_there(&fetching, fetched).await;
 
-    // The reader goes on with another owner.
+    // The reader continues with another owner.
     let owned = manager(Memory::Private, BLOCK_BYTES, BLOCKS as u32);
     save(&owned, &blocks());
     let another = serving(&owned).await;
@@ -216,7 +216,7 @@ async fn an_owner_that_is_killed_in_the_middle_leaves_nothing_wrong() {
     another.stop().await;
 }
 
-/// NIXL goes on with a read that was given up: when the owner continues, its bytes must not reach slots that have other blocks.
+/// NIXL continues an abandoned read: when the owner continues, its bytes must not reach slots with other blocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_continues_late_writes_nothing() {
     let owner = OwnerProcess::start().await;
@@ -229,7 +229,7 @@ async fn an_owner_that_continues_late_writes_nothing() {
     let others = prompt(2, REST as u64);
     save(&fetching.manager, &others);
     owner.signal(Signal::CONT);
-    // Once it has served something, or has gone, what it had to send before was sent.
+    // Once it has served another request, or is gone, its earlier bytes were sent.
     let late = Fetching::new(manager(Memory::Private, BLOCK_BYTES, BLOCKS as u32));
     drop(late.fetch(owner.address, &blocks()).await);
     assert_eq!(verified(&fetching.manager, &others), REST);

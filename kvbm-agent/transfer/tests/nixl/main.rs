@@ -1,4 +1,4 @@
-//! Owners and those who fetch over NIXL: PyPI's library, UCX on loopback.
+//! Owners and fetching agents over NIXL: PyPI's library, UCX on loopback.
 #![expect(
     unreachable_pub,
     clippy::expect_used,

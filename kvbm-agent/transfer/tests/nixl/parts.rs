@@ -1,4 +1,5 @@
-//! Blocks of owners with other layouts: NIXL reads them whole, and what is needed of them becomes a block here.
+//! Blocks of owners with other layouts: NIXL reads complete blocks, and the required parts become a block of this
+//! agent.
 
 use crate::cases::{RETURNED, until_within};
 use crate::fetching::{options, serving_described};
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::join;
 
-/// An agent that has blocks of its rank.
+/// An agent with the blocks of its rank.
 struct Source {
     manager: Arc<KvBlockManager>,
     serving: Serving,
@@ -43,7 +44,7 @@ fn addresses(owners: &[Source]) -> Vec<SocketAddr> {
     owners.iter().map(|owner| owner.serving.address).collect()
 }
 
-/// Nothing is lent any more.
+/// Waits until no block is lent, then stops the owners.
 async fn stop(owners: Vec<Source>) {
     for Source { manager, serving } in owners {
         until_within(RETURNED, "a loan is left", || free_and_active(&manager).1 == 0).await;
@@ -94,7 +95,7 @@ async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
     stop(vec![left, short, long]).await;
 }
 
-/// They share one slot of memory.
+/// Two fetches share one slot of memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fetches_of_large_blocks_take_turns() {
     let large = |rank: Rank| {
@@ -108,7 +109,7 @@ async fn fetches_of_large_blocks_take_turns() {
     let source = owner(&theirs, Memory::Private, &blocks).await;
     let into = fetching(&ours, 6);
     let peers = [source.serving.address];
-    // Of two sessions, as any two of an agent's.
+    // Of two sessions, like any two sessions of an agent.
     let (left, right) = blocks.split_at(3);
     let (left, right) = join!(into.fetch_parts(&peers, left), into.fetch_parts(&peers, right));
     for fetched in [left, right] {
@@ -118,7 +119,7 @@ async fn fetches_of_large_blocks_take_turns() {
     stop(vec![source]).await;
 }
 
-/// As many sizes as owners choose alignments.
+/// One size per alignment that an owner chooses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_many_sizes_arrive() {
     let blocks = prompt(1, 2 * STAGED_SIZES_MAX as u64 + 2);

@@ -1,4 +1,4 @@
-//! Owners that lie about what they lend: nothing wrong is registered, and every slot comes back.
+//! Owners that send wrong loans: wrong bytes are never registered, and every slot is freed.
 
 use crate::cases::until;
 use crate::fetching::{fetching, serving};
@@ -13,7 +13,7 @@ use tokio::{join, select};
 const BLOCK_BYTES: usize = 3_000;
 const BLOCKS: u64 = 4;
 
-/// Hands on what a client and an owner say, until one of them closes its connection.
+/// Forwards messages between a client and an owner, until one of them closes its connection.
 async fn hand_on(listener: &TcpListener, owner: SocketAddr, change: impl Fn(&mut Lent)) {
     let (client, _) = listener.accept().await.expect("the client");
     let owner = TcpStream::connect(owner).await.expect("the owner");
@@ -36,7 +36,7 @@ async fn hand_on(listener: &TcpListener, owner: SocketAddr, change: impl Fn(&mut
     }
 }
 
-/// What comes of blocks of which the owner says something else than what is.
+/// Fetches blocks after changing the owner's messages.
 async fn changed(change: impl Fn(&mut Lent)) -> (Fetched, Fetching) {
     let blocks = prompt(1, BLOCKS);
     let owned = manager(Memory::Shared, BLOCK_BYTES, BLOCKS as u32);
@@ -57,7 +57,7 @@ async fn what_is_not_the_block_that_was_lent_is_refused() {
     let cases: [(Change, usize, &str); 5] = [
         // NIXL reads another block of the owner.
         (|lent| lent.blocks[1].offset = lent.blocks[2].offset, 1, "checksum"),
-        // And here half of two blocks.
+        // Here NIXL reads halves of two blocks.
         (|lent| lent.blocks[3].offset -= 2_000, 3, "checksum"),
         (|lent| lent.blocks[2].head.checksum ^= 1, 2, "checksum"),
         (|lent| lent.blocks[1].offset = u64::MAX - 1, 0, "offset: 18446744073709551614 does not"),

@@ -1,4 +1,4 @@
-//! Cases for both backends: TCP and NIXL.
+//! Test cases for both backends: TCP and NIXL.
 
 use crate::place::{
     Fetching, Memory, PATIENCE, Serving, description, free_and_active, manager, prompt, save,
@@ -31,12 +31,12 @@ impl Over {
     }
 }
 
-/// A condition that becomes true.
+/// Waits until a condition holds.
 pub async fn until(what: &str, is_so: impl FnMut() -> bool) {
     until_within(PATIENCE, what, is_so).await;
 }
 
-/// Slots that a peer gives back are free within this time, long before the timeout of its request.
+/// Slots of returned loans are free within this time, long before the timeout of the request.
 pub const RETURNED: Duration = Duration::from_secs(5);
 
 pub async fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
@@ -54,7 +54,7 @@ pub async fn blocks_arrive_byte_for_byte(over: Over) {
         (Memory::Private, Memory::Shared),
         (Memory::Shared, Memory::Shared),
     ] {
-        // Four requests, the last of which is short.
+        // Four requests; the last one is short.
         let blocks = prompt(1, 1_600);
         let owned = manager(theirs, BLOCK_BYTES, 1_600);
         save(&owned, &blocks);
@@ -65,7 +65,7 @@ pub async fn blocks_arrive_byte_for_byte(over: Over) {
         assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
         drop(fetched.blocks);
         assert_eq!(verified(&fetching.manager, &blocks), 1_600);
-        // Loans are counted once they are given back.
+        // Loans are counted when they are returned.
         until("they are not counted", || owner.counters.metrics().served == 1_600).await;
         assert_eq!(fetching.counters.metrics().fetched, 1_600);
         assert_eq!(free_and_active(&owned), (0, 0), "nothing is held any more");
@@ -73,7 +73,7 @@ pub async fn blocks_arrive_byte_for_byte(over: Over) {
     }
 }
 
-/// Large blocks are summed up on other threads.
+/// Checksums of large blocks are computed on other threads.
 pub async fn large_blocks_arrive_too(over: Over) {
     let blocks = prompt(1, 5);
     let bytes = 3 << 20;
@@ -89,14 +89,14 @@ pub async fn large_blocks_arrive_too(over: Over) {
 }
 
 pub async fn what_an_owner_lacks_is_missing_and_a_stopped_owner_is_lost(over: Over) {
-    // Of the second of two requests, it has all but the first block.
+    // The owner has all blocks of the second request except its first.
     let blocks = prompt(1, 600);
     let owned = manager(Memory::Private, BLOCK_BYTES, 600);
     save(&owned, &blocks[..5]);
     save(&owned, &blocks[REQUEST_BLOCKS_MAX..]);
     let owner = over.serving(&owned).await;
     let fetching = over.fetching(manager(Memory::Private, BLOCK_BYTES, 16));
-    // The connection is used again.
+    // The connection is reused.
     for round in 0..3 {
         let fetched = fetching.fetch(owner.address, &blocks).await;
         assert_eq!((fetched.blocks.len(), fetched.stopped), (5, Some(FetchFault::Missing)));
@@ -105,7 +105,7 @@ pub async fn what_an_owner_lacks_is_missing_and_a_stopped_owner_is_lost(over: Ov
     }
     assert_eq!(fetching.counters.metrics().stopped.get("missing"), Some(&3));
     until_within(RETURNED, "what was not read is held", || free_and_active(&owned).1 == 0).await;
-    // The idle connection is of no use once its owner has stopped.
+    // The idle connection is useless once its owner has stopped.
     let address = owner.address;
     owner.stop().await;
     let fetched = fetching.fetch(address, &blocks).await;
@@ -127,7 +127,7 @@ pub async fn without_room_the_rest_stays_where_it_is(over: Over) {
     owner.stop().await;
 }
 
-/// The tests of one way to fetch.
+/// The tests of one backend.
 macro_rules! cases_over {
     ($over:expr) => {
         cases_over!(

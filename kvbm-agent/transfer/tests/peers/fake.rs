@@ -1,4 +1,4 @@
-//! An owner that speaks the protocol, and does with it what a test tells it to.
+//! An owner that speaks the protocol, and misbehaves as a test specifies.
 
 use crate::place::{bytes_of, description};
 use crate::ranks::Rank;
@@ -18,21 +18,21 @@ use std::net::SocketAddr;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Its port.
+/// The fake owner's port.
 pub struct Fake {
     listener: TcpListener,
     block_bytes: usize,
-    /// What it says that its blocks are.
+    /// The description that the owner sends.
     pub blocks: BlockDescription,
-    /// Blocks that it says its set has.
+    /// The number of blocks that the owner states for its set.
     pub num_blocks: u32,
 }
 
-/// One connection of it.
+/// One connection to the fake owner.
 pub struct Caller {
     reader: FrameReader<TcpStream>,
     block_bytes: usize,
-    /// What it sends of each block; none for the whole of it.
+    /// The part sent of each block; `None` for complete blocks.
     plan: Option<PartPlan>,
 }
 
@@ -42,7 +42,7 @@ impl Fake {
         Self { listener, block_bytes, blocks: description(block_bytes), num_blocks: 4 }
     }
 
-    /// One with the blocks of a rank.
+    /// A fake owner with the blocks of a rank.
     pub async fn of(rank: &Rank) -> Self {
         Self { blocks: rank.description(), ..Self::new(rank.bytes()).await }
     }
@@ -51,7 +51,7 @@ impl Fake {
         self.listener.local_addr().expect("an address")
     }
 
-    /// The next caller, which has been told of the set of this epoch.
+    /// Accepts the next caller, and sends it the set of this epoch.
     pub async fn accept(&self, epoch: u64) -> Caller {
         let (stream, _) = self.listener.accept().await.expect("a caller");
         let mut reader = FrameReader::new(stream, 0);
@@ -102,7 +102,7 @@ impl Fake {
 
 impl Caller {
     pub async fn send(&mut self, bytes: &[u8]) {
-        // The caller may have gone, which the test sees by what it says.
+        // The caller may be gone; the test detects this by its result.
         drop(self.reader.io().write_all(bytes).await);
     }
 
@@ -117,12 +117,12 @@ impl Caller {
         while let Ok(Some(_)) = self.reader.frame().await {}
     }
 
-    /// A block as it must be.
+    /// A correct block.
     pub fn right(&self, index: u32, block: &BlockIdentity) -> (BlockHead, Vec<u8>) {
         Self::head(index, block, bytes_of(block, self.block_bytes))
     }
 
-    /// The part of a block of this rank that the caller needs, as it must be.
+    /// The correct part of a block of this rank that the caller needs.
     pub fn part(&self, index: u32, block: &BlockIdentity, rank: &Rank) -> (BlockHead, Vec<u8>) {
         let plan = self.plan.as_ref().expect("a plan");
         let mut part = Vec::new();

@@ -46,13 +46,13 @@ async fn other_blocks_are_refused_by_the_field() {
         let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
         assert!(text.contains(field), "{field:?} in {text}");
     }
-    // A peer is told before it is counted: only once the connections have ended, all are.
+    // The refusal is sent before it is counted, so the counts are complete only after the connections have ended.
     let counters = Arc::clone(&owner.counters);
     owner.stop().await;
     assert_eq!(counters.metrics().disconnected["description"], 4);
 }
 
-/// A peer that asks and takes nothing is disconnected; what was held for it is released.
+/// A peer that requests blocks but does not read is disconnected, and its held blocks are released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_peer_is_disconnected() {
     let blocks = prompt(1, 32);
@@ -72,7 +72,7 @@ async fn a_slow_peer_is_disconnected() {
     owner.stop().await;
 }
 
-/// A connection, and how it was welcomed.
+/// A connection, and the owner's welcome.
 async fn greeted(owner: SocketAddr, bytes: usize) -> (FrameReader<TcpStream>, Welcome) {
     let stream = TcpStream::connect(owner).await.expect("a connection");
     let mut reader = FrameReader::new(stream, bytes as u64);
@@ -86,7 +86,7 @@ async fn greeted(owner: SocketAddr, bytes: usize) -> (FrameReader<TcpStream>, We
     (reader, welcome)
 }
 
-/// Slots have room behind their blocks.
+/// Slots have padding behind their blocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_set_of_an_owner_states_where_each_block_is() {
     for bytes in [1, BLOCK_BYTES, 4_096, 4_097, 9_000] {

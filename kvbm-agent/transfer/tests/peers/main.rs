@@ -1,4 +1,4 @@
-//! Owners and those who fetch, over real sockets: what arrives, and what is refused.
+//! Owners and fetching agents over real sockets: received and refused blocks.
 #![expect(
     unreachable_pub,
     clippy::expect_used,

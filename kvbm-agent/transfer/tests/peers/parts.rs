@@ -1,4 +1,4 @@
-//! Blocks between agents with other layouts: what arrives is what a naive copy would have made.
+//! Blocks between agents with different layouts: the result equals a naive copy.
 
 use crate::place::{
     Fetching, Memory, Serving, free_and_active, prompt, save_bytes, verified_bytes,
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Builder;
 
-/// An agent that has blocks of its rank.
+/// An agent with the blocks of its rank.
 struct Source {
     address: SocketAddr,
     serving: Serving,
@@ -83,7 +83,7 @@ async fn four_ranks_become_eight_and_back() {
     }
 }
 
-/// The first call finds out that the layout is another one, and keeps the connection for the second.
+/// The first call detects the different layout, and keeps the connection for the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_with_another_layout_is_told_from_others() {
     let blocks = prompt(1, 3);
@@ -101,7 +101,7 @@ async fn a_peer_with_another_layout_is_told_from_others() {
     let metrics = fetching.counters.metrics();
     assert_eq!((metrics.fetches, metrics.stopped.len()), (2, 0), "{metrics:?}");
     assert_eq!(free_and_active(&fetching.manager), (1, 0));
-    // The idle connection is of no use once its owner has stopped.
+    // The idle connection is useless once its owner has stopped.
     let address = owner.address;
     owner.serving.stop().await;
     let gone = fetching.fetch_parts(&[address], &prompt(2, 1)).await;
@@ -123,10 +123,10 @@ async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
     drop(fetched.blocks);
     assert_eq!(verified_bytes(&into.manager, &blocks, |block| whole.bytes_of(block)), 4);
     assert_eq!(free_and_active(&into.manager), (4, 0));
-    // Without the other half nobody is asked.
+    // Without an owner of the other half, no owner is queried.
     let half = into.fetch_parts(&[left.address], &blocks[4..]).await;
     assert_eq!(half.stopped, Some(FetchFault::NoOwner { number: 1, count: 2 }));
-    // Another agent with the same heads goes on where the first one stopped.
+    // Another agent with the same heads continues where the first one stopped.
     let long = owner(&halves[1], Memory::Shared, &blocks).await;
     let into = fetching(&whole, Memory::Private, 8);
     let peers = [short.address, left.address, long.address];
@@ -188,11 +188,11 @@ prop_compose! {
 struct Case {
     from: Side,
     to: Side,
-    /// Of which the number of blocks and the bytes of an element differ, too.
+    /// The number of blocks and the bytes per element differ between sides, too.
     config: LayoutConfig,
     blocks: u64,
     rank: prop::sample::Index,
-    /// Which of the owners with the same heads are named.
+    /// Which of the owners with the same heads are listed.
     named: Vec<bool>,
 }
 
@@ -232,7 +232,7 @@ async fn check(case: Case) {
     let blocks = prompt(1, case.blocks);
     let Side { parts, replicas, .. } = case.from;
     let named = |part: u32| {
-        // One of the replicas at least.
+        // At least one of the replicas.
         let is_second = replicas == 2 && case.named[part as usize];
         rank_of(&case.from, &case.config, part * replicas + u32::from(is_second))
     };

@@ -1,4 +1,4 @@
-//! Owners of parts that are broken or lie: no block without all its parts is registered, and every slot comes back.
+//! Owners of parts that are broken or send wrong bytes: only complete blocks are registered, and every slot is freed.
 
 use crate::fake::{Caller, Fake};
 use crate::place::{Fetching, Memory, free_and_active, prompt, verified_bytes};
@@ -18,7 +18,7 @@ fn fetching() -> (Rank, Fetching) {
     (rank, Fetching::described(rank.manager(Memory::Shared, SLOTS), rank.description()))
 }
 
-/// Sends all parts, as they must be.
+/// Sends all parts correctly.
 async fn serve_all(caller: &mut Caller, blocks: &[BlockIdentity], rank: &Rank) {
     for (index, block) in (0..).zip(blocks) {
         let part = caller.part(index, block, rank);
@@ -27,8 +27,8 @@ async fn serve_all(caller: &mut Caller, blocks: &[BlockIdentity], rank: &Rank) {
     caller.end(blocks.len() as u32, Fault::Unspecified).await;
 }
 
-/// Fetches three blocks from two owners. The first one has all; the second one sends its part of the first block, and then
-/// follows what the test says.
+/// Fetches three blocks from two owners. The first one has all; the second one sends its part of the first block, and
+/// then behaves as the test specifies.
 async fn after_one(then: impl AsyncFn(&mut Caller, &[BlockIdentity], &Rank)) -> FetchedParts {
     let left = Rank::of(0, 2, CONTIGUOUS);
     let right = Rank::of(1, 2, CONTIGUOUS);
@@ -109,7 +109,7 @@ async fn an_owner_that_dies_within_a_part_leaves_nothing_of_the_block() {
     assert!(matches!(busy.stopped, Some(FetchFault::Unavailable(_))), "{busy:?}");
 }
 
-/// Both parts are right by themselves, but the owners place the block differently. Nobody knows which of them is wrong.
+/// Each part is valid by itself, but the owners state different positions. It is unknown which of them is wrong.
 #[tokio::test]
 async fn owners_that_disagree_about_a_block_register_nothing() {
     let left = Rank::of(0, 2, CONTIGUOUS);
@@ -120,7 +120,7 @@ async fn owners_that_disagree_about_a_block_register_nothing() {
     let serve = async |fake: &Fake, rank: &Rank, moved: u32| {
         let mut caller = fake.accept(1).await;
         caller.asked().await;
-        // A block that is not the first one of its sequence.
+        // A block that is not the first of its sequence.
         let (mut head, bytes) = caller.part(0, &blocks[1], rank);
         head.position += moved;
         caller.send_block((head, bytes)).await;
@@ -135,7 +135,7 @@ async fn owners_that_disagree_about_a_block_register_nothing() {
     assert_eq!((metrics.corrupt, metrics.stopped["corrupt"]), (1, 1), "{metrics:?}");
 }
 
-/// After an owner's restart the client reconnects at once: it does not wait until the old set has ended.
+/// After an owner's restart the client reconnects immediately, before the old set has ended.
 #[tokio::test]
 async fn a_restarted_owner_is_asked_again_at_once() {
     let owner = Rank::of(0, 1, CONTIGUOUS);
@@ -181,7 +181,7 @@ async fn a_replica_takes_over_from_an_owner_that_dies() {
         let first = caller.part(0, &blocks[0], &right);
         caller.send_block(first).await;
         let (head, mut part) = caller.part(1, &blocks[1], &right);
-        // Wrong ones, too, which the other agent overwrites.
+        // Sends wrong bytes first, which the other agent overwrites.
         part.iter_mut().for_each(|byte| *byte ^= 0xFF);
         part.truncate(150);
         caller.send_block((head, part)).await;
@@ -241,7 +241,7 @@ async fn a_silent_owner_costs_the_deadline_alone() {
 /// Makes a description wrong.
 type Change = fn(&mut BlockDescription);
 
-/// Whatever an owner says of its blocks that can't be, it is refused by the field, and asked for nothing.
+/// An owner with an invalid description is refused with the field's name, and is never queried.
 #[tokio::test]
 async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
     let right = Rank::of(1, 2, CONTIGUOUS);
@@ -273,7 +273,7 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
     }
 }
 
-/// A part of a set that has ended is invalid, even if it arrived complete.
+/// A part from an ended set is invalid, even if it arrived completely.
 #[tokio::test]
 async fn a_newer_epoch_fences_parts_that_wait_for_others() {
     let left = Rank::of(0, 2, CONTIGUOUS);
@@ -288,7 +288,7 @@ async fn a_newer_epoch_fences_parts_that_wait_for_others() {
         join!(old.asked(), waits.asked());
         let part = old.part(0, &blocks[0], &left);
         old.send_block(part).await;
-        // The owner of the first part is back with a new epoch, as another call finds out.
+        // The owner of the first part has restarted with a new epoch, which another call detects.
         let newer = fetching.fetch_parts(&peers[..1], &blocks);
         let fence = async {
             let welcomed = one.accept(2).await;

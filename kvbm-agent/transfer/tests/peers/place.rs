@@ -1,4 +1,4 @@
-//! Managers in memory, an owner on a port, and who fetches.
+//! Managers in memory, an owner on a port, and the fetching side.
 
 use kvasir_blocks::manager::TierConfig;
 use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Nothing here takes nearly as long.
+/// Longer than any operation of these tests takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Memory {
     Shared,
 }
 
-/// Blocks of a prompt whose number tells it from others.
+/// Blocks of a prompt with this number.
 pub fn prompt(number: u64, blocks: u64) -> Vec<BlockIdentity> {
     let locals: Vec<_> = (0..blocks).map(|at| LocalHash((number << 32) + at + 1)).collect();
     BlockIdentity::chain(&locals).collect()
@@ -47,7 +47,7 @@ pub fn names(prompt: &[BlockIdentity]) -> Vec<SequenceHash> {
     prompt.iter().map(|block| block.sequence).collect()
 }
 
-/// What a block has: it follows from its name.
+/// The bytes of a block, derived from its hash.
 pub fn bytes_of(block: &BlockIdentity, bytes: usize) -> Vec<u8> {
     let mut state = block.sequence.0 | 1;
     let next = || {
@@ -110,12 +110,12 @@ pub fn manager_of(
     Arc::new(manager.expect("a manager"))
 }
 
-/// Saves blocks, and lets go of them.
+/// Saves blocks, and releases them.
 pub fn save(manager: &KvBlockManager, prompt: &[BlockIdentity]) {
     save_bytes(manager, prompt, |block| bytes_of(block, manager.block_bytes()));
 }
 
-/// The same with other bytes.
+/// Like [`save`], with other bytes.
 pub fn save_bytes(
     manager: &KvBlockManager,
     prompt: &[BlockIdentity],
@@ -132,12 +132,12 @@ pub fn save_bytes(
     session.end();
 }
 
-/// How many leading blocks of a prompt there are, every byte of each as it must be.
+/// Number of a prompt's leading blocks that are present with the right bytes.
 pub fn verified(manager: &KvBlockManager, prompt: &[BlockIdentity]) -> usize {
     verified_bytes(manager, prompt, |block| bytes_of(block, manager.block_bytes()))
 }
 
-/// The same with other bytes.
+/// Like [`verified`], with other bytes.
 pub fn verified_bytes(
     manager: &KvBlockManager,
     prompt: &[BlockIdentity],
@@ -154,7 +154,7 @@ pub fn verified_bytes(
     held.len()
 }
 
-/// Slots that nobody uses, and blocks that somebody holds.
+/// Number of free slots, and of blocks in use.
 pub fn free_and_active(manager: &KvBlockManager) -> (u64, u64) {
     let pools = manager.metrics().blocks.pools;
     let pool = pools.get(&BlockTier::Host).expect("a pool");
@@ -175,7 +175,7 @@ impl Serving {
         Self::described(manager, blocks, (untaken, guard), None).await
     }
 
-    /// The same, with a description of its blocks; with options, it lends them by NIXL.
+    /// Like `start`, with a description of its blocks. With options, it lends them by NIXL.
     pub async fn described(
         manager: &KvBlockManager,
         blocks: BlockDescription,
@@ -200,14 +200,14 @@ impl Serving {
         Self { address, counters, stop, tasks }
     }
 
-    /// Returns once everything of it has ended.
+    /// Returns once all its tasks have ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.tasks.join_next().await.expect("a task").expect("no panic");
     }
 }
 
-/// Who fetches.
+/// The fetching side.
 pub struct Fetching {
     pub manager: Arc<KvBlockManager>,
     pub session: Session,
@@ -226,7 +226,7 @@ impl Fetching {
         Self::over(manager, blocks, None)
     }
 
-    /// Over TCP or NIXL.
+    /// With the backend over TCP or NIXL.
     pub fn over(
         manager: Arc<KvBlockManager>,
         blocks: BlockDescription,

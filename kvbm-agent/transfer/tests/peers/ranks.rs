@@ -1,4 +1,4 @@
-//! Ranks that hold a part of each block, and what their bytes are: computed element by element, without any plan.
+//! Ranks with a part of each block, and their bytes, computed element by element without a plan.
 
 use crate::place::{Memory, description, manager_of};
 use kvasir_blocks::layout::LayerOrder;
@@ -13,7 +13,7 @@ pub const CONTIGUOUS: LayoutForm = LayoutForm::FullyContiguous;
 pub const BY_LAYER: LayoutForm = LayoutForm::LayerSeparate(LayerOrder::BlockContiguous);
 pub const BY_OUTER: LayoutForm = LayoutForm::LayerSeparate(LayerOrder::OuterContiguous);
 
-/// What the blocks of one rank are.
+/// Description of one rank's blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Rank {
     pub form: LayoutForm,
@@ -22,7 +22,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// One of `size` ranks which together hold 16 elements of 2 bytes a token, in 3 layers of keys and values.
+    /// One of `size` ranks that together have 16 elements of 2 bytes per token, in 3 layers of keys and values.
     pub fn of(rank: u32, size: u32, form: LayoutForm) -> Self {
         let config = LayoutConfig {
             num_blocks: 1,
@@ -61,7 +61,7 @@ impl Rank {
         self.bytes_from(0).len()
     }
 
-    /// What its part of a block is.
+    /// The bytes of the rank's part of a block.
     pub fn bytes_of(&self, block: &BlockIdentity) -> Vec<u8> {
         self.bytes_from(block.sequence.0)
     }
@@ -100,7 +100,7 @@ impl Rank {
     }
 }
 
-/// The byte that stands at one place of a block, whoever holds it.
+/// The expected byte at a position of a block, independent of the rank.
 fn content(seed: u64, what: [u32; 5]) -> u8 {
     let mix = |state: u64, at: u32| {
         (state ^ u64::from(at)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)

@@ -1,4 +1,4 @@
-//! Owners that are broken or lie: nothing wrong is registered, and every slot comes back.
+//! Owners that are broken or send wrong bytes: wrong bytes are never registered, and every slot is freed.
 
 use crate::fake::{Caller, Fake};
 use crate::place::{Fetching, Memory, free_and_active, manager, prompt, verified};
@@ -14,7 +14,8 @@ use tokio::time::sleep;
 const BLOCK_BYTES: usize = 3_000;
 const SLOTS: u32 = 16;
 
-/// Fetches three blocks from an owner of which the first is right and then follows what the test says. Returns the fault.
+/// Fetches three blocks from an owner that sends the first correctly, and then behaves as the test specifies. Returns
+/// the fault.
 async fn after_one(
     memory: Memory,
     then: impl AsyncFn(&mut Caller, &[BlockIdentity]),
@@ -66,7 +67,7 @@ async fn another_block_than_the_next_one_is_refused() {
     .await;
     assert!(matches!(fault, FetchFault::Corrupt(_)), "{fault}");
     let (fault, fetching) = after_one(Memory::Private, async |caller, blocks| {
-        // The right name with other hashes.
+        // The right sequence hash with other hashes.
         let (mut head, bytes) = caller.right(1, &blocks[1]);
         head.local ^= 1;
         caller.send_block((head, bytes)).await;
@@ -118,7 +119,8 @@ async fn an_owner_that_is_silent_costs_the_deadline_alone() {
     assert_eq!(free_and_active(&fetching.manager), (SLOTS.into(), 0));
 }
 
-/// When the owner restarts with a newer epoch, transfers from the older epoch fail: a block that arrives later is not registered.
+/// After the owner restarts with a newer epoch, transfers from the older epoch fail: a block that arrives later is not
+/// registered.
 #[tokio::test]
 async fn a_newer_epoch_fences_what_is_under_way() {
     let fake = Fake::new(BLOCK_BYTES).await;
@@ -134,7 +136,7 @@ async fn a_newer_epoch_fences_what_is_under_way() {
         old.send_block(block).await;
         second.notify_one();
         let mut new = fake.accept(2).await;
-        // It is welcomed, and asks for nothing before the older transfer has stopped.
+        // The owner sends its welcome, but receives no request before the older transfer has stopped.
         let block = old.right(1, &blocks[1]);
         let asked = async {
             while fetching.registry.stats().quarantined == 0 {

@@ -9,59 +9,59 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most other workers that get one request.
+/// Maximum retries of one request.
 const RETRIES_MAX: u32 = 16;
 
 /// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Ports, logs and how the process stops.
+    /// Ports, logs and shutdown.
     pub process: ProcessConfig,
-    /// How workers are found and chosen.
+    /// Discovery and choice of workers.
     pub routing: RoutingConfig,
-    /// Tenant whose models are served.
+    /// Tenant whose models the gateway serves.
     pub tenant: String,
-    /// Where tokens come from.
+    /// Source of tokens.
     pub tokens: TokensConfig,
-    /// How engines are asked.
+    /// Connections to engines.
     pub engines: EngineConfig,
-    /// How many other workers get a request that its worker failed.
+    /// Maximum retries of a request on other workers.
     pub retries: u32,
-    /// Longest wait for the body of a client's request.
+    /// Maximum wait for the body of a client's request.
     pub body_timeout: Duration,
-    /// Most bytes of it.
+    /// Maximum size of a client's request body.
     pub body_bytes_max: usize,
-    /// Most requests at a time.
+    /// Maximum concurrent requests.
     pub in_flight_max: usize,
-    /// Most connections of clients.
+    /// Maximum client connections.
     pub connections_max: usize,
 }
 
-/// Where the tokens of prompts come from.
+/// Source of the prompts' tokens.
 #[derive(Debug, Clone)]
 pub struct TokensConfig {
-    /// The source.
+    /// Kind of the source.
     pub source: TokenSource,
-    /// Files with tokenizers, by model; "" for all models.
+    /// Tokenizer files by model; "" for all models.
     pub files: BTreeMap<String, PathBuf>,
-    /// Server that renders; the engines if none.
+    /// Render server; `None` for the engines.
     pub render_url: Option<Uri>,
-    /// Longest wait for it.
+    /// Maximum wait for a rendered prompt.
     pub render_timeout: Duration,
-    /// Most memory for the tokens of earlier prompts.
+    /// Maximum memory for the tokens of earlier prompts.
     pub cache_bytes: usize,
 }
 
-/// How engines are asked.
+/// Addresses and timeouts of engines.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Addresses that the options state, by worker.
+    /// Configured addresses, by worker.
     pub addresses: BTreeMap<WorkerId, Uri>,
-    /// Longest wait for a connection.
+    /// Maximum wait for a connection.
     pub connect_timeout: Duration,
-    /// Longest wait for the first bytes of a stream, and for all of another answer.
+    /// Maximum wait for the first bytes of a stream, or for any other complete answer.
     pub answer_timeout: Duration,
-    /// Longest pause in a stream.
+    /// Maximum time between two events of a stream.
     pub stall_timeout: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Config {
     /// Checks options.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it.
+    /// If an option is missing or invalid; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         if options.retries > RETRIES_MAX {
@@ -151,10 +151,10 @@ const fn with(is_with: bool) -> &'static str {
     if is_with { "with a" } else { "without a" }
 }
 
-/// An address of an engine: `http://HOST:PORT`, with a path if its API lies behind one.
+/// Parses an engine's address: `http://HOST:PORT`, with a path if its API is below one.
 ///
 /// # Errors
-/// If it is none: the message says why.
+/// If the text is not such an address; the message gives the reason.
 pub(crate) fn read_address(text: &str) -> Result<Uri, String> {
     let why = "must be http://HOST:PORT";
     let uri: Uri = text.trim_end_matches('/').parse().map_err(|error| format!("{why}: {error}"))?;

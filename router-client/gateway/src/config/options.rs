@@ -85,14 +85,14 @@ impl config::Options for Options {
         &[("listen", "127.0.0.1:8000"), ("http-listen", "127.0.0.1:9094")];
 }
 
-/// Where the tokens of a prompt come from.
+/// Source of a prompt's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenSource {
-    /// Tokenizers in files.
+    /// Tokenizer files.
     File,
-    /// The engines' own endpoint.
+    /// The engines' render endpoint.
     Render,
-    /// Nowhere.
+    /// No tokens: load alone decides.
     None,
 }
 

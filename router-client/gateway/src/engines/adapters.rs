@@ -1,4 +1,5 @@
-//! LoRA adapters that engines name themselves: `/v1/models` of vLLM and SGLang lists each with its base model as `parent`.
+//! LoRA adapters that engines list themselves: `/v1/models` of vLLM and SGLang contains each adapter with its base
+//! model as `parent`.
 
 use super::{Directory, EngineClient};
 use futures::{StreamExt, stream};
@@ -12,24 +13,24 @@ use std::time::Duration;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-/// How often each engine is asked.
+/// Time between two requests to each engine.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Longest wait for its answer.
+/// Maximum wait for an engine's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Most engines that are asked at a time.
+/// Maximum concurrent requests to engines.
 const ASKED_MAX: usize = 16;
-/// Most engines that are asked at all.
+/// Maximum number of engines that are queried.
 const ENGINES_MAX: usize = 4_096;
-/// Most adapters of one engine.
+/// Maximum adapters of one engine.
 const ADAPTERS_MAX: usize = 1_024;
-/// Most bytes of an answer.
+/// Maximum size of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PATH: &str = "/v1/models";
 
 /// Adapters of the engines that answered, by address.
 type Answers = BTreeMap<String, BTreeSet<String>>;
 
-/// What engines named last. Clones share it.
+/// The adapters that engines listed last. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedAdapters(Arc<RwLock<Answers>>);
 
@@ -39,14 +40,14 @@ impl NamedAdapters {
         self.0.read().get(&engine.to_string()).map(|adapters| adapters.contains(adapter))
     }
 
-    /// The adapters of an engine.
+    /// Adapters of an engine.
     pub(super) fn of(&self, engine: &Uri) -> Vec<String> {
         let answers = self.0.read();
         answers.get(&engine.to_string()).into_iter().flatten().cloned().collect()
     }
 
-    /// Takes a round of answers. An engine that did not answer keeps the adapters that it named before; one that is not listed
-    /// any more has none.
+    /// Applies a round of answers. An engine without an answer keeps its adapters; an engine that is no longer listed
+    /// loses them.
     fn replace(&self, round: Vec<(String, Option<BTreeSet<String>>)>) {
         let mut answers = self.0.write();
         let mut before = std::mem::take(&mut *answers);
@@ -64,7 +65,8 @@ impl NamedAdapters {
     }
 }
 
-/// Asks the engines of all listed workers for their adapters, at once when the workers change and again and again.
+/// Queries the engines of all listed workers for their adapters, periodically and immediately after a change of the
+/// workers.
 pub async fn watch(mut directory: Directory, client: EngineClient) {
     loop {
         let mut engines: Vec<_> = directory.all_addresses();
@@ -88,7 +90,7 @@ pub async fn watch(mut directory: Directory, client: EngineClient) {
     }
 }
 
-/// The adapters of an engine; `None` if it does not name them in time.
+/// Adapters of an engine; `None` without an answer in time.
 async fn ask_in_time(client: &EngineClient, engine: &Uri) -> Option<BTreeSet<String>> {
     let asked = timeout(TIMEOUT, ask(client, engine)).await;
     let answered = asked.unwrap_or_else(|_late| Err("no answer in time".to_owned()));
@@ -107,7 +109,7 @@ async fn ask(client: &EngineClient, engine: &Uri) -> Result<BTreeSet<String>, St
     Ok(adapters(&answer))
 }
 
-/// The adapters in an answer: models with another one as their base.
+/// Adapters in an answer: models with another model as their base.
 fn adapters(answer: &Value) -> BTreeSet<String> {
     let models = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let adapter = |model: &Value| {

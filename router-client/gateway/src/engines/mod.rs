@@ -1,4 +1,4 @@
-//! The engines: where they are, which adapters they have, and how they are asked.
+//! Engines: addresses, adapters, and the HTTP client for requests to engines.
 
 mod adapters;
 
@@ -24,20 +24,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
 
-/// Label of a worker with the address of its engine.
+/// Worker label: the address of the worker's engine.
 pub const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
-/// Most bytes of an answer that is not a stream.
+/// Maximum size of an answer without streaming, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Connections without a request are closed after this time: before engines close them.
+/// Time after which idle connections are closed: before engines close them.
 const POOL_IDLE: Duration = Duration::from_secs(4);
-/// Most connections without a request to one engine.
+/// Maximum idle connections to one engine.
 const POOL_IDLE_MAX: usize = 64;
-/// The rank of a worker that is to serve a request, as vLLM reads it.
+/// Header that names the rank for a request, as vLLM reads it.
 const RANK_HEADER: &str = "x-data-parallel-rank";
-/// The id of a request, the same for both halves of a disaggregated one.
+/// Header with the request id, equal for both halves of a disaggregated request.
 const REQUEST_ID_HEADER: &str = "x-request-id";
 
-/// Where the engines of the workers are, and which adapters they have. Clones share both.
+/// Directory of engines: addresses and adapters by worker. Clones share both.
 #[derive(Debug, Clone)]
 pub struct Directory {
     listed: Receiver<Arc<Listing>>,
@@ -48,22 +48,22 @@ pub struct Directory {
 /// The engine of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Engine {
-    /// Its address.
+    /// Address of the engine.
     pub address: Uri,
-    /// Whether requests name the rank that is to serve them.
+    /// Whether requests must name a rank, because the engine has several.
     pub has_ranks: bool,
 }
 
-/// Which model a request is for: one of the listed ones, or a LoRA adapter that a worker of one has loaded.
+/// The model for a request: a listed model, or a LoRA adapter that one of its workers has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Model and tenant.
     pub partition: PartitionKey,
-    /// The adapter, "" for none.
+    /// Name of the adapter; "" for none.
     pub adapter: String,
 }
 
-/// Asks engines. Cheap to clone: clones share connections.
+/// HTTP client of engines. Cheap to clone: clones share connections.
 #[derive(Debug, Clone)]
 pub struct EngineClient {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -74,39 +74,39 @@ pub struct EngineClient {
 pub struct Sent<'a> {
     /// Path of the endpoint.
     pub path: &'a str,
-    /// JSON.
+    /// JSON body.
     pub body: Bytes,
-    /// Rank that is to serve it, if the engine has several.
+    /// Rank that should serve the request, if the engine has several.
     pub rank: Option<u32>,
-    /// Its id.
+    /// Request id.
     pub request_id: Option<&'a str>,
 }
 
-/// An answer that has begun.
+/// An answer whose body has not been read yet.
 #[derive(Debug)]
 pub struct Answer(Response<Incoming>);
 
-/// An answer as a whole.
+/// A complete answer.
 #[derive(Debug, Clone)]
 pub struct Whole {
-    /// Its status.
+    /// Status of the answer.
     pub status: StatusCode,
-    /// Its type.
+    /// Content type of the answer.
     pub content_type: Option<HeaderValue>,
-    /// Its body.
+    /// Body of the answer.
     pub body: Bytes,
 }
 
-/// Why an engine gives no answer.
+/// Why an engine gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// It cannot be reached, or it closed the connection.
+    /// The engine cannot be reached, or it closed the connection.
     #[error("no answer: {0}")]
     Connection(String),
-    /// Its answer broke off, or is too long.
+    /// The answer broke off, or is too long.
     #[error("the answer broke off: {0}")]
     Body(String),
-    /// The request cannot be written: a fault of an address.
+    /// The request cannot be built because of an invalid address.
     #[error("the request cannot be written: {0}")]
     Request(#[from] hyper::http::Error),
 }
@@ -114,14 +114,14 @@ pub enum EngineError {
 // === impl Directory ===
 
 impl Directory {
-    /// Addresses that the options state win over those of the workers' labels.
+    /// Creates a directory. Configured addresses override the workers' labels.
     #[must_use]
     pub fn new(listed: Receiver<Arc<Listing>>, config: &EngineConfig) -> Self {
         let stated = Arc::new(config.addresses.clone());
         Self { listed, stated, named: NamedAdapters::default() }
     }
 
-    /// The engine of a worker; none if its address is not known.
+    /// The engine of a worker; `None` if its address is unknown.
     #[must_use]
     pub fn engine(&self, partition: &PartitionKey, worker: &WorkerId) -> Option<Engine> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -134,7 +134,7 @@ impl Directory {
         self.stated.get(&listed.worker).cloned().or_else(of_label)
     }
 
-    /// Whether a worker has an adapter, by its registration or by its engine; `None` if its engine has not answered.
+    /// Whether a worker has an adapter, from its registration or its engine's answer; `None` without an answer.
     fn has_adapter(&self, listed: &ListedWorker, adapter: &str) -> Option<bool> {
         if listed.adapters.contains(adapter) {
             return Some(true);
@@ -142,7 +142,7 @@ impl Directory {
         self.named.has(&self.address(listed)?, adapter)
     }
 
-    /// Addresses of a partition's engines, without those of some workers.
+    /// Addresses of a partition's engines, except engines of workers in `without`.
     #[must_use]
     pub fn addresses(&self, partition: &PartitionKey, without: &[WorkerId]) -> Vec<Uri> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -158,7 +158,7 @@ impl Directory {
         listing.keys().flat_map(|partition| self.addresses(partition, &[])).collect()
     }
 
-    /// Workers of a partition whose engines' addresses are not known.
+    /// Workers of a partition whose engines have no known address.
     #[must_use]
     pub fn unaddressed(&self, partition: &PartitionKey) -> Vec<WorkerId> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -166,8 +166,8 @@ impl Directory {
         workers.filter(|at| self.engine(partition, at).is_none()).cloned().collect()
     }
 
-    /// The form of image tokens of a partition's engines. Workers may state several forms: then this is the form of most
-    /// workers, and no block from an image on is found at the others.
+    /// The form of image tokens used by most of a partition's workers. At workers with another form, no block from the
+    /// first image on is found.
     #[must_use]
     pub fn image_tokens(&self, partition: &PartitionKey) -> ImageTokens {
         let listing = Arc::clone(&self.listed.borrow());
@@ -178,14 +178,14 @@ impl Directory {
         most.map_or(ImageTokens::Identifier, |(form, _)| form)
     }
 
-    /// Whether the index knows a block of any worker of a partition.
+    /// Whether the index has a block of any worker in a partition.
     #[must_use]
     pub fn has_blocks(&self, partition: &PartitionKey) -> bool {
         let listing = Arc::clone(&self.listed.borrow());
         listing.get(partition).is_some_and(|workers| workers.values().any(|at| at.has_blocks))
     }
 
-    /// Whose a model is.
+    /// Finds the partition that serves a model or adapter of a tenant.
     #[must_use]
     pub fn target(&self, tenant: &str, model: &str) -> Option<Target> {
         let partition = PartitionKey::new(model, tenant).ok()?;
@@ -201,7 +201,7 @@ impl Directory {
         Some(Target { partition: partition.clone(), adapter: model.to_owned() })
     }
 
-    /// Workers that lack a target's adapter: their engines named their adapters, and this is none of them.
+    /// Workers without the target's adapter: their engines listed their adapters, and this one is missing.
     #[must_use]
     pub fn without_adapter(&self, target: &Target) -> Vec<WorkerId> {
         if target.adapter.is_empty() {
@@ -214,7 +214,7 @@ impl Directory {
         lacking.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The models and adapters of a tenant, by name.
+    /// Models and adapters of a tenant, sorted by name.
     #[must_use]
     pub fn models(&self, tenant: &str) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -230,7 +230,7 @@ impl Directory {
         models
     }
 
-    /// Workers that get no request, a line for each model that has some.
+    /// One line for each model with workers that get no requests because their address is unknown.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -250,7 +250,7 @@ impl Directory {
 // === impl EngineClient ===
 
 impl EngineClient {
-    /// No connection is made yet.
+    /// A client without connections.
     #[must_use]
     pub fn new(config: &EngineConfig) -> Self {
         let mut connector = HttpConnector::new();
@@ -263,7 +263,7 @@ impl EngineClient {
         Self { client }
     }
 
-    /// Sends a request. Dropping the future, or the answer, ends the request at the engine.
+    /// Sends a request. Dropping the future, or the answer, cancels the request at the engine.
     ///
     /// # Errors
     /// If the engine cannot be reached or closes the connection.
@@ -282,7 +282,7 @@ impl EngineClient {
         self.request(request.body(Full::new(body))?).await
     }
 
-    /// Reads a page.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// If the engine cannot be reached or closes the connection.
@@ -306,13 +306,13 @@ fn page(engine: &Uri, path: &str) -> String {
 // === impl Answer ===
 
 impl Answer {
-    /// Its status.
+    /// Status of the answer.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.0.status()
     }
 
-    /// All of it.
+    /// Reads the complete answer.
     ///
     /// # Errors
     /// If it breaks off or is too long.
@@ -320,7 +320,7 @@ impl Answer {
         self.whole_within(ANSWER_BYTES_MAX).await
     }
 
-    /// All of it, if it has no more than so many bytes.
+    /// Reads the complete answer, of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// If it breaks off or is too long.
@@ -332,7 +332,7 @@ impl Answer {
         Ok(Whole { status: head.status, content_type, body })
     }
 
-    /// Its bytes as they come.
+    /// The body as a stream of chunks.
     pub fn pieces(
         self,
     ) -> impl futures::Stream<Item = Result<Bytes, EngineError>> + Send + Unpin + use<> {

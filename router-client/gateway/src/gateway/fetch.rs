@@ -1,20 +1,21 @@
-//! Blocks that an engine had better fetch from other workers' agents, as its KV connector reads them.
+//! Fetch plans in requests to engines: blocks to fetch from other workers' agents, in the format of the engine's KV
+//! connector.
 
 use router_client::route::FetchPlan;
 use serde_json::{Map, Value, json};
 
-/// Where engines and gateway exchange what a transfer needs: in requests and in answers.
+/// Field in which engines and gateway exchange transfer parameters, in requests and answers.
 pub(super) const PARAMETERS: &str = "kv_transfer_params";
-/// The plan, among these.
+/// The plan's key among the transfer parameters.
 const PLAN: &str = "kvasir_fetch";
 
-/// Adds a plan to a request. Parameters that the request has already stay.
+/// Adds a plan to a request. Existing parameters are kept.
 pub(super) fn add_plan(body: &mut Map<String, Value>, plan: &FetchPlan) {
     let parameters = body.entry(PARAMETERS).or_insert_with(|| json!({}));
     if parameters.is_null() {
         *parameters = json!({});
     }
-    // Whatever else a client has put there is the engine's to refuse.
+    // Any other value from a client is left for the engine to reject.
     if let Some(parameters) = parameters.as_object_mut() {
         parameters.insert(PLAN.to_owned(), json_of(plan));
     }

@@ -1,4 +1,4 @@
-//! A request with all that is known before a worker is chosen.
+//! Prepares a request before a worker is chosen: model, tokens and hashes.
 
 use super::fetch::{PARAMETERS, add_plan};
 use super::{Gateway, bytes};
@@ -19,22 +19,22 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes of a prompt that make about one token, where tokens are not known.
+/// Bytes of a prompt per token, an estimate for prompts without known tokens.
 const TOKEN_BYTES: usize = 4;
 
-/// A request to be served.
+/// A prepared request.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) request: ApiRequest,
     pub(super) target: Target,
     pub(super) partition: Partition,
-    /// Without hashes, if its tokens are not known.
+    /// Without hashes if the tokens are unknown.
     pub(super) prompt: HashedPrompt,
     pub(super) hints: Hints,
     pub(super) began: Instant,
-    /// How long hashing took.
+    /// Duration of hashing.
     pub(super) hashing: Duration,
-    /// How long an answer may take to begin.
+    /// Maximum time until an answer begins.
     pub(super) answer_timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Gateway {
         let tenant = &self.config.tenant;
         let unknown = || ApiError::unknown_model(&request.model, &self.models_of(caller));
         let target = directory.target(tenant, &request.model).ok_or_else(unknown)?;
-        // An adapter needs its model, too.
+        // Access to an adapter also requires access to its model.
         if !caller.sees(tenant, target.partition.model()) {
             return Err(unknown());
         }
@@ -107,14 +107,14 @@ impl Gateway {
 }
 
 impl Job {
-    /// When an answer has to have begun: the wait for a worker does not count.
+    /// Deadline for the start of the answer. The wait for a worker does not count.
     pub(super) fn deadline(&self, choice: &Choice) -> Instant {
         let waited = choice.queued.map_or(Duration::ZERO, |queued| queued.waited);
         self.began + waited + self.answer_timeout
     }
 
-    /// The name of the prompt's first block, if its tokens are known and fill one. None if the client says what they are:
-    /// engines do not see `token_data`, so it tells nothing about them.
+    /// Sequence hash of the prompt's first block, if its tokens are known and fill a block. `None` for `token_data`
+    /// from the client: engines do not receive it, so it shows nothing about their tokens.
     pub(super) fn first_block(&self) -> Option<SequenceHash> {
         if self.request.extension.token_data.is_some() {
             return None;
@@ -123,11 +123,11 @@ impl Job {
         kvasir_proto::hash::sequence_hashes(first.as_slice()).next()
     }
 
-    /// What the engine gets, with what a prefill worker returned, and which blocks to fetch.
+    /// The body for the engine, with the prefill worker's transfer parameters and the fetch plan.
     pub(super) fn body(&self, parameters: Option<Value>, plan: Option<&FetchPlan>) -> Bytes {
         let mut body = self.request.body.clone();
         if self.request.is_stream {
-            // The engine says how many tokens there were; a client that did not ask is not told.
+            // The engine then reports the token counts; they are passed on only to clients that requested them.
             let options = body.entry("stream_options").or_insert_with(|| json!({}));
             if let Some(options) = options.as_object_mut() {
                 options.insert("include_usage".to_owned(), Value::Bool(true));
@@ -145,7 +145,7 @@ impl Job {
         bytes(body)
     }
 
-    /// The salt of the extension, as engines know it.
+    /// Adds the extension's salt in the field that engines read.
     pub(super) fn add_salt(&self, body: &mut serde_json::Map<String, Value>) {
         if let Some(salt) = &self.request.extension.cache_salt {
             body.entry("cache_salt").or_insert_with(|| Value::String(salt.clone()));
@@ -153,7 +153,7 @@ impl Job {
     }
 }
 
-/// About how many tokens a prompt has.
+/// Estimated number of tokens of a prompt.
 fn about(request: &ApiRequest) -> u64 {
     let field = match request.kind {
         Kind::Chat => "messages",

@@ -1,5 +1,5 @@
-//! One request, from its tokens to the end of its answer: a worker is chosen, the engine is asked, and another one if that
-//! fails before the first byte.
+//! Serves one request from its tokens to the end of its answer: chooses a worker, calls the engine, and retries on
+//! another worker if that fails before the first byte.
 
 mod fetch;
 mod job;
@@ -40,27 +40,27 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Most conversations that are computed ahead at a time.
+/// Maximum conversations that are prefilled ahead concurrently.
 const SPECULATIONS_MAX: usize = 64;
-/// Tells the client which worker answered.
+/// Header that names the worker of an answer.
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-kvasir-worker");
 
-/// What requests are served with.
+/// Components that requests need.
 #[derive(Debug)]
 pub struct Parts {
-    /// The routers.
+    /// Routers of all models.
     pub fleet: Arc<Fleet>,
-    /// Where engines are.
+    /// Directory of engines.
     pub directory: Directory,
-    /// How they are asked.
+    /// HTTP client of engines.
     pub client: EngineClient,
-    /// Where tokens come from.
+    /// Source of tokens.
     pub tokens: Arc<Tokens>,
-    /// What the gateway counts.
+    /// Metrics of the gateway.
     pub metrics: GatewayMetrics,
-    /// What routers count.
+    /// Metrics of routing.
     pub route_metrics: RequestMetrics,
-    /// Where requests are written down.
+    /// Records requests.
     pub recorder: Recorder,
 }
 
@@ -71,23 +71,23 @@ pub struct Gateway {
     config: Config,
     mismatches: Arc<Mutex<Mismatches>>,
     began: Instant,
-    /// Conversations that are computed ahead.
+    /// Tasks that prefill conversations ahead.
     speculations: TaskTracker,
     stop: CancellationToken,
 }
 
-/// Why a worker did not answer a request.
+/// Why an attempt at one worker failed.
 enum Failure {
-    /// No worker will.
+    /// Another worker cannot help.
     Final(ApiError),
-    /// Another one may.
+    /// Another worker may answer.
     OfWorker(WorkerId, String),
-    /// Workers whose engines' addresses are not known stand in the way.
+    /// The chosen worker's engine has no known address.
     Unaddressed,
 }
 
 impl Gateway {
-    /// Serves until `stop` is cancelled: then nothing is computed ahead any more.
+    /// Creates a gateway. After `stop` is cancelled, no conversation is prefilled ahead.
     #[must_use]
     pub fn new(parts: Parts, config: Config, stop: CancellationToken) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Gateway {
         }
     }
 
-    /// What is not well, a line each.
+    /// Returns a function that lists current problems, one line each.
     pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let directory = self.parts.directory.clone();
         let mismatches = Arc::clone(&self.mismatches);
@@ -115,31 +115,31 @@ impl Gateway {
         }
     }
 
-    /// What the gateway counts.
+    /// Metrics of the gateway.
     #[must_use]
     pub const fn metrics(&self) -> &GatewayMetrics {
         &self.parts.metrics
     }
 
-    /// How often the tokens of an earlier prompt served, and how often there were none.
+    /// Hits and misses of the token cache.
     #[must_use]
     pub fn token_cache_counts(&self) -> (u64, u64) {
         self.parts.tokens.cache_counts()
     }
 
-    /// How many servers make tokens by which endpoint: its name, the status of `/render` there, and the number of servers.
+    /// Servers that create tokens: endpoint name, status of `/render` there, and number of servers.
     #[must_use]
     pub fn token_endpoints(&self) -> Vec<((&'static str, u16), u64)> {
         self.parts.tokens.endpoint_counts(&self.parts.directory.all_addresses())
     }
 
-    /// Waits until nothing is computed ahead any more.
+    /// Waits until no conversation is being prefilled ahead.
     pub async fn end(&self) {
         self.speculations.close();
         self.speculations.wait().await;
     }
 
-    /// The models that are served, as OpenAI lists them.
+    /// The models that the caller may use, in OpenAI's format.
     #[must_use]
     pub fn models(&self, caller: &Principal) -> Value {
         let models = self.models_of(caller);
@@ -149,10 +149,10 @@ impl Gateway {
         json!({"object": "list", "data": models.collect::<Vec<_>>()})
     }
 
-    /// One model; none if it is not served.
+    /// One model in OpenAI's format.
     ///
     /// # Errors
-    /// If no worker serves it.
+    /// If no worker serves the model, or the caller may not use it.
     pub fn model(&self, caller: &Principal, id: &str) -> Result<Value, ApiError> {
         let models = self.models_of(caller);
         if !models.iter().any(|model| model == id) {
@@ -169,10 +169,10 @@ impl Gateway {
         models
     }
 
-    /// Checks that a caller may use a model, by the name in its request.
+    /// Checks that a caller may use the model of its request.
     ///
     /// # Errors
-    /// If it may not. The error is the same for one that is not there.
+    /// If the caller may not. The error is the same as for a model that does not exist.
     fn check_model(&self, caller: &Principal, model: &str) -> Result<(), ApiError> {
         if caller.sees(&self.config.tenant, model) {
             return Ok(());
@@ -180,7 +180,7 @@ impl Gateway {
         Err(ApiError::unknown_model(model, &self.models_of(caller)))
     }
 
-    /// Serves a request. Dropping the future, or the body of the answer, ends the request at its engine.
+    /// Serves a request. Dropping the future, or the answer's body, cancels the request at its engine.
     pub async fn serve(
         self: &Arc<Self>,
         caller: (&Principal, Option<&Quota>),
@@ -217,10 +217,10 @@ impl Gateway {
         loop {
             match self.attempt(&job, &hints, ending).await {
                 Ok(response) => return Ok(response),
-                // A worker failed before: that says more than that nobody is left.
+                // An earlier worker's failure is more informative than the lack of further workers.
                 Err(Failure::Final(_)) if !failures.is_empty() => break,
                 Err(Failure::Final(error)) => return Err(error),
-                // It may be the only one that the request allows.
+                // The worker may be the only one that the request allows.
                 Err(Failure::Unaddressed) if leaves_out_unaddressed => {
                     return Err(ApiError::overloaded(
                         "the address of the worker's engine is not known",
@@ -246,7 +246,7 @@ impl Gateway {
         Err(ApiError::failed(format!("No worker answered. {}", failures.join("; "))))
     }
 
-    /// Sends a request to its decode worker. If a prefill worker was chosen, that worker computes the prompt first.
+    /// Sends a request to its decode worker. If a prefill worker was chosen, it computes the prompt first.
     async fn attempt(
         self: &Arc<Self>,
         job: &Job,
@@ -283,7 +283,7 @@ impl Gateway {
         }
     }
 
-    /// Takes a placement in, if there is one.
+    /// Counts a placement, or converts its error.
     fn place(
         &self,
         job: &Job,
@@ -302,7 +302,7 @@ impl Gateway {
         Ok(placement)
     }
 
-    /// Looks whether the prompt's tokens are those of the engines.
+    /// Checks whether the gateway's tokens match the engines'.
     fn compare(&self, job: &Job, is_held: bool) {
         let Some(first) = job.first_block() else { return };
         let partition = &job.target.partition;
@@ -328,7 +328,7 @@ impl Gateway {
         );
     }
 
-    /// Sends the request to its decode worker, and waits for the head of the answer.
+    /// Sends the request to its decode worker, and waits for the answer's head.
     async fn ask(&self, job: &Job, serving: &mut Serving, body: Bytes) -> Result<Answer, Failure> {
         let worker = serving.worker().clone();
         let engine = self.parts.directory.engine(&job.target.partition, &worker.worker);
@@ -348,14 +348,14 @@ impl Gateway {
         }
     }
 
-    /// Waits, while the request counts as alive. None at the deadline.
+    /// Waits for work and renews the request's lease meanwhile. `None` at the deadline.
     async fn alive<T>(&self, serving: &mut Serving, work: impl Future<Output = T>) -> Option<T> {
         let deadline = serving.deadline;
         let lease = self.config.routing.router.active.lease;
         while_alive(lease, || serving.is_alive(), timeout_at(deadline, work)).await.ok()
     }
 
-    /// An answer that is no success: the engine's refusal goes to the client, its failure to the next worker.
+    /// Handles an error status: a rejection goes to the client; a failure is retried on the next worker.
     async fn pass_on(
         &self,
         answer: Answer,
@@ -378,7 +378,7 @@ impl Gateway {
         Ok(response)
     }
 
-    /// An answer that comes as a whole.
+    /// Handles a complete answer without streaming.
     async fn whole(
         self: &Arc<Self>,
         answer: Answer,
@@ -421,7 +421,7 @@ impl Gateway {
     }
 }
 
-/// Waits for work, and gives a sign of life three times in each lease.
+/// Waits for work, and calls `sign` three times in each lease.
 async fn while_alive<T>(
     lease: Duration,
     mut sign: impl FnMut(),
@@ -438,7 +438,7 @@ async fn while_alive<T>(
     }
 }
 
-/// The answer to a client: the engine's, with the worker's name.
+/// The answer to a client: the engine's answer with the worker's name.
 fn respond(
     serving: &Serving,
     (status, content_type): (StatusCode, Option<HeaderValue>),
@@ -456,7 +456,7 @@ fn respond(
     response
 }
 
-/// A body of a request as bytes.
+/// Serializes a request body.
 fn bytes(body: Map<String, Value>) -> Bytes {
     Value::Object(body).to_string().into()
 }

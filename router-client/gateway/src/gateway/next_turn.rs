@@ -1,5 +1,5 @@
-//! `speculative_prefill`: after an answer, the conversation is computed together with the answer, so that the next turn finds
-//! all of it in the cache of the worker that has the rest.
+//! `speculative_prefill`: after an answer, the gateway prefills the conversation with the answer on the same worker.
+//! The next turn then finds the complete conversation in that worker's cache.
 
 use super::job::Job;
 use super::prefill::one_token;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// A request whose conversation is to be computed ahead.
+/// A request whose conversation is prefilled ahead.
 #[derive(Debug)]
 pub(super) struct NextTurn {
     request: ApiRequest,
@@ -24,13 +24,14 @@ pub(super) struct NextTurn {
 }
 
 impl NextTurn {
-    /// None, unless the request asks for it.
+    /// The next turn of a request; `None` unless the request enables it.
     pub(super) fn of(job: &Job, worker: WorkerKey) -> Option<Self> {
         let is_asked = job.request.extension.speculative_prefill;
         is_asked.then(|| Self { request: job.request.clone(), worker })
     }
 
-    /// The conversation with the answer, to be computed and continued by one token. None if the next turn cannot be foreseen.
+    /// The conversation with the answer, to be prefilled with one output token. `None` if the next turn cannot be
+    /// predicted.
     fn with_answer(self, answer: &str) -> Option<(ApiRequest, WorkerKey)> {
         let Self { mut request, worker } = self;
         let mut body = one_token(&request.body);
@@ -38,7 +39,7 @@ impl NextTurn {
             Kind::Chat => {
                 let messages = body.get_mut("messages")?.as_array_mut()?;
                 messages.push(json!({"role": "assistant", "content": answer}));
-                // The next turn goes on behind the answer, not with another answer.
+                // The next turn continues after the answer, without the prompt for another answer.
                 body.insert("add_generation_prompt".to_owned(), Value::Bool(false));
             }
             Kind::Completion => {
@@ -56,7 +57,7 @@ impl NextTurn {
 }
 
 impl Gateway {
-    /// Computes the next turn ahead, if the request asks for it, without anybody waiting for it.
+    /// Starts to prefill the next turn in the background, if the request enables it.
     pub(super) fn go_on(self: &Arc<Self>, next: Option<NextTurn>, tally: &Tally) {
         let Some(next) = next else { return };
         let metrics = &self.parts.metrics;
@@ -84,12 +85,12 @@ impl Gateway {
     }
 
     async fn compute_ahead(&self, request: ApiRequest, worker: WorkerKey) -> Result<(), String> {
-        // The conversation before it was the caller's to have.
+        // The caller's access to this conversation was already checked.
         let caller = Principal::anyone();
         let job = self.job(&caller, request, Instant::now()).await;
         let job = job.map_err(|error| error.message().to_owned())?;
         let mut hints = Hints {
-            // It is worth the worker's idle time only.
+            // Only if the worker is idle: no wait in the queue.
             queue_timeout: Some(Duration::ZERO),
             expected_output_tokens: Some(1),
             ..job.hints.clone()
@@ -116,7 +117,7 @@ impl Gateway {
         let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
         let answer = answer.map_err(|_late| "no answer in time".to_owned());
         let answer = answer?.map_err(|error| error.to_string())?;
-        // Whether it failed is no sign of the worker's health: nobody waits for it.
+        // A failure here does not count against the worker's health.
         let _freed = reservation.end(Ended::default());
         if answer.status.is_success() { Ok(()) } else { Err(format!("status {}", answer.status)) }
     }

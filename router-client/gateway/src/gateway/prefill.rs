@@ -1,5 +1,5 @@
-//! Disaggregated serving, as vLLM's engines do it: the prefill worker computes the prompt and one token, and returns what the
-//! decode worker needs to fetch its blocks.
+//! Disaggregated serving in vLLM's protocol: the prefill worker computes the prompt and one token, and returns the
+//! parameters with which the decode worker fetches its blocks.
 
 use super::fetch::{PARAMETERS, add_plan};
 use super::job::Job;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout_at;
 
 impl Gateway {
-    /// Has the prefill worker compute the prompt. None if it fails: then the decode worker does.
+    /// Lets the prefill worker compute the prompt. `None` if it fails; then the decode worker computes it.
     pub(super) async fn prefill(&self, job: &Job, placement: &mut Placement) -> Option<Value> {
         let metrics = &self.parts.metrics;
         let worker = placement.prefill.as_ref()?.worker().clone();
@@ -24,7 +24,7 @@ impl Gateway {
                 metrics.prefill("done");
                 Some(parameters)
             }
-            // The decode worker computes the prompt itself: without parameters there is nothing to fetch.
+            // Without parameters the decode worker cannot fetch blocks, so it computes the prompt itself.
             Ok(None) => {
                 tracing::warn!(%worker, "a prefill worker returned no {PARAMETERS}: has it a KV connector?");
                 metrics.prefill("without_parameters");
@@ -66,7 +66,8 @@ impl Gateway {
     }
 }
 
-/// The request for one token, whose blocks another engine will fetch. The prefill worker may fetch some itself before.
+/// The request for one token, after which another engine fetches the blocks. The prefill worker may first fetch blocks
+/// itself.
 fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     let mut body = one_token(&job.request.body);
     job.add_salt(&mut body);
@@ -81,7 +82,7 @@ fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     body
 }
 
-/// The same request for one token, at once.
+/// The request limited to one token, without streaming.
 pub(super) fn one_token(body: &Map<String, Value>) -> Map<String, Value> {
     let mut body = body.clone();
     for name in [

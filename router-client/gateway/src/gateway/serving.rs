@@ -1,4 +1,4 @@
-//! A request under way at its workers, and what becomes of it.
+//! Tracks an active request at its workers until it ends.
 
 use super::Failure;
 use crate::answer::{EventKind, Tally};
@@ -14,26 +14,26 @@ use router_client::router::{Ended, Placement};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Tokens of output between two reports to the router.
+/// Output tokens between two reports to the router.
 const REPORT_TOKENS: u64 = 16;
 
-/// Counts a request as under way until it is dropped, and then as ended.
+/// Counts a request as active until it is dropped, and then as ended.
 #[derive(Debug)]
 pub(super) struct Ending {
     metrics: GatewayMetrics,
     kind: Kind,
     began: Instant,
     end: End,
-    /// Whether another one counts it.
+    /// Whether the count was handed over to another `Ending`.
     is_handed_on: bool,
 }
 
-/// What a request is served with.
+/// Data with which a [`Serving`] starts.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) placement: Placement,
     pub(super) recorded: Option<Recorded>,
-    /// Model and first block of the prompt, if its tokens are known.
+    /// Partition and first block of the prompt, if its tokens are known.
     pub(super) served: Option<(PartitionKey, SequenceHash)>,
     pub(super) recorder: Recorder,
     pub(super) metrics: GatewayMetrics,
@@ -45,11 +45,11 @@ pub(super) struct Parts {
     pub(super) tally: Tally,
 }
 
-/// A request at its worker. Dropping it frees the worker: the client has left.
+/// An active request at its worker. Dropping it frees the worker and counts as a disconnected client.
 #[derive(Debug)]
 pub(super) struct Serving {
     worker: WorkerKey,
-    /// None once the request has ended.
+    /// `None` after the request has ended.
     placement: Option<Placement>,
     recorded: Option<Recorded>,
     served: Option<(PartitionKey, SequenceHash)>,
@@ -62,7 +62,7 @@ pub(super) struct Serving {
     request_id: String,
     has_begun: bool,
     reported: u64,
-    /// When the answer has to have begun.
+    /// Deadline for the start of the answer.
     pub(super) deadline: Instant,
     pub(super) tally: Tally,
 }
@@ -72,7 +72,7 @@ pub(super) struct Serving {
 impl Ending {
     pub(super) fn new(metrics: GatewayMetrics, kind: Kind, began: Instant) -> Self {
         metrics.in_flight.inc();
-        // Unless something else is said, the client has left.
+        // Without another result, the client has disconnected.
         Self { metrics, kind, began, end: End::Cancelled, is_handed_on: false }
     }
 
@@ -80,7 +80,7 @@ impl Ending {
         self.end = end;
     }
 
-    /// The same for the body of the answer, which lasts longer.
+    /// Hands the count over to the body of the answer, which lives longer.
     pub(super) fn hand_on(&mut self) -> Self {
         self.is_handed_on = true;
         let Self { kind, began, end, .. } = *self;
@@ -129,14 +129,14 @@ impl Serving {
         &self.request_id
     }
 
-    /// The request is still under way.
+    /// Renews the request's lease.
     pub(super) fn is_alive(&mut self) {
         if let Some(placement) = &mut self.placement {
             placement.output_tokens(self.tally.output_tokens);
         }
     }
 
-    /// An event of the answer has come.
+    /// Processes an event of the answer.
     pub(super) fn event(&mut self, event: &[u8]) -> EventKind {
         let kind = self.tally.event(event);
         if kind == EventKind::Error {
@@ -144,7 +144,7 @@ impl Serving {
         }
         self.first_token();
         let tokens = self.tally.output_tokens;
-        // The usage at the end corrects the number: no token came with it.
+        // The final usage corrects the number of tokens, but brings no token itself.
         if kind == EventKind::Part {
             self.pace.tokens(tokens, &self.metrics.output);
         }
@@ -168,7 +168,7 @@ impl Serving {
         }
     }
 
-    /// The answer is complete.
+    /// Ends the request after a complete answer.
     pub(super) fn complete(mut self) -> Tally {
         self.metrics.output.ended(self.tally.output_tokens);
         if let Some((partition, first)) = self.served.take() {
@@ -179,9 +179,9 @@ impl Serving {
         std::mem::take(&mut self.tally)
     }
 
-    /// The worker failed the request.
+    /// Ends the request as failed by the worker.
     pub(super) fn fail(&mut self, why: String) -> Failure {
-        // What failed before its first byte is recorded where it is answered.
+        // A request that failed before its first byte is recorded at the worker that answers it.
         if !self.has_begun {
             self.recorded = None;
         }

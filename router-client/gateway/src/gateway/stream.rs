@@ -1,4 +1,4 @@
-//! An answer in pieces: each event goes to the client as it comes.
+//! Streams an answer: passes each event to the client as it arrives.
 
 use super::job::Job;
 use super::next_turn::NextTurn;
@@ -22,10 +22,10 @@ use tokio::time::timeout;
 struct Streaming<S> {
     gateway: Arc<Gateway>,
     events: Events<S>,
-    /// None once the answer has ended.
+    /// `None` after the answer has ended.
     serving: Option<Serving>,
     next: Option<NextTurn>,
-    /// What has come before the client got its answer's head.
+    /// The event received before the client got the answer's head.
     first: Option<Bytes>,
     wants_usage: bool,
     stall_timeout: Duration,
@@ -33,7 +33,7 @@ struct Streaming<S> {
 }
 
 impl Gateway {
-    /// Waits for the first event: until then, another worker may answer. Then the events go to the client.
+    /// Waits for the first event, until which another worker may answer. Then passes the events to the client.
     pub(super) async fn stream(
         self: &Arc<Self>,
         job: &Job,
@@ -72,7 +72,7 @@ impl<S> Streaming<S>
 where
     S: Stream<Item = Result<Bytes, EngineError>> + Unpin,
 {
-    /// The next event for the client; none at the end.
+    /// The next event for the client; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let serving = self.serving.as_mut()?;
@@ -120,7 +120,7 @@ where
         }
     }
 
-    /// The client has a part of the answer: it learns of the failure as of an engine's.
+    /// Reports a failure to a client that already has a part of the answer, in the form of an engine's error.
     fn broken(&mut self, why: &str) -> Bytes {
         self.failed(why);
         let error = ApiError::failed(format!("The answer broke off: {why}"));

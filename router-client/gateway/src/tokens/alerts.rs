@@ -1,4 +1,5 @@
-//! Prompts whose tokens are not known: the log names one a minute for each reason, `/readyz` names the last one for a minute.
+//! Reports prompts with unknown tokens: one log line a minute for each reason; `/readyz` shows the last prompt for a
+//! minute.
 
 use super::Unknown;
 use parking_lot::Mutex;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two log lines of one reason, and how long `/readyz` names a prompt.
+/// Minimum time between two log lines for one reason, and how long `/readyz` shows a prompt.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The last prompt without tokens, by reason.
@@ -24,7 +25,7 @@ struct Alert {
 }
 
 impl Alerts {
-    /// Takes a prompt in, and logs it unless one of the same reason was logged less than a minute ago.
+    /// Records a prompt, and logs it unless a prompt with the same reason was logged within the last minute.
     pub(super) fn note(&self, why: Unknown, model: &str, detail: &str, now: Instant) {
         let reason = why.word();
         if let Some(num_suppressed) = self.admit(reason, model, detail, now) {
@@ -38,7 +39,7 @@ impl Alerts {
         }
     }
 
-    /// The number of prompts since the last log line, if a line is due.
+    /// Number of prompts since the last log line; `None` if no line is due.
     fn admit(&self, reason: &'static str, model: &str, detail: &str, now: Instant) -> Option<u64> {
         let mut alerts = self.0.lock();
         let model = model.to_owned();
@@ -57,7 +58,7 @@ impl Alerts {
         Some(std::mem::take(&mut alert.suppressed))
     }
 
-    /// Prompts of the last minute, a line for each reason.
+    /// One line for each reason with a prompt in the last minute.
     pub(super) fn problems(&self, now: Instant) -> Vec<String> {
         let alerts = self.0.lock();
         let recent = alerts.iter().filter(|(_, alert)| now < alert.at + INTERVAL);

@@ -1,4 +1,4 @@
-//! Tokens of earlier prompts, by the hash of what they were made from.
+//! Cache of earlier prompts' tokens, by a hash of the inputs from which they were made.
 
 use super::Tokenised;
 use quick_cache::Weighter;
@@ -6,12 +6,12 @@ use quick_cache::sync::Cache;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// What an entry costs beside its tokens, in bytes: about what the table needs for it.
+/// Size of an entry apart from its tokens, in bytes: an estimate of the table's overhead.
 const ENTRY_BYTES: usize = 96;
-/// Bytes that a prompt is expected to take, for the number of places in the table.
+/// Expected bytes per prompt, which determine the size of the table.
 const EXPECTED_BYTES: usize = 4 << 10;
 
-/// A cache with a limit on its bytes.
+/// A cache with a limit in bytes.
 #[derive(Debug)]
 pub(super) struct TokenCache {
     entries: Cache<u128, Tokenised, Bytes>,

@@ -1,4 +1,4 @@
-//! `truncate_prompt_tokens` of a request: which tokens of a prompt the engine keeps, as vLLM does it.
+//! Truncation by `truncate_prompt_tokens`: which tokens of a prompt the engine keeps, as in vLLM.
 
 use super::Unknown;
 use crate::request::ApiRequest;
@@ -7,17 +7,17 @@ use serde_json::Value;
 /// The part of a prompt that the engine computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The last tokens, at most so many.
+    /// The last tokens, up to this number.
     Last(usize),
-    /// The first tokens, at most so many.
+    /// The first tokens, up to this number.
     First(usize),
 }
 
 impl Cut {
-    /// `None` if the request keeps every token.
+    /// The request's truncation; `None` if it keeps every token.
     ///
     /// # Errors
-    /// If only the engine can cut the prompt: the limit is the engine's own (-1), or no limit at all.
+    /// If only the engine can truncate the prompt: the limit is the engine's own (-1) or invalid.
     pub(super) fn of(request: &ApiRequest) -> Result<Option<Self>, Unknown> {
         let field = |name| request.body.get(name).filter(|value| !value.is_null());
         let Some(count) = field("truncate_prompt_tokens") else { return Ok(None) };
@@ -30,14 +30,14 @@ impl Cut {
         }
     }
 
-    /// Most tokens that stay.
+    /// Maximum number of kept tokens.
     pub(super) const fn count(self) -> usize {
         match self {
             Self::Last(count) | Self::First(count) => count,
         }
     }
 
-    /// The tokens that stay.
+    /// The kept tokens.
     pub(super) fn apply(self, tokens: &[u32]) -> &[u32] {
         let kept = match self {
             Self::Last(count) => tokens.get(tokens.len().saturating_sub(count)..),
@@ -46,8 +46,8 @@ impl Cut {
         kept.unwrap_or(tokens)
     }
 
-    /// The tokens that stay of a text's, where the tokenizer adds `front` special tokens before and `back` behind: these
-    /// stay, too, and count.
+    /// The kept tokens of a text to which the tokenizer adds `front` special tokens before and `back` after it. These
+    /// are kept too, and count.
     pub(super) fn apply_between(
         self,
         tokens: &[u32],
@@ -91,7 +91,7 @@ mod tests {
             let fields = json!({"truncate_prompt_tokens": 3, "truncation_side": side});
             assert_eq!(of(&fields), Ok(Some(expected)));
         }
-        // -1 is the longest prompt that the engine takes.
+        // -1 means the engine's maximum prompt length.
         for count in [json!(-1), json!(0), json!("3"), json!(1.5)] {
             let fields = json!({"truncate_prompt_tokens": count});
             assert_eq!(of(&fields), Err(Unknown::Truncated), "{fields}");

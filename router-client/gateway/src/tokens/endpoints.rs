@@ -1,5 +1,5 @@
-//! Which endpoint of a server makes tokens: `/render`, or `/tokenize` where `/render` is closed, as it is in vLLM 0.32 without
-//! `--enable-scale-out`. Both give the same tokens.
+//! Selects the endpoint of a server that creates tokens: `/render`, or `/tokenize` if `/render` is closed, as in vLLM
+//! 0.32 without `--enable-scale-out`. Both return the same tokens.
 
 use hyper::StatusCode;
 use parking_lot::Mutex;
@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After this time a closed endpoint is asked again: its server may have restarted with other options.
+/// Time after which a closed endpoint is tried again: its server may have restarted with other options.
 const RELEARN: Duration = Duration::from_secs(60);
-/// Most servers that are remembered.
+/// Maximum servers whose endpoints are stored.
 const SERVERS_MAX: usize = 4_096;
-/// Statuses of an endpoint that is closed or not there.
+/// Status codes of a closed or missing endpoint.
 const CLOSED: [StatusCode; 3] =
     [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
 
-/// What makes tokens at a server.
+/// The endpoint of a server that creates tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Endpoint {
     /// `/v1/chat/completions/render` and `/v1/completions/render`.
     Render,
-    /// `/tokenize`; `/render` answers this status.
+    /// `/tokenize`; `/render` answered this status.
     Tokenize(u16),
-    /// Nothing; `/render` answers this status, and `/tokenize` is closed, too.
+    /// No endpoint; `/render` answered this status, and `/tokenize` is closed too.
     None(u16),
 }
 
@@ -32,12 +32,12 @@ struct Known {
     learnt_at: Instant,
 }
 
-/// The endpoints of all servers that were asked, by address.
+/// The endpoints of all queried servers, by address.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints(Mutex<BTreeMap<String, Known>>);
 
 impl Endpoint {
-    /// All kinds with the statuses that close `/render`: rows of a metric.
+    /// All endpoint kinds, each with the statuses that close `/render`: rows of a metric.
     pub(super) fn all() -> Vec<Self> {
         let closed = CLOSED.map(|status| status.as_u16());
         let kinds = [Self::Tokenize as fn(u16) -> Self, Self::None];
@@ -45,7 +45,7 @@ impl Endpoint {
         [Self::Render].into_iter().chain(of_kind).collect()
     }
 
-    /// Name, and status of `/render`, as labels of a metric.
+    /// Endpoint name and status of `/render`, as labels of a metric.
     pub(super) const fn labels(self) -> (&'static str, u16) {
         match self {
             Self::Render => ("render", 200),
@@ -71,7 +71,7 @@ impl Endpoint {
         }
     }
 
-    /// What an operator should know of so many servers; `None` if all is as wanted.
+    /// The problem to show for this number of servers; `None` for `/render`.
     fn problem(self, (count, server): (usize, &str)) -> Option<String> {
         let of_servers = format!("{count} servers, such as {server}");
         match self {
@@ -88,8 +88,7 @@ impl Endpoint {
     }
 }
 
-/// Whether an answer means that the endpoint is closed or not there. A server also answers 404 for a model that it does not
-/// have.
+/// Whether an answer means that the endpoint is closed or missing. A server also answers 404 for an unknown model.
 pub(super) fn is_closed(status: StatusCode, body: &[u8]) -> bool {
     let names_the_model = || {
         let body = String::from_utf8_lossy(body);
@@ -99,21 +98,21 @@ pub(super) fn is_closed(status: StatusCode, body: &[u8]) -> bool {
 }
 
 impl Endpoints {
-    /// The endpoint to be asked: `Render` if nothing else was learnt lately.
+    /// The endpoint to query: `Render` if no other endpoint was found recently.
     pub(super) fn of(&self, server: &str, now: Instant) -> Endpoint {
         let servers = self.0.lock();
         let known = servers.get(server).filter(|known| now < known.learnt_at + RELEARN);
         known.map_or(Endpoint::Render, |known| known.endpoint)
     }
 
-    /// This endpoint answered. The log names the first server of each kind.
+    /// Stores the endpoint that a server has. Logs the first server of each kind.
     pub(super) fn learn(&self, server: &str, endpoint: Endpoint, now: Instant) {
         if self.insert(server, endpoint, now) {
             endpoint.log(server);
         }
     }
 
-    /// Whether it is the first server of this kind.
+    /// Stores the endpoint; returns whether the server is the first of its kind.
     fn insert(&self, server: &str, endpoint: Endpoint, now: Instant) -> bool {
         let mut servers = self.0.lock();
         if let Some(known) = servers.get_mut(server).filter(|known| known.endpoint == endpoint) {
@@ -133,7 +132,7 @@ impl Endpoints {
         is_first
     }
 
-    /// How many of these servers have which endpoint, and the first server of each kind.
+    /// Number of these servers by endpoint, and the first server of each kind.
     pub(super) fn count(&self, servers: &[String]) -> BTreeMap<Endpoint, (usize, String)> {
         let known = self.0.lock();
         let mut counted: BTreeMap<Endpoint, (usize, String)> = BTreeMap::new();
@@ -144,7 +143,7 @@ impl Endpoints {
         counted
     }
 
-    /// Problems of these servers, one line per server.
+    /// Problems of these servers, one line for each kind of endpoint.
     pub(super) fn problems(&self, servers: &[String]) -> Vec<String> {
         let counted = self.count(servers);
         let lines =

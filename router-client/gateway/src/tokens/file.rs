@@ -1,4 +1,4 @@
-//! Tokenizers in files.
+//! Tokenizes prompts with tokenizers from files.
 
 use super::cache::TokenCache;
 use super::cut::Cut;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokenizers::{Encoding, Tokenizer};
 use tokio::task::spawn_blocking;
 
-/// The configuration beside a tokenizer, which has its chat template.
+/// Configuration beside a tokenizer, with its chat template.
 const CONFIG: &str = "tokenizer_config.json";
-/// The chat template in a file of its own, as newer models have it.
+/// Separate file with the chat template, used by newer models.
 const TEMPLATE: &str = "chat_template.jinja";
 
-/// A tokenizer that cannot be used.
+/// A tokenizer that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("tokenizer: {}: {problem}", path.display())]
 pub struct FileError {
@@ -28,7 +28,7 @@ pub struct FileError {
     problem: String,
 }
 
-/// The tokenizers, by model; that of "" serves all models without one.
+/// The tokenizers by model; the entry "" serves all other models.
 #[derive(Debug)]
 pub(super) struct Tokenizers(BTreeMap<String, Arc<ModelTokenizer>>);
 
@@ -39,16 +39,16 @@ struct ModelTokenizer {
     template: Option<ChatTemplate>,
 }
 
-/// A text to be tokenised.
+/// A text to tokenize.
 struct Text {
     text: String,
     with_special: bool,
-    /// What of its tokens stays.
+    /// Truncation of the text's tokens.
     cut: Option<Cut>,
 }
 
 impl Tokenizers {
-    /// Reads them all.
+    /// Loads all tokenizers.
     pub(super) fn read(files: &BTreeMap<String, PathBuf>) -> Result<Self, FileError> {
         let read = files.iter().map(|(model, file)| {
             let tokenizer = ModelTokenizer::read(file)?;
@@ -90,7 +90,7 @@ impl ModelTokenizer {
         let refused = |path: &Path, problem: String| FileError { path: path.to_owned(), problem };
         let tokenizer = Tokenizer::from_file(path);
         let mut tokenizer = tokenizer.map_err(|error| refused(path, error.to_string()))?;
-        // Engines do neither.
+        // Engines neither truncate nor pad.
         tokenizer
             .with_truncation(None)
             .map_err(|error| refused(path, error.to_string()))?
@@ -107,13 +107,13 @@ impl ModelTokenizer {
         Ok(Self { tokenizer, template })
     }
 
-    /// What is tokenised of a request, or why nothing is.
+    /// The texts of a request to tokenize, or why there are none.
     fn texts(&self, request: &ApiRequest) -> Result<Result<Vec<Text>, Unknown>, ApiError> {
         let cut = match Cut::of(request) {
             Ok(cut) => cut,
             Err(unknown) => return Ok(Err(unknown)),
         };
-        // The template of a chat writes them itself.
+        // A chat template writes special tokens itself.
         let with_special = adds_special(request);
         if request.kind == Kind::Completion {
             let text = |prompt| match prompt {
@@ -130,7 +130,7 @@ impl ModelTokenizer {
         Ok(rendered.map(text).ok_or(Unknown::NotText))
     }
 
-    /// `None` if not even the special tokens stay of it.
+    /// Tokenizes a text. `None` if the truncation leaves no room beside the special tokens.
     async fn encode(
         self: &Arc<Self>,
         model: &str,
@@ -145,7 +145,7 @@ impl ModelTokenizer {
             return Ok(Some(tokens));
         }
         let own = Arc::clone(self);
-        // Long prompts take milliseconds, which other requests would wait for.
+        // Long prompts take milliseconds, which would delay other requests.
         let encoded = spawn_blocking(move || {
             let encoding = own.tokenizer.encode_fast(text, with_special)?;
             Ok::<_, tokenizers::Error>(kept(&encoding, cut))
@@ -160,7 +160,7 @@ impl ModelTokenizer {
     }
 }
 
-/// The tokens of a text that the engine keeps: the special tokens around it stay.
+/// The tokens of a text that the engine keeps, always including the special tokens around it.
 fn kept(encoding: &Encoding, cut: Option<Cut>) -> Option<Vec<u32>> {
     let tokens = encoding.get_ids();
     let Some(cut) = cut else { return Some(tokens.to_vec()) };

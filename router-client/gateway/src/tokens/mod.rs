@@ -1,7 +1,7 @@
-//! From a request to the tokens that its engine will compute: by a tokenizer in a file, or by the engine's own endpoints.
+//! Tokenizes requests as their engines will, with a tokenizer file or the engine's own endpoints.
 //!
-//! Tokens that differ from the engine's cost cache hits, never an answer: a request whose tokens are not known is routed by
-//! load alone.
+//! Tokens that differ from the engine's cost cache hits, but never change an answer. A request with unknown tokens is
+//! routed by load alone.
 
 mod alerts;
 mod cache;
@@ -28,7 +28,7 @@ use hyper::Uri;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Where tokens come from.
+/// Source of tokens, with cache and alerts.
 #[derive(Debug)]
 pub struct Tokens {
     source: Source,
@@ -36,20 +36,20 @@ pub struct Tokens {
     alerts: Alerts,
 }
 
-/// The tokens of a request's prompts.
+/// Tokens of a request's prompts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tokenised {
     /// Tokens of the first prompt.
     first: Arc<PromptTokens>,
-    /// The number of all.
+    /// Number of tokens of all prompts.
     all: u64,
 }
 
-/// Why there are none.
+/// Why a request has no tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Missing {
     why: Unknown,
-    /// For an operator. It contains nothing of the prompt.
+    /// Details for an operator, without any part of the prompt.
     detail: String,
 }
 
@@ -62,34 +62,34 @@ enum Source {
     None,
 }
 
-/// What became of a request's tokens.
+/// Result of looking up a request's tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// They are known: those of its first prompt, and the number of all.
+    /// The tokens of the first prompt, and the number of tokens of all prompts.
     Tokens(Arc<PromptTokens>, u64),
-    /// They are not, for this reason.
+    /// The tokens are unknown, for this reason.
     Unknown(Unknown),
 }
 
-/// Why tokens are not known.
+/// Why tokens are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// Nothing makes tokens, by configuration.
+    /// Tokenization is disabled by configuration.
     Off,
     /// There is no tokenizer for the model.
     NoTokenizer,
     /// The tokenizer's folder has no chat template.
     NoTemplate,
-    /// The conversation has more than text, or is asked for in a way that only engines know.
+    /// The conversation contains more than text, or uses an option that only engines can process.
     NotText,
     /// The engine's endpoints did not answer.
     NotRendered,
-    /// The request has its prompt cut (`truncate_prompt_tokens`) in a way that only the engine can.
+    /// The request truncates its prompt (`truncate_prompt_tokens`) in a way that only the engine can.
     Truncated,
 }
 
 impl Unknown {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 6] = [
         Self::Off,
         Self::NoTokenizer,
@@ -99,7 +99,7 @@ impl Unknown {
         Self::Truncated,
     ];
 
-    /// As a label of a metric.
+    /// The reason as a metric's label.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl Unknown {
         }
     }
 
-    /// Without further knowledge of a request.
+    /// Adds a generic detail to the reason.
     fn missing(self) -> Missing {
         let detail = match self {
             Self::Off => "--tokens none",
@@ -131,7 +131,7 @@ impl Unknown {
 }
 
 impl Tokenised {
-    /// `None` if there is no prompt.
+    /// `None` without a prompt.
     fn of(prompts: Vec<PromptTokens>) -> Option<Self> {
         let all = prompts.iter().map(PromptTokens::count).sum();
         let first = Arc::new(prompts.into_iter().next()?);
@@ -140,10 +140,10 @@ impl Tokenised {
 }
 
 impl Tokens {
-    /// Reads the tokenizers, if there are any.
+    /// Loads the tokenizers, if any.
     ///
     /// # Errors
-    /// If a file cannot be read or understood.
+    /// If a file cannot be read or parsed.
     pub fn new(config: &TokensConfig, renderer: Renderer) -> Result<Self, FileError> {
         let source = match config.source {
             TokenSource::File => Source::Files(Arc::new(Tokenizers::read(&config.files)?)),
@@ -154,14 +154,14 @@ impl Tokens {
         Ok(Self { source, cache, alerts: Alerts::default() })
     }
 
-    /// How often the tokens of an earlier prompt served, and how often there were none.
+    /// Hits and misses of the cache.
     #[must_use]
     pub fn cache_counts(&self) -> (u64, u64) {
         self.cache.counts()
     }
 
-    /// How many of these engines, or of the servers in their place, make tokens by which endpoint: its name, the status of
-    /// `/render` there, and the number of servers. Empty without such servers.
+    /// For these engines, or the configured render server: endpoint name, status of `/render` there, and number of
+    /// servers. Empty if tokens come from another source.
     #[must_use]
     pub fn endpoint_counts(&self, engines: &[Uri]) -> Vec<((&'static str, u16), u64)> {
         match &self.source {
@@ -170,7 +170,7 @@ impl Tokens {
         }
     }
 
-    /// Where tokens do not come from as they should, a line each.
+    /// Problems with the source of tokens, one line each.
     #[must_use]
     pub fn problems(&self, engines: &[Uri]) -> Vec<String> {
         let mut problems = match &self.source {
@@ -181,10 +181,10 @@ impl Tokens {
         problems
     }
 
-    /// The tokens of a request, whose engines are at these addresses.
+    /// The tokens of a request, whose engines have these addresses.
     ///
     /// # Errors
-    /// If the model's chat template refuses the conversation.
+    /// If the model's chat template rejects the conversation.
     pub async fn of(&self, request: &ApiRequest, engines: &[Uri]) -> Result<Found, ApiError> {
         let Missing { why, detail } = match self.make(request, engines).await? {
             Ok(Tokenised { first, all }) => return Ok(Found::Tokens(first, all)),
@@ -201,7 +201,7 @@ impl Tokens {
             let all = tokens.count();
             return Ok(Ok(Tokenised { first: Arc::clone(tokens), all }));
         }
-        // Tokens are what they are, whatever the source.
+        // Token ids from the client are used as they are, whatever the source.
         if request.kind == Kind::Completion
             && let prompts = request.prompts()?
             && let Some(Prompt::Tokens(_)) = prompts.first()

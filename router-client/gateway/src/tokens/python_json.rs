@@ -1,5 +1,5 @@
-//! JSON as Python's `json.dumps` writes it, which chat templates were written against: a space after each comma and colon,
-//! and no escapes for HTML.
+//! Writes JSON like Python's `json.dumps`, which chat templates expect: a space after each comma and colon, and no HTML
+//! escapes.
 
 use minijinja::value::Kwargs;
 use minijinja::{Error, ErrorKind, Value};
@@ -7,14 +7,14 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
-/// Deepest indentation.
+/// Maximum indentation.
 const INDENT_MAX: usize = 16;
 
 /// The filter `tojson`.
 #[expect(clippy::needless_pass_by_value, reason = "as the template engine calls filters")]
 pub(super) fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Python's text is not escaped for ASCII in templates; the order of keys is as sent.
+    // Templates expect Python's text without ASCII escapes; the order of keys is preserved.
     let _ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     let _sort_keys: Option<bool> = options.get("sort_keys")?;
     let _separators: Option<Value> = options.get("separators")?;

@@ -1,4 +1,4 @@
-//! Tokens by the engines' own endpoints: the same code that serves the request makes them.
+//! Requests tokens from the engines' own endpoints, which use the same code as for serving the request.
 
 use super::cache::TokenCache;
 use super::cut::Cut;
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Most servers that are asked for one request.
+/// Maximum servers tried for one request.
 const TRIES_MAX: usize = 2;
-/// Most calls of `/tokenize` for one request at a time.
+/// Maximum concurrent calls of `/tokenize` for one request.
 const CALLS_MAX: usize = 8;
-/// Fields of a request that say how it is answered, not what its prompt is.
+/// Fields of a request that affect the answer, but not the prompt.
 const UNRELATED: [&str; 22] = [
     "stream",
     "stream_options",
@@ -46,20 +46,20 @@ const UNRELATED: [&str; 22] = [
     "priority",
 ];
 
-/// Asks servers for tokens.
+/// Requests tokens from servers.
 #[derive(Debug)]
 pub struct Renderer {
     client: EngineClient,
-    /// A server for nothing else.
+    /// Dedicated render server; `None` to use the engines.
     server: Option<Uri>,
     timeout: Duration,
     turn: AtomicUsize,
     endpoints: Endpoints,
 }
 
-/// Why a server gives no tokens.
+/// Why a server returned no tokens.
 enum Failure {
-    /// The endpoint is closed or not there.
+    /// The endpoint is closed or missing.
     Closed(StatusCode),
     /// Anything else.
     Other(Missing),
@@ -72,21 +72,21 @@ impl From<String> for Failure {
 }
 
 impl Renderer {
-    /// Asks `server`, or the engines if it is none, and waits for `timeout` at most.
+    /// Creates a renderer that uses `server`, or the engines if it is `None`, with a timeout.
     #[must_use]
     pub fn new(client: EngineClient, server: Option<Uri>, timeout: Duration) -> Self {
         let endpoints = Endpoints::default();
         Self { client, server, timeout, turn: AtomicUsize::new(0), endpoints }
     }
 
-    /// How many of the servers make tokens by which endpoint: labels of a metric, and a number.
+    /// Number of servers by endpoint, with labels of a metric.
     pub(super) fn counts(&self, engines: &[Uri]) -> Vec<((&'static str, u16), u64)> {
         let counted = self.endpoints.count(&self.servers(engines));
         let count = |endpoint: &Endpoint| counted.get(endpoint).map_or(0, |at| at.0 as u64);
         Endpoint::all().iter().map(|endpoint| (endpoint.labels(), count(endpoint))).collect()
     }
 
-    /// Servers that make tokens in another way than by `/render`, a line each.
+    /// Servers without a working `/render`, one line for each kind.
     pub(super) fn problems(&self, engines: &[Uri]) -> Vec<String> {
         self.endpoints.problems(&self.servers(engines))
     }
@@ -117,7 +117,7 @@ impl Renderer {
             let asking = self.ask(server, (&path, &text), request);
             missing = match timeout(self.timeout, asking).await {
                 Ok(Ok(tokens)) => {
-                    // The content of an image's address may change.
+                    // The content behind an image's URL may change, so prompts with images are not cached.
                     if !tokens.first.has_images() {
                         cache.put(key, tokens.clone());
                     }
@@ -134,7 +134,7 @@ impl Renderer {
         Err(missing)
     }
 
-    /// Asks a server: by `/render`, or by `/tokenize` if `/render` is closed.
+    /// Queries a server: `/render`, or `/tokenize` if `/render` is closed.
     async fn ask(&self, server: &Uri, (path, text): (&str, &str), request: &ApiRequest) -> Made {
         let name = server.to_string();
         let at_server = |failure| match failure {
@@ -180,7 +180,7 @@ impl Renderer {
             let images = read_features(prompt.get("features").unwrap_or(&Value::Null))?;
             PromptTokens::from(tokens).with_images(images).ok()
         };
-        // A completion has a list of prompts; of several the first decides.
+        // A completion has a list of prompts, of which the first decides.
         let prompts = answer.as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
         let prompts: Option<Vec<_>> = prompts.iter().map(tokens).collect();
         let tokenised = prompts.and_then(Tokenised::of);
@@ -200,7 +200,7 @@ impl Renderer {
         let prompts: Vec<_> = stream::iter(calls).buffered(CALLS_MAX).try_collect().await?;
         let cut_prompt = |tokens: Vec<u32>| match cut {
             Some(cut) if tokens.len() > cut.count() => {
-                // Which of them are special tokens, which stay, the answer does not say.
+                // The answer does not mark special tokens, which would have to be kept.
                 let is_plain = !adds_special(request);
                 is_plain.then(|| cut.apply(&tokens).to_vec())
             }
@@ -212,7 +212,7 @@ impl Renderer {
             .ok_or_else(|| "no prompt".to_owned().into())
     }
 
-    /// The tokens of one prompt, by `/tokenize`.
+    /// The tokens of one prompt from `/tokenize`.
     async fn prompt(&self, server: &Uri, wanted: Wanted) -> Result<Vec<u32>, Failure> {
         let body = match wanted {
             Wanted::Call(body) => body.to_string(),
@@ -237,9 +237,9 @@ impl Renderer {
     }
 }
 
-/// What of a request decides its tokens.
+/// The fields of a request that determine its tokens, as JSON.
 fn rendered_body(request: &ApiRequest) -> String {
-    // How long a prompt may be that its engine cuts depends on the room for the answer.
+    // If the engine truncates the prompt, the maximum length depends on the room for the answer.
     let is_cut = request.body.get("truncate_prompt_tokens").is_some_and(|at| !at.is_null());
     let is_kept = |name: &str| is_cut && ["max_tokens", "max_completion_tokens"].contains(&name);
     let is_related = |name: &str| is_kept(name) || !UNRELATED.contains(&name);

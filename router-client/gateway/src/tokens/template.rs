@@ -1,4 +1,4 @@
-//! Chat templates, as tokenizers bring them along: Jinja, with what Hugging Face's library offers to them.
+//! Chat templates of tokenizers: Jinja, with the functions of Hugging Face's library.
 
 use super::python_json::tojson;
 use crate::request::ApiRequest;
@@ -11,12 +11,12 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Names of the template in its environment.
+/// Template names in the environment.
 const DEFAULT: &str = "default";
 const TOOLS: &str = "tool_use";
-/// Deepest recursion of a template.
+/// Maximum recursion depth of a template.
 const RECURSION_MAX: usize = 128;
-/// Most work for one conversation, in instructions of the template engine: about a second.
+/// Maximum instructions of the template engine for one conversation: about a second.
 const INSTRUCTIONS_MAX: u64 = 10_000_000;
 
 /// The chat template of a model.
@@ -29,7 +29,7 @@ pub(super) struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template in a `tokenizer_config.json`, or in a file of its own. None if there is none.
+    /// Reads the template from a `tokenizer_config.json` or its own file. `None` without a template.
     pub(super) fn read(config: &Value, own: Option<String>) -> Result<Option<Self>, Error> {
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
@@ -67,11 +67,11 @@ impl ChatTemplate {
         Ok(Some(Self { environment, has_tools, bos_token, eos_token }))
     }
 
-    /// The conversation as the text that the engine tokenises. None if it has more than text.
+    /// Renders the conversation to the text that the engine tokenizes. `None` if it contains more than text.
     pub(super) fn render(&self, request: &ApiRequest) -> Result<Option<String>, Error> {
         let body = &request.body;
         let flag = |name: &str| body.get(name).and_then(Value::as_bool);
-        // Only engines know what of the text then counts.
+        // With these options, only the engine can determine the prompt's text.
         let is_special = flag("continue_final_message") == Some(true)
             || ["chat_template", "documents"]
                 .iter()
@@ -97,7 +97,7 @@ impl ChatTemplate {
     }
 }
 
-/// A message as templates expect it: its content is one text, and the arguments of its calls are objects.
+/// Converts a message to the form that templates expect: content as one text, arguments of tool calls as objects.
 fn plain(message: &Value) -> Option<Value> {
     let mut message = message.clone();
     if let Some(Value::Array(parts)) = message.get("content") {
@@ -120,13 +120,13 @@ fn plain(message: &Value) -> Option<Value> {
     Some(message)
 }
 
-/// A special token: its text, or an object with it.
+/// The text of a special token, which is a string or an object with the string.
 fn special_token(token: Option<&Value>) -> String {
     let content = |at: &Value| at.get("content").and_then(Value::as_str).map(str::to_owned);
     token.and_then(|at| at.as_str().map(str::to_owned).or_else(|| content(at))).unwrap_or_default()
 }
 
-/// Today, in UTC.
+/// The current date and time in UTC.
 fn strftime_now(format: &str) -> Result<String, Error> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     let text = strtime::format(format, &now);

@@ -1,4 +1,4 @@
-//! What `/tokenize` is asked, as vLLM reads it: a conversation with what decides its text, or one prompt.
+//! Builds requests to vLLM's `/tokenize`: a conversation with the fields that determine its text, or one prompt.
 
 use crate::error::ApiError;
 use crate::request::{ApiRequest, Kind, Prompt};
@@ -16,16 +16,16 @@ const CHAT_FIELDS: [&str; 9] = [
     "media_io_kwargs",
     "mm_processor_kwargs",
 ];
-/// Fields of a chat that its template sees, and `/tokenize` takes as arguments of the template only.
+/// Fields of a chat that its template uses, and that `/tokenize` accepts only as template arguments.
 const TEMPLATE_FIELDS: [&str; 2] = ["documents", "reasoning_effort"];
 const TEMPLATE_ARGUMENTS: &str = "chat_template_kwargs";
 
 /// A prompt of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Wanted {
-    /// The body that asks for its tokens.
+    /// Body of the call to `/tokenize`.
     Call(Value),
-    /// The request states the tokens.
+    /// Token ids from the request; no call is needed.
     Tokens(Vec<u32>),
 }
 

@@ -17,50 +17,50 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most shards.
+/// Maximum number of shards.
 const SHARDS_MAX: usize = 256;
-/// Longest wait in the queue of a router: its response has to begin within 30 s.
+/// Maximum wait in the queue of a router: its response has to begin within 30 s.
 const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(25);
-/// How long a recorded decision counts where engines publish no events (`--router-ttl-secs` of document 004).
+/// How long a recorded decision counts if engines publish no events (`--router-ttl-secs` of document 004).
 const PLACEMENT_TTL_DEFAULT: Duration = Duration::from_secs(120);
-/// How many times longer than the first time a worker is left alone at most.
+/// Maximum ejection time, as a multiple of the first one.
 const EJECTION_GROWTH: u32 = 10;
-/// Any block size: each partition has its own.
+/// Placeholder; each partition has its own block size.
 const BLOCK_SIZE: NonZeroU32 = NonZeroU32::MIN;
 
 /// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Ports, logs and how the process stops.
+    /// Ports, logs and shutdown.
     pub process: ProcessConfig,
-    /// How workers are found and chosen.
+    /// Discovery and choice of workers.
     pub routing: RoutingConfig,
 }
 
-/// Checked options of how workers are found and chosen.
+/// Checked options for the discovery and choice of workers.
 #[derive(Debug, Clone)]
 pub struct RoutingConfig {
-    /// Servers of the index: for each shard its replicas.
+    /// Index servers: for each shard, its replicas.
     pub shards: Vec<Vec<String>>,
-    /// What connects to them and to agents.
+    /// Opens connections to index servers and agents.
     pub dialer: Dialer,
-    /// Longest wait for the index.
+    /// Maximum wait for the index.
     pub index_deadline: Duration,
-    /// HTTP addresses of the engines of workers that do not have them as a label. The router has none.
+    /// Configured HTTP addresses of engines, by worker; they override the workers' labels. Empty in the router.
     pub engines: BTreeMap<WorkerId, String>,
-    /// How often workers are listed.
+    /// Time between two requests for the workers.
     pub discovery_interval: Duration,
-    /// Settings of the routers; the block size is each partition's own.
+    /// Settings of the library routers; each partition has its own block size.
     pub router: RouterConfig,
-    /// When prompts are computed by prefill workers.
+    /// When prefill workers compute prompts.
     pub pools: PoolsConfig,
-    /// Longest wait in the queue.
+    /// Maximum wait in the queue.
     pub queue_timeout: Duration,
-    /// The NATS servers, if there are any.
+    /// NATS servers, if configured.
     pub nats: Option<NatsServers>,
-    /// When an engine's report of its load is stale.
+    /// Age after which an engine's load report is stale.
     pub report_stale_after: Duration,
-    /// File of requests, if they are recorded.
+    /// File to which requests are recorded, if configured.
     pub record: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ impl Config {
     /// Checks options.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it.
+    /// If an option is missing or invalid; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         let routing = RoutingConfig::check(&options.routing, &process.dialer)?;
@@ -86,7 +86,7 @@ impl RoutingConfig {
     /// Checks options.
     ///
     /// # Errors
-    /// If one of them is missing or cannot be used; the error names it.
+    /// If an option is missing or invalid; the error names it.
     pub fn check(options: &RoutingOptions, dialer: &Dialer) -> Result<Self, ConfigError> {
         let router = router(options)?;
         router.check().map_err(|error| setting(&error))?;
@@ -106,7 +106,7 @@ impl RoutingConfig {
     }
 }
 
-/// Settings of the library have names of several words: as options, with hyphens between.
+/// Converts an error of the library. Names of settings become option names: spaces become hyphens.
 fn setting(error: &SettingError) -> ConfigError {
     ConfigError::invalid(error.setting.replace(' ', "-"), error.problem)
 }

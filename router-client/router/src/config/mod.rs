@@ -1,5 +1,5 @@
-//! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole before any port is
-//! opened.
+//! Configuration of the process: flags, then environment, then file, then defaults. Everything is checked before any
+//! port is opened.
 
 mod check;
 mod options;
@@ -13,10 +13,10 @@ use std::ffi::OsString;
 /// Name of the program.
 pub const PROGRAM: &str = Options::PROGRAM;
 
-/// Reads the command line, the environment and the file, and checks all of it.
+/// Reads and checks the command line, the environment and the file.
 ///
 /// # Errors
-/// If anything cannot be read, understood or used; the error names it.
+/// If an input cannot be read or parsed, or is invalid; the error names it.
 pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Config>, ConfigError> {
     read_options::<Options, Config>(arguments, Config::check)
 }

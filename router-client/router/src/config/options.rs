@@ -171,7 +171,7 @@ pub struct RoutingOptions {
     /// set, and --replica-sync or another option needs NATS: the variable NATS_SERVER, else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
-    /// How to sign on to NATS, and what stands before all names there.
+    /// NATS credentials and the prefix of all NATS names.
     #[command(flatten)]
     #[serde(flatten)]
     pub nats_access: NatsAccessOptions,

@@ -1,4 +1,4 @@
-//! Requests, checked.
+//! Reads and checks requests.
 
 use kvasir_proto::convert::{
     ConvertError, FindQuery, ModelType, Problem, QueryInput, Role, take_prompt,
@@ -20,14 +20,14 @@ pub(super) struct Select {
     pub(super) is_dry_run: bool,
     pub(super) is_disaggregated: bool,
     block_size: Option<u32>,
-    /// Taken out once the prompt is hashed: a request that waits does not hold its tokens.
+    /// Removed once the prompt is hashed, so that queued requests keep no tokens.
     input: Option<QueryInput>,
     next_tokens: Option<Vec<u32>>,
     input_tokens: Option<u64>,
 }
 
 impl Select {
-    /// Reads a request. `queue_timeout` is the longest wait, and the one of requests that state none.
+    /// Reads a request. `queue_timeout` is the maximum wait, and the default for requests without one.
     pub(super) fn read(
         mut request: pb::SelectWorkerRequest,
         queue_timeout: Duration,
@@ -65,7 +65,7 @@ impl Select {
         })
     }
 
-    /// The prompt, hashed for a fleet with so many tokens a block.
+    /// Removes the prompt and hashes it, for a fleet with this block size in tokens.
     pub(super) fn take_prompt(&mut self, block_size: u32) -> Result<HashedPrompt, String> {
         if let Some(stated) = self.block_size.filter(|stated| *stated != block_size) {
             return Err(format!(
@@ -107,7 +107,7 @@ fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, Conv
     let labels = request.preferred_labels;
     check_count("preferred_labels", labels.len(), WORKER_LABELS_MAX)?;
     check_count("required_labels", request.required_labels.len(), WORKER_LABELS_MAX)?;
-    // Requests that wait keep all of it.
+    // Queued requests keep all of these texts, so their sizes are checked.
     labels.iter().try_for_each(|at| check_label("preferred_labels", &at.key, &at.value))?;
     let mut required = request.required_labels.iter();
     required.try_for_each(|at| check_label("required_labels", &at.key, &at.value))?;
@@ -169,7 +169,7 @@ fn role(value: i32) -> Result<Role, ConvertError> {
     }
 }
 
-/// Worker ids; none if there are none.
+/// Worker ids; `None` for an empty list.
 fn workers(
     field: &'static str,
     ids: &[String],
@@ -197,7 +197,7 @@ fn check_label(field: &'static str, key: &str, value: &str) -> Result<(), Conver
     check_bytes(field, value)
 }
 
-/// Nothing that a worker states is longer.
+/// Checks the length of a text. Workers cannot publish longer ones.
 fn check_bytes(field: &'static str, text: &str) -> Result<(), ConvertError> {
     if text.len() > NAME_BYTES_MAX {
         let expected = format!("at most {NAME_BYTES_MAX} bytes");
@@ -212,7 +212,7 @@ fn mismatch(field: &'static str, actual: &str, expected: &str) -> ConvertError {
     ConvertError::new(field, Problem::Mismatch { actual, expected })
 }
 
-/// What was fetched from peers for a request, and in how much time.
+/// The bytes fetched from peers for a request, and the time they took.
 pub(super) fn fetched(
     bytes: Option<u64>,
     micros: Option<u64>,

@@ -11,9 +11,9 @@ use kvasir_proto::pb::router_server::RouterServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Calls with more than one message in a direction.
+/// Calls that stream messages.
 const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Watch)];
-/// Which role each call needs.
+/// The role that each call requires.
 const ROLES: Roles = &[
     ("/kvasir.v1.Router/SelectWorker", Role::Query),
     ("/kvasir.v1.Router/MarkPrefillCompleted", Role::Query),
@@ -24,18 +24,18 @@ const ROLES: Roles = &[
     ("/kvasir.v1.Router/GetBusyThresholds", Role::Query),
     ("/kvasir.v1.Router/SetBusyThresholds", Role::Admin),
 ];
-/// Most calls with one answer at a time: those that wait in the queue are among them, so there are far more than a queue
-/// has places.
+/// Maximum concurrent unary calls. They include queued requests, so the limit is far higher than a queue's.
 const CALLS_MAX: usize = 65_536;
-/// Most calls of one connection, which may have an eighth of all calls. So reports find a place beside the requests that wait
-/// in one queue, which has at most 4,096 by default; clients of several busy models need a connection for each.
+/// Maximum calls of one connection, which may also have an eighth of all calls. So there is room for reports beside the
+/// requests waiting in one queue, at most 4,096 by default. Clients of several busy models need one connection per
+/// model.
 const CONNECTION_CALLS_MAX: u32 = 16_384;
-/// Most readers of loads on one connection.
+/// Maximum load streams on one connection.
 const CONNECTION_READERS_MAX: usize = 8;
-/// Most connections.
+/// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// Serves the port until `stop` is cancelled and the requests under way are answered.
+/// Serves the port until `stop` is cancelled and active requests are answered.
 ///
 /// # Errors
 /// If the services cannot be built or the transport fails.

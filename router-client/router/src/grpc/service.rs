@@ -32,13 +32,13 @@ use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// What a refused client is told to wait.
+/// Retry delay that a refused client receives.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Most readers of loads at a time, at most half of them of one identity.
+/// Maximum concurrent load streams, at most half of them from one identity.
 const WATCHERS_MAX: usize = 512;
-/// Most bytes of the prompts of requests that wait for a worker, at most half of them of one tenant.
+/// Maximum bytes of hashed prompts of requests that wait for a worker, at most half of them from one tenant.
 const WAITING_BYTES_MAX: usize = 256 << 20;
-/// A reader of loads that takes nothing for this long is cut off.
+/// A load stream whose client reads nothing for this long is closed.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The service `kvasir.v1.Router`. Cheap to clone.
@@ -55,7 +55,7 @@ pub struct RouterService {
     stop: CancellationToken,
 }
 
-/// Which loads are asked for.
+/// Which loads a client requests.
 #[derive(Debug, Clone)]
 struct LoadFilter {
     model: Option<String>,
@@ -63,7 +63,7 @@ struct LoadFilter {
 }
 
 impl RouterService {
-    /// The service, until `stop` is cancelled: then its streams end, and nobody waits in the queue.
+    /// Creates the service. When `stop` is cancelled, its streams and queue waits end.
     #[must_use]
     pub fn new(
         fleet: Arc<Fleet>,
@@ -91,12 +91,12 @@ impl RouterService {
         }
     }
 
-    /// Its streams.
+    /// Tracker of the stream tasks.
     pub(super) fn tasks(&self) -> TaskTracker {
         self.tasks.clone()
     }
 
-    /// A partition that the caller may use.
+    /// The partition, if the caller may use it.
     fn partition(&self, principal: &Principal, key: &PartitionKey) -> Result<Partition, Status> {
         check_partition(principal, key)?;
         self.fleet.partition(key).ok_or_else(|| {
@@ -123,7 +123,7 @@ impl RouterService {
         let bytes = size_of_val(prompt.local_hashes.as_slice());
         let waiting = self.waiting_bytes.take(select.partition.tenant(), bytes);
         let _waiting = waiting.map_err(|_few| self.rejected(RouteError::QueueFull))?;
-        // An id names one request of the partition, whatever its pool.
+        // A request id is unique in its partition, over both pools.
         let taken = |id: &String| partition.pools.has_request(id);
         if !select.is_dry_run && select.hints.request_id.as_ref().is_some_and(taken) {
             return Err(self.rejected(RouteError::DuplicateId));
@@ -157,7 +157,7 @@ impl RouterService {
         Ok(chosen.detach())
     }
 
-    /// Chooses a decode worker and, if that pays, a prefill worker.
+    /// Chooses a decode worker and, if a transfer pays, a prefill worker.
     async fn disaggregate(
         &self,
         partition: &Partition,
@@ -170,7 +170,7 @@ impl RouterService {
         let Detached { request_id, decode, prefill, prefill_outcome } = placed.detach();
         let key = (select.partition.clone(), request_id.clone());
         self.recorded.begin(key, begin, (prompt, &decode));
-        // Where the prompt is computed, overlap counts.
+        // Metrics count the overlap where the prompt is computed.
         self.metrics.chosen(prefill.as_ref().unwrap_or(&decode), prompt, hashing);
         self.metrics.prefill(prefill_outcome);
         let mut answer = write::selected(request_id, decode, prompt.local_hashes.len(), hashing);
@@ -179,7 +179,8 @@ impl RouterService {
         Ok(answer)
     }
 
-    /// A client that hangs up drops this, which frees the request or gives up its place in the queue.
+    /// Runs a choice until the router stops. A client that disconnects drops this future, which frees the request or
+    /// its queue slot.
     async fn until_stopped<T>(
         &self,
         chosen: impl Future<Output = Result<T, RouteError>>,
@@ -206,7 +207,7 @@ impl RouterService {
         if code == ErrorCode::ResourceExhausted { retry_later(error) } else { failed(code, error) }
     }
 
-    /// Applies a report to the request, in whichever pool it is.
+    /// Applies a report to a request, in either pool.
     fn report(
         &self,
         principal: &Principal,
@@ -259,7 +260,7 @@ impl RouterContract for RouterService {
     ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
         let principal = principal(&request)?;
         let quota = quota(&request);
-        // Large, and most of it is not used while the request waits in the queue.
+        // Boxed: the future is large, and most of it is unused while the request waits in the queue.
         let select = Box::pin(self.select((&principal, quota.as_ref()), request.into_inner()));
         select.await.map(Response::new)
     }
@@ -382,7 +383,7 @@ impl RouterContract for RouterService {
     }
 }
 
-/// Sends the loads whenever they changed, until the reader is gone.
+/// Sends the loads after each change, until the client disconnects.
 async fn watch(
     service: &RouterService,
     (principal, filter): (&Principal, &LoadFilter),
@@ -391,10 +392,10 @@ async fn watch(
 ) {
     let mut last = None;
     loop {
-        // The place comes first: what is sent is what is known once there is one.
+        // Reserve a slot first, so that the loads sent are current.
         let Ok(Ok(place)) = timeout(STALL_TIMEOUT, parts.reserve()).await else { return };
         let loads = service.loads(principal, filter);
-        // The age of a report changes always.
+        // The age of a report always changes, so it is not compared.
         let mut compared = loads.clone();
         for rank in &mut compared.ranks {
             if let Some(reported) = &mut rank.reported {

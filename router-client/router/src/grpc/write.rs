@@ -1,4 +1,4 @@
-//! Answers.
+//! Builds answers.
 
 use crate::metrics::{index_elapsed, index_outcome};
 use crate::reports::RankMetrics;
@@ -12,7 +12,7 @@ use router_client::route::{
 use router_client::router::{Choice, IndexUse, PrefillOutcome};
 use std::time::Duration;
 
-/// A decision, with how long the prompt took to hash.
+/// The answer for a decision, with the hashing time of the prompt.
 pub(super) fn selected(
     request_id: String,
     choice: Choice,
@@ -65,7 +65,7 @@ pub(super) fn selected(
     }
 }
 
-/// The plan to fetch blocks, if there is one.
+/// The plan to fetch blocks, if any.
 fn fetch(decision: &Decision) -> Option<pb::FetchPlan> {
     let plan = decision.fetch.as_ref().ok()?;
     let peer = |at: &FetchPeer| pb::FetchPeer {
@@ -101,7 +101,7 @@ const fn fetch_outcome(decision: &Decision) -> pb::FetchOutcome {
     }
 }
 
-/// The choice of a prefill worker.
+/// The answer's part about the prefill worker.
 pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
     let Choice { decision, index_use, .. } = choice;
     pb::PrefillChoice {
@@ -115,7 +115,7 @@ pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
     }
 }
 
-/// What became of the choice of a prefill worker.
+/// Outcome of choosing a prefill worker.
 pub(super) const fn prefill_outcome(outcome: PrefillOutcome) -> pb::PrefillOutcome {
     match outcome {
         PrefillOutcome::NotAsked => pb::PrefillOutcome::Unspecified,
@@ -136,7 +136,7 @@ pub(super) fn load(load: &RankLoad) -> pb::RankLoad {
     }
 }
 
-/// The load of a rank, with what its engine reports.
+/// The load of a rank, with its engine's report.
 pub(super) fn rank_load(
     partition: &PartitionKey,
     rank: &WorkerKey,
@@ -172,7 +172,7 @@ pub(super) const fn busy(thresholds: BusyThresholds) -> pb::BusyThresholds {
     }
 }
 
-/// A number of things on the wire.
+/// Converts a count to its wire type, saturating.
 pub(super) fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

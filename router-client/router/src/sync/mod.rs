@@ -1,6 +1,6 @@
-//! NATS: replicas of the router, and loads that agents publish.
+//! NATS connection: replica sync between routers, and load reports from agents.
 //!
-//! Messages are sent and forgotten. While there is no connection, nothing is kept for later: digests heal what was lost.
+//! Messages are fire-and-forget. Without a connection they are not stored; digests repair the loss.
 
 mod status;
 mod wire;
@@ -25,23 +25,23 @@ use std::time::Duration;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// How often changes are sent.
+/// Interval of sending changes.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
-/// Most messages of one subscription that wait to be read; of more, the newest are lost.
+/// Maximum unread messages of one subscription; beyond it, the newest are lost.
 const MESSAGES_QUEUED_MAX: usize = 8_192;
-/// Pause before the next attempt to connect.
+/// Backoff before the next connection attempt.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the task works with.
+/// Inputs of the NATS task.
 #[derive(Debug)]
 pub struct Parts {
     /// All routers.
     pub fleet: Arc<Fleet>,
-    /// Where loads go.
+    /// Receives the agents' load reports.
     pub reports: Arc<KvMetricsAggregator>,
-    /// What the operator sees.
+    /// Connection status for the operator.
     pub status: Arc<SyncStatus>,
-    /// Where the servers are.
+    /// The NATS servers.
     pub servers: NatsServers,
 }
 
@@ -51,7 +51,7 @@ struct Subscriptions {
     loads: Subscriber,
 }
 
-/// Sends and receives until the future is dropped. A lost connection is made again.
+/// Sends and receives until the future is dropped. Reconnects after a lost connection.
 pub async fn run(parts: Parts) {
     loop {
         match connect(&parts).await {
@@ -93,7 +93,7 @@ async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
     Ok((client, subscriptions))
 }
 
-/// Works with a connection, which connects again by itself, until it is closed for good.
+/// Uses a connection, which reconnects by itself, until it is closed for good.
 async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptions) {
     let mut flushes = interval(FLUSH_INTERVAL);
     flushes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,7 +116,7 @@ async fn flush(parts: &Parts, client: &Client) {
     for (key, partition) in parts.fleet.partitions() {
         for (is_prefill, router) in partition.routers_by_pool() {
             for message in router.flush_sync() {
-                // Without a connection it would wait for one, and be old then.
+                // Without a connection, the message would wait and then be outdated.
                 if !parts.status.is_connected() {
                     parts.status.unsent();
                     continue;
@@ -144,7 +144,7 @@ fn learn(parts: &Parts, message: &Message) {
         parts.status.malformed();
         return;
     };
-    // Workers of other partitions are not known here; digests bring their requests once they are.
+    // Workers of other partitions are unknown here; once they are known, digests bring their requests.
     let partition = parts.fleet.partition(&key);
     if let Some(router) = partition.as_ref().map(|at| Partition::pool(at, is_prefill)) {
         router.receive_sync(&message);
@@ -154,7 +154,7 @@ fn learn(parts: &Parts, message: &Message) {
 fn take_load(parts: &Parts, message: &Message) {
     let load = decode::<pb::WorkerLoad>(message.payload.clone()).ok();
     match load.and_then(|load| WorkerLoad::try_from(load).ok()) {
-        // Beyond the limit on ranks it is dropped.
+        // Reports beyond the limit on ranks are dropped.
         Some(load) => drop(parts.reports.report(load)),
         None => parts.status.malformed(),
     }

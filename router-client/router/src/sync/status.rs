@@ -3,7 +3,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The connection to NATS, for the operator.
+/// Status of the NATS connection, for the operator.
 #[derive(Debug, Default)]
 pub struct SyncStatus {
     connected: Gauge,
@@ -14,20 +14,21 @@ pub struct SyncStatus {
 }
 
 impl SyncStatus {
-    /// Registers its metrics.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("router");
-        let help = "Whether the connection to NATS is there";
+        let help = "1 while the router is connected to NATS";
         registry.register("nats_connected", help, self.connected.clone());
-        let help = "Messages to replicas that were not sent: digests heal what is lost";
+        let help =
+            "Sync messages to router replicas that were not sent; later digests repair the loss";
         registry.register("sync_unsent", help, self.unsent.clone());
-        let help = "Messages over NATS that could not be read";
+        let help = "Messages received over NATS that could not be decoded";
         registry.register("nats_malformed", help, self.malformed.clone());
-        let help = "Times that messages were lost because the router did not read them in time";
+        let help = "Times that NATS messages were lost because the router read too slowly";
         registry.register("nats_slow_consumer", help, self.slow.clone());
     }
 
-    /// What is not well; none if the connection is there, or none is wanted.
+    /// The current problem; `None` if the connection is up, or NATS is not used.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().as_ref().map(|why| format!("nats: {why}"))

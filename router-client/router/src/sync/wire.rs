@@ -1,4 +1,4 @@
-//! Messages among replicas, on the wire.
+//! Wire format of replica sync messages.
 
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_sync_item::Item;
@@ -8,7 +8,7 @@ use router_client::route::{
 };
 use std::sync::Arc;
 
-/// A message as it is sent.
+/// Encodes a message.
 pub(super) fn encode(
     partition: &PartitionKey,
     is_prefill: bool,
@@ -24,7 +24,7 @@ pub(super) fn encode(
     }
 }
 
-/// A message that was received; none if it is malformed.
+/// Decodes a message; `None` if it is malformed.
 pub(super) fn decode(sync: pb::RouterSync) -> Option<SyncMessage> {
     let from = RouterId(sync.router_id);
     let items = sync.items.into_iter().map(|item| read(from, item.item?));

@@ -1,15 +1,15 @@
-//! The blocks that requests of ranks use, as a tree of their chains.
+//! The blocks that active requests use, as a radix tree of their chains.
 //!
-//! A sequence hash names a block with its whole prefix, so what two requests share is always the beginning of both.
-//! A node is a run of blocks that the same requests have in common; it counts, by rank, the requests that pass it. A
-//! rank uses each block of a node once, however many of its requests pass. So the work for a request grows with the
-//! branches on its way, not with its blocks: comparing these is all that is done for each.
+//! A sequence hash identifies a block with its complete prefix, so two requests share only leading blocks. A node is a
+//! run of blocks that the same requests use; for each rank, it counts the requests that pass through. A rank uses each
+//! block of a node once, however many of its requests pass. So the work per request grows with the number of branches
+//! on its path. Per block, only a comparison is needed.
 
 use super::slab::Slab;
 use kvasir_proto::types::SequenceHash;
 use std::collections::{BTreeMap, HashMap};
 
-/// Number of a node. It stays while a request ends there.
+/// Number of a node. It stays valid while a request ends there.
 pub(super) type NodeId = u32;
 /// Number of a rank.
 pub(super) type Slot = u32;
@@ -17,13 +17,13 @@ pub(super) type Slot = u32;
 #[derive(Debug)]
 struct Node {
     parent: Option<NodeId>,
-    /// At least one.
+    /// At least one block.
     blocks: Vec<SequenceHash>,
-    /// By their first block.
+    /// Child nodes by their first block.
     children: BTreeMap<SequenceHash, NodeId>,
-    /// Requests that pass or end here, by rank, ascending; at least one.
+    /// Number of requests that pass or end here, by rank, ascending; at least one entry.
     holders: Vec<(Slot, u32)>,
-    /// Requests that end with the last block.
+    /// Number of requests that end with the node's last block.
     ends: u32,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Chains {
     blocks: usize,
 }
 
-/// Where a request's chain ends.
+/// The end of a request's chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inserted {
-    /// The node whose last block is the chain's; none for a chain without blocks.
+    /// The node with the chain's last block; `None` for a chain without blocks.
     pub(super) end: Option<NodeId>,
-    /// Blocks that the rank did not use before.
+    /// Number of blocks that the rank did not use before.
     pub(super) new_blocks: u64,
 }
 
@@ -52,7 +52,7 @@ impl Node {
         self.blocks.len() as u64
     }
 
-    /// Counts a request of a rank; the blocks that are new to it.
+    /// Counts a request of a rank. Returns the number of blocks that are new to the rank.
     fn hold(&mut self, slot: Slot) -> u64 {
         match self.holders.binary_search_by_key(&slot, |(slot, _)| *slot) {
             Ok(at) => {
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Takes a request of a rank away; the blocks that it no longer uses.
+    /// Removes a request of a rank. Returns the number of blocks that the rank no longer uses.
     fn release(&mut self, slot: Slot) -> u64 {
         let Ok(at) = self.holders.binary_search_by_key(&slot, |(slot, _)| *slot) else {
             debug_assert!(false, "rank {slot} holds nothing here");
@@ -123,7 +123,7 @@ impl Chains {
         Inserted { end, new_blocks }
     }
 
-    /// Takes a request's chain away from a rank: the blocks that the rank no longer uses.
+    /// Removes a request's chain from a rank. Returns the number of blocks that the rank no longer uses.
     pub(super) fn remove(&mut self, slot: Slot, end: Option<NodeId>) -> u64 {
         if let Some(node) = end.and_then(|end| self.nodes.get_mut(end)) {
             debug_assert!(node.ends > 0, "a request ends here");
@@ -144,9 +144,10 @@ impl Chains {
         freed_blocks
     }
 
-    /// Adds to each rank's number, by slot, how many leading blocks of a chain it uses now.
+    /// Adds to `shared`, by slot, the number of leading blocks of a chain that each rank uses now.
     pub(super) fn count_shared(&self, chain: &[SequenceHash], shared: &mut [u32]) {
-        // Who passes a node passes its parent. So where as many do, the same do, and are counted together.
+        // Ranks that pass a node also pass its parent. If the number of ranks is equal, the ranks are the same, and
+        // their blocks are counted together.
         let (mut holders, mut blocks): (&[(Slot, u32)], _) = (&[], 0);
         let mut at = None;
         let mut rest = chain;
@@ -189,13 +190,13 @@ impl Chains {
         }
     }
 
-    /// Leading blocks of a node that are also those of a chain.
+    /// Number of leading blocks that a node has in common with a chain.
     fn common(&self, at: NodeId, chain: &[SequenceHash]) -> usize {
         let blocks = self.nodes.get(at).map_or(&[][..], |node| &node.blocks);
         blocks.iter().zip(chain).take_while(|(ours, theirs)| ours == theirs).count()
     }
 
-    /// Names a node as the child of another, or as a root.
+    /// Links a node to its parent, or makes it a root.
     fn link(&mut self, parent: Option<NodeId>, first: SequenceHash, child: NodeId) {
         match parent.and_then(|parent| self.nodes.get_mut(parent)) {
             Some(parent) => parent.children.insert(first, child),
@@ -222,7 +223,8 @@ impl Chains {
         child
     }
 
-    /// The node that ends after so many blocks of a node. The rest keeps its number, because requests end there.
+    /// Splits a node after `blocks` blocks and returns the upper part. The lower part keeps its number, because
+    /// requests end there.
     fn split(&mut self, lower: NodeId, blocks: usize) -> NodeId {
         let Some(node) = self.nodes.get_mut(lower) else { return lower };
         if blocks >= node.blocks.len() {
@@ -255,8 +257,8 @@ impl Chains {
         };
     }
 
-    /// Joins a node with its only child if no request tells them apart any more, so that prompts of the past leave no
-    /// fragments. The child keeps its number.
+    /// Merges a node with its only child if no request ends between them, so that old prompts leave no fragments. The
+    /// child keeps its number.
     fn join(&mut self, upper: NodeId) {
         let Some(node) = self.nodes.get(upper) else { return };
         let mut children = node.children.values();
@@ -272,7 +274,7 @@ impl Chains {
         self.link(node.parent, first, lower);
     }
 
-    /// Checks the rules that the comments state.
+    /// Checks the documented invariants.
     #[cfg(test)]
     pub(super) fn validate(&self) {
         let blocks: usize = self.nodes.iter().map(|(_, node)| node.blocks.len()).sum();
@@ -295,7 +297,7 @@ impl Chains {
     }
 }
 
-/// Adds to the numbers of these ranks.
+/// Adds `blocks` to the counts of the listed ranks.
 fn count(holders: &[(Slot, u32)], blocks: u32, shared: &mut [u32]) {
     for (slot, _) in holders {
         if let Some(at) = usize::try_from(*slot).ok().and_then(|slot| shared.get_mut(slot)) {

@@ -57,7 +57,7 @@ fn a_chain_without_blocks_is_nothing() {
     chains.validate();
 }
 
-/// Hashes that are no chain come from a broken client. They are counted as what they are: a path.
+/// Hashes that form no chain come from a broken client. They are counted as a path.
 #[test]
 fn repeated_hashes_are_a_path_like_others() {
     let mut chains = Chains::default();

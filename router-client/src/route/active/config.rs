@@ -4,38 +4,38 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Most requests under way, if the configuration does not say otherwise.
+/// Default limit of active requests.
 pub const ACTIVE_REQUESTS_MAX: usize = 1 << 18;
-/// Most different blocks in use over all ranks, if the configuration does not say otherwise: 32 MiB of hashes.
+/// Default limit of distinct blocks in use over all ranks: 32 MiB of hashes.
 pub const ACTIVE_BLOCKS_MAX: usize = 1 << 22;
-/// Most ranks.
+/// Maximum number of ranks.
 pub const ACTIVE_RANKS_MAX: usize = 1 << 16;
-/// Longest lease of a request.
+/// Maximum lease of a request.
 pub const REQUEST_LEASE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Which blocks are tracked. Output without prompts, which document 004 refuses, cannot be said.
+/// Which blocks are tracked. Tracking output without prompts, which document 004 rejects, cannot be expressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlockTracking {
-    /// None: for workers that run prompts only.
+    /// No blocks: for workers that only compute prompts.
     Off,
-    /// Those of prompts.
+    /// Blocks of prompts.
     #[default]
     Prompt,
-    /// Those of prompts and of output.
+    /// Blocks of prompts and of output.
     PromptAndOutput,
 }
 
-/// Whether requests of one rank share the blocks with which they begin alike.
+/// Whether requests of one rank share the blocks of a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KvReuse {
-    /// They do: a shared block counts once.
+    /// Requests share blocks: a shared block counts once.
     #[default]
     Assumed,
-    /// They do not, as on decode workers that cannot reuse what prefill workers transfer: each block counts.
+    /// Requests share no blocks, as on decode workers that cannot reuse transferred blocks: each block counts.
     Unique,
 }
 
-/// What is tracked, and its bounds.
+/// What load is tracked, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActiveConfig {
     /// Tokens per block.
@@ -44,13 +44,13 @@ pub struct ActiveConfig {
     pub blocks: BlockTracking,
     /// Whether blocks are shared.
     pub reuse: KvReuse,
-    /// Whether tokens to be computed are tracked.
+    /// Whether prefill tokens are tracked.
     pub track_prefill_tokens: bool,
-    /// How long a request counts without being heard of.
+    /// Lease: how long a request counts without an update.
     pub lease: Duration,
-    /// Most requests under way, at least 1.
+    /// Maximum active requests, at least 1.
     pub requests_max: usize,
-    /// Most different blocks in use over all ranks, at least 1.
+    /// Maximum distinct blocks in use over all ranks, at least 1.
     pub blocks_max: usize,
 }
 
@@ -103,7 +103,7 @@ impl FromStr for KvReuse {
 // === impl ActiveConfig ===
 
 impl ActiveConfig {
-    /// The documents' defaults: blocks of prompts, with reuse, and prefill tokens; a lease of 300 s.
+    /// The documented defaults: blocks of prompts, with reuse, and prefill tokens; a lease of 300 s.
     #[must_use]
     pub const fn new(block_size: NonZeroU32) -> Self {
         Self {
@@ -111,20 +111,20 @@ impl ActiveConfig {
             blocks: BlockTracking::Prompt,
             reuse: KvReuse::Assumed,
             track_prefill_tokens: true,
-            // Not in the documents; Dynamo has the same.
+            // Not in the documents; Dynamo uses the same value.
             lease: Duration::from_secs(300),
             requests_max: ACTIVE_REQUESTS_MAX,
             blocks_max: ACTIVE_BLOCKS_MAX,
         }
     }
 
-    /// Those for a pool of prefill workers, which never tracks blocks (document 004).
+    /// Settings for a pool of prefill workers, which never tracks blocks (document 004).
     #[must_use]
     pub const fn prefill_pool(block_size: NonZeroU32) -> Self {
         Self { blocks: BlockTracking::Off, ..Self::new(block_size) }
     }
 
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
     /// If the lease or a limit is 0, or the lease is longer than [`REQUEST_LEASE_MAX`].

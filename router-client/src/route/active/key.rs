@@ -1,23 +1,23 @@
 use crate::route::error::{ConfigError, check};
 use std::sync::Arc;
 
-/// Longest id of a request, in bytes.
+/// Maximum length of a request id, in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 256;
 
-/// One router among replicas, unique among them and new with each start.
+/// Id of a router process, unique among replicas and new with each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouterId(pub u64);
 
-/// A request, by the router that placed it and the id that this router gave it.
+/// Key of a request: the router that placed it, and the id from this router.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
-    /// The router that placed it: updates from other routers do not count.
+    /// The router that placed the request; updates from other routers are ignored.
     pub router: RouterId,
     id: Arc<str>,
 }
 
 impl RequestKey {
-    /// The request that a router calls by this id.
+    /// The key of a router's request with this id.
     ///
     /// # Errors
     /// If the id is empty or longer than [`REQUEST_ID_BYTES_MAX`].
@@ -25,7 +25,7 @@ impl RequestKey {
         Self::of_shared(router, id.into())
     }
 
-    /// The same of an id that is shared already.
+    /// [`RequestKey::new`] for an already shared id.
     ///
     /// # Errors
     /// As [`RequestKey::new`].
@@ -35,24 +35,24 @@ impl RequestKey {
         Ok(Self { router, id })
     }
 
-    /// The id that the router gave it.
+    /// The request id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The id, for others to keep.
+    /// The request id as a shared string.
     #[must_use]
     pub fn shared_id(&self) -> Arc<str> {
         Arc::clone(&self.id)
     }
 
-    /// The key before all requests of a router.
+    /// Lower bound of a router's keys.
     pub(super) fn first_of(router: RouterId) -> Self {
         Self::before(router, "")
     }
 
-    /// The key before all requests of a router whose ids come after `id`, which may be empty.
+    /// Lower bound of a router's keys after `id`, which may be empty.
     pub(super) fn before(router: RouterId, id: &str) -> Self {
         Self { router, id: id.into() }
     }

@@ -13,7 +13,7 @@ use kvasir_proto::types::{SequenceHash, WorkerKey};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Loads of all ranks by the requests under way.
+/// Loads of all ranks from active requests.
 #[derive(Debug)]
 pub struct ActiveLoads {
     config: ActiveConfig,
@@ -28,7 +28,7 @@ pub struct ActiveLoads {
 // === impl ActiveLoads ===
 
 impl ActiveLoads {
-    /// Nothing is under way.
+    /// An empty table: no ranks, no requests.
     #[must_use]
     pub fn new(config: ActiveConfig) -> Self {
         debug_assert_eq!(config.check(), Ok(()), "the process refuses what cannot be used");
@@ -43,7 +43,7 @@ impl ActiveLoads {
         }
     }
 
-    /// The number of a rank, which has one from now on; none if there are [`ACTIVE_RANKS_MAX`].
+    /// Adds a rank, or finds it, and returns its number. `None` if there are already [`ACTIVE_RANKS_MAX`] ranks.
     pub fn join(&mut self, worker: &WorkerKey) -> Option<RankId> {
         if let Some(rank) = self.numbers.get(worker) {
             return Some(*rank);
@@ -60,13 +60,13 @@ impl ActiveLoads {
         Some(rank)
     }
 
-    /// The number of a rank; none if it is not known.
+    /// The number of a rank; `None` for an unknown rank.
     #[must_use]
     pub fn rank_of(&self, worker: &WorkerKey) -> Option<RankId> {
         self.numbers.get(worker).copied()
     }
 
-    /// Forgets a rank that went, with its requests: how many there were.
+    /// Removes a rank with its requests. Returns the number of removed requests.
     pub fn forget(&mut self, rank: RankId) -> u64 {
         if self.rank(rank).is_none() {
             return 0;
@@ -82,16 +82,16 @@ impl ActiveLoads {
             self.numbers.remove(&gone.key);
         }
         if self.ranks.len() == 0 {
-            // Slots are given from the first one again.
+            // Slot numbers start from 0 again.
             self.loads = RankLoads::default();
         }
         freed
     }
 
-    /// Counts a request at its rank.
+    /// Adds a request's load to its rank.
     ///
     /// # Errors
-    /// If it is under way already, its rank is unknown, or it is beyond a limit. Nothing is counted then.
+    /// If the request is already active, its rank is unknown, or a limit is exceeded. Then nothing is counted.
     pub fn add(
         &mut self,
         key: &RequestKey,
@@ -101,7 +101,7 @@ impl ActiveLoads {
         self.add_noted(key, new, RequestNotes::default(), now)
     }
 
-    /// [`ActiveLoads::add`] with what is to be remembered of the request.
+    /// [`ActiveLoads::add`] with notes about the request.
     ///
     /// # Errors
     /// As for [`ActiveLoads::add`].
@@ -140,7 +140,7 @@ impl ActiveLoads {
         if self.config.blocks != BlockTracking::Off {
             request.context_tokens = request.input_tokens;
         }
-        // A request with nothing to compute is something given, too.
+        // A request without tokens to compute also counts as given work.
         self.loads.give(new.rank, given_tokens);
         if let Some(load) = self.loads.get_mut(new.rank) {
             load.requests += 1;
@@ -151,7 +151,7 @@ impl ActiveLoads {
         }
         if let Some(rank) = self.ranks.get_mut(new.rank.slot) {
             rank.add_digest(key.router, request.digest());
-            // A request without tokens to compute tells nothing of the pace.
+            // A request without tokens to compute does not show the pace.
             if request.prefill_tokens > 0 {
                 request.prefill_number = Some(rank.prefills.add(request.prefill_tokens, now));
                 self.loads.set_pace(new.rank, rank.prefills.pace());
@@ -161,7 +161,7 @@ impl ActiveLoads {
         Ok(())
     }
 
-    /// The first token of a request is out: its prefill counts no more.
+    /// Records the first token of a request, which ends its prefill load.
     pub fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
         let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
@@ -176,7 +176,7 @@ impl ActiveLoads {
             take(&mut load.prefilling_requests, 1);
         }
         if let Some(rank) = self.ranks.get_mut(request.rank.slot) {
-            // Added first, so that a router's entry does not come and go.
+            // Added first, so that the router's entry is not removed and recreated.
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
             if let Some(number) = request.prefill_number.take() {
@@ -187,9 +187,9 @@ impl ActiveLoads {
         Update::Changed(request.rank)
     }
 
-    /// A request has so many tokens of output, all together: told twice or in another order, it is the same.
+    /// Reports the total number of output tokens of a request. Idempotent, and independent of the order of reports.
     ///
-    /// The first of them also completes its prefill, because document 001 takes it as the sign of that.
+    /// The first output token also completes the prefill, because document 001 uses it as that signal.
     pub fn report_output(&mut self, key: &RequestKey, output_tokens: u64, now: Duration) -> Update {
         let mut update = Update::Unchanged;
         if output_tokens > 0 {
@@ -213,20 +213,20 @@ impl ActiveLoads {
         if weight == before { update } else { Update::Changed(request.rank) }
     }
 
-    /// A request is still under way: its lease begins anew.
+    /// Renews the lease of a request.
     pub fn renew(&mut self, key: &RequestKey, now: Duration) -> Update {
         let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
         Update::Unchanged
     }
 
-    /// A router is still there: the leases of all its requests begin anew. How many there are.
+    /// Renews the leases of all requests of a router that is alive. Returns their number.
     pub fn renew_all(&mut self, router: RouterId, now: Duration) -> u64 {
         let expires = now.saturating_add(self.config.lease);
         self.requests.renew(router, expires)
     }
 
-    /// A request has ended, well or badly.
+    /// Ends a request, successful or not.
     pub fn free(&mut self, key: &RequestKey) -> Update {
         let Some(request) = self.requests.remove(key) else { return Update::Unknown };
         let freed_blocks = match request.end {
@@ -252,7 +252,7 @@ impl ActiveLoads {
         Update::Changed(request.rank)
     }
 
-    /// Frees the requests whose lease has ended at `now`.
+    /// Frees the requests whose lease has expired at `now`.
     pub fn expire(&mut self, now: Duration) -> Vec<Expired> {
         let mut expired = Vec::new();
         while let Some(key) = self.requests.expired(now) {
@@ -262,13 +262,13 @@ impl ActiveLoads {
         expired
     }
 
-    /// When [`ActiveLoads::expire`] has something to do, at the earliest; none while nothing is under way.
+    /// Earliest time at which [`ActiveLoads::expire`] has work; `None` without active requests.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Duration> {
         self.requests.next_due()
     }
 
-    /// The load of a rank; nothing if the rank is not known.
+    /// The load of a rank; empty for an unknown rank.
     #[must_use]
     #[inline]
     pub fn load(&self, rank: RankId) -> RankLoad {
@@ -284,8 +284,9 @@ impl ActiveLoads {
         self.loads.get_at(rank, now)
     }
 
-    /// The engine of a rank says that so many blocks are in use: those that known requests do not use are
-    /// [`RankLoad::foreign_blocks`]. None: it does not say. Where blocks are not tracked, nobody knows whose they are.
+    /// Records the number of blocks in use that a rank's engine reports (`None`: no report). Blocks not used by known
+    /// requests become [`RankLoad::foreign_blocks`]. Ignored if blocks are not tracked, because then foreign blocks
+    /// cannot be identified.
     pub fn report_blocks(&mut self, rank: RankId, blocks: Option<u64>) {
         let blocks = blocks.filter(|_| self.config.blocks != BlockTracking::Off);
         if let Some(load) = self.loads.get_mut(rank) {
@@ -294,13 +295,13 @@ impl ActiveLoads {
         }
     }
 
-    /// Tokens that a rank computes a second, as its first tokens show; none before the first one.
+    /// Tokens that a rank computes per second, measured at its first tokens; `None` before the first one.
     #[must_use]
     pub fn prefill_tokens_per_second(&self, rank: RankId) -> Option<f64> {
         self.rank(rank)?.prefills.tokens_per_second()
     }
 
-    /// How many leading blocks of a request each rank uses already. None, where blocks are not tracked or not shared.
+    /// Leading blocks of a request that each rank uses already. 0 if blocks are not tracked or not shared.
     #[must_use]
     pub fn shared(&self, chain: &[SequenceHash]) -> SharedBlocks {
         if !self.chains.begins(chain) {
@@ -311,34 +312,34 @@ impl ActiveLoads {
         SharedBlocks(shared)
     }
 
-    /// Digest of a rank's requests, those of all routers.
+    /// Digest of a rank's requests from all routers.
     #[must_use]
     pub fn digest(&self, rank: RankId) -> LoadDigest {
         let digests = self.rank(rank).map(|rank| rank.digests.values()).into_iter().flatten();
         digests.fold(LoadDigest::default(), |all, digest| all.with(*digest))
     }
 
-    /// Digest of a rank's requests that one router placed: what that router can be asked about.
+    /// Digest of a rank's requests from one router, which can be compared with that router's own digest.
     #[must_use]
     pub fn digest_of(&self, rank: RankId, router: RouterId) -> LoadDigest {
         let digests = self.rank(rank).map(|rank| &rank.digests);
         digests.and_then(|digests| digests.get(&router)).copied().unwrap_or_default()
     }
 
-    /// Digest of all requests that one router placed. It tells at which ranks they are, too.
+    /// Digest of all requests of one router. It includes the ranks of the requests.
     #[must_use]
     pub fn digest_of_router(&self, router: RouterId) -> LoadDigest {
         let digests = self.ranks.iter().filter_map(|(_, rank)| rank.digests.get(&router));
         digests.fold(LoadDigest::default(), |all, digest| all.with(*digest))
     }
 
-    /// Digest of a request under way.
+    /// Digest of an active request.
     #[must_use]
     pub fn digest_of_request(&self, key: &RequestKey) -> Option<u64> {
         self.requests.get(key).map(Request::digest)
     }
 
-    /// Digests of a router's requests whose ids come after `id`, which may be empty, by id.
+    /// Digests of a router's requests with ids after `id` (which may be empty), by id.
     pub fn digests_after<'a>(
         &'a self,
         router: RouterId,
@@ -347,7 +348,7 @@ impl ActiveLoads {
         self.requests.after(router, id).map(|(key, request)| (key, request.digest()))
     }
 
-    /// A router's requests at a rank, by id: what to tell a replica whose digest differs.
+    /// A router's requests at a rank, by id: the data to send to a replica whose digest differs.
     pub fn requests_of(
         &self,
         rank: RankId,
@@ -360,19 +361,19 @@ impl ActiveLoads {
         here.into_iter().filter_map(|(key, request)| self.view(key, request))
     }
 
-    /// A request under way.
+    /// An active request with its blocks.
     #[must_use]
     pub fn request(&self, key: &RequestKey) -> Option<ActiveRequest> {
         self.view(key, self.requests.get(key)?)
     }
 
-    /// Whether a request is under way.
+    /// Whether a request is active.
     #[must_use]
     pub fn contains(&self, key: &RequestKey) -> bool {
         self.requests.contains(key)
     }
 
-    /// A request under way, without its blocks.
+    /// An active request without its blocks.
     #[must_use]
     pub fn placed(&self, key: &RequestKey) -> Option<Placed<'_>> {
         let request = self.requests.get(key)?;
@@ -385,13 +386,13 @@ impl ActiveLoads {
         })
     }
 
-    /// Requests under way.
+    /// Number of active requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether nothing is under way.
+    /// Whether there are no active requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.len() == 0
@@ -409,7 +410,7 @@ impl ActiveLoads {
         self.ranks.get(rank.slot).filter(|at| at.generation == rank.generation)
     }
 
-    /// Refuses what one request may not have. Whether there is room for it.
+    /// Checks the limits of one request. Returns whether there is room for it.
     fn check(&self, new: &NewRequest<'_>) -> Result<bool, AddError> {
         let blocks = usize::try_from(new.blocks.count()).unwrap_or(usize::MAX);
         if blocks > REQUEST_BLOCKS_MAX {
@@ -418,12 +419,12 @@ impl ActiveLoads {
         if new.input_tokens.max(new.prefill_tokens) > REQUEST_TOKENS_MAX {
             return Err(AddError::TooManyTokens);
         }
-        // As if none of its blocks were in use, which saves a walk.
+        // Assumes that none of the request's blocks is in use yet, which saves a lookup.
         Ok(self.requests.len() < self.config.requests_max
             && self.chains.blocks() + blocks <= self.config.blocks_max)
     }
 
-    /// The blocks of a request as they are tracked here.
+    /// The request's blocks in the form in which they are tracked.
     fn tracked<'a>(&self, blocks: PromptBlocks<'a>) -> PromptBlocks<'a> {
         match (self.config.blocks, self.config.reuse) {
             (BlockTracking::Off, _) => PromptBlocks::Unique(0),
@@ -446,7 +447,7 @@ impl ActiveLoads {
         })
     }
 
-    /// Checks the rules that the comments state.
+    /// Checks the documented invariants.
     #[cfg(test)]
     pub(in crate::route) fn validate(&self) {
         self.chains.validate();
@@ -463,7 +464,7 @@ impl ActiveLoads {
     }
 }
 
-/// Takes away what was counted before.
+/// Subtracts an earlier count.
 fn take(count: &mut u64, what: u64) {
     debug_assert!(*count >= what, "{what} of {count}");
     *count = count.saturating_sub(what);

@@ -106,7 +106,7 @@ fn prefill_is_tracked_only_if_asked_for() {
     assert_eq!((loads.load(a).prompt_blocks, loads.load(a).prefill_tokens), (10, 0));
 }
 
-/// Document 004: each block of output weighs 1 at first, and less the nearer the output is to its expected end.
+/// Document 004: each output block weighs 1 at first, and less as the output nears its expected end.
 #[test]
 fn output_decays_by_its_expected_length() {
     let (mut loads, a, b) = two(ActiveConfig { blocks: BlockTracking::PromptAndOutput, ..CONFIG });
@@ -136,7 +136,7 @@ fn output_decays_by_its_expected_length() {
     assert!(loads.load(b).is_empty());
 }
 
-/// A prompt's last block that is not whole is filled before output begins one.
+/// Output first fills the prompt's last, incomplete block.
 #[test]
 fn output_begins_its_first_block_beyond_the_prompts_last() {
     let (mut loads, a, _) = two(ActiveConfig { blocks: BlockTracking::PromptAndOutput, ..CONFIG });
@@ -163,7 +163,7 @@ fn a_lease_ends_unless_the_request_is_heard_of() {
     assert_eq!(loads.expire(secs(300)), [Expired { key: key(OURS, "1"), rank: a }]);
     loads.validate();
     assert_eq!(loads.next_expiry(), Some(secs(400)));
-    // Time does not go back, and what is told late shortens nothing.
+    // Time never goes back, and late reports do not shorten a lease.
     loads.renew(&key(OURS, "2"), secs(10));
     assert_eq!(loads.expire(secs(499)).len(), 1);
     assert_eq!(loads.expire(secs(500)), [Expired { key: key(OURS, "2"), rank: b }]);
@@ -240,7 +240,7 @@ fn digests_tell_what_differs() {
     }
     assert_eq!(ours.digest(a), theirs.digest(a), "whatever the order");
     assert_eq!((ours.digest(a).requests, ours.digest(b)), (3, LoadDigest::default()));
-    // Output and leases are each replica's own.
+    // Output and leases are local to each replica.
     ours.renew(&key(OURS, "1"), secs(9));
     ours.mark_prefill_completed(&key(OURS, "1"), secs(9));
     assert_ne!(ours.digest_of(a, OURS), theirs.digest_of(a, OURS));
@@ -253,7 +253,7 @@ fn digests_tell_what_differs() {
     assert_eq!(ours.digest(a), theirs.digest(a));
 }
 
-/// What one replica tells of its requests is all that another needs.
+/// A replica's report of its requests contains all that another replica needs.
 #[test]
 fn a_replica_can_be_told_everything() {
     let (mut ours, a, _) = two(CONFIG);
@@ -308,7 +308,7 @@ fn a_routers_requests_are_known_together() {
     );
     let sum = all.iter().fold(0_u64, |sum, (_, digest)| sum.wrapping_add(*digest));
     assert_eq!((ids("3"), sum), (vec![], both.sum));
-    // A request that moves differs, and so does one whose end is expected elsewhere, or that is longer.
+    // A moved request has another digest, and so has one with another expected length or size.
     let before = (loads.digest_of_router(OURS), digest_of(&loads, "1"));
     loads.free(&key(OURS, "1"));
     loads.add(&key(OURS, "1"), request(b, &blocks), secs(0)).expect("added");
@@ -322,7 +322,7 @@ fn a_routers_requests_are_known_together() {
     let longer = NewRequest { input_tokens: 65, ..request(a, &blocks) };
     loads.add(&key(OURS, "1"), longer, secs(0)).expect("added");
     assert_ne!(loads.digest_of_router(OURS), before.0);
-    // What no load depends on does not.
+    // Fields that affect no load do not change the digest.
     let digest = loads.digest_of_router(OURS);
     loads.free(&key(OURS, "1"));
     let notes = RequestNotes { overlap_blocks: 3, is_paired: true, has_fetch: false };
@@ -336,7 +336,7 @@ fn a_routers_requests_are_known_together() {
     assert_eq!((loads.rank_of(&worker("a")), loads.rank_of(&worker("c"))), (Some(a), None));
 }
 
-/// What a rank was given outlives the requests, and fades with each further request, whoever gets that.
+/// Assigned work outlives its requests, and fades with each further request at any rank.
 #[test]
 fn what_was_given_lately_fades_with_each_request() {
     let (mut loads, a, b) = two(CONFIG);

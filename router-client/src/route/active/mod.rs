@@ -1,14 +1,14 @@
-//! What requests under way ask of the ranks: blocks in use and tokens to be computed ("slot manager" of document
-//! 001; `--router-track-*` of document 004).
+//! Load accounting: the blocks in use and the prefill tokens that active requests cause at each rank ("slot manager" of
+//! document 001; `--router-track-*` of document 004).
 //!
-//! - A request counts from the moment it is *added*, before its rank has heard of it. Its prefill counts until the first
-//!   token (*prefill completed*), its blocks until it is *freed*.
+//! - A request counts from the moment it is *added*, before its rank has received it. Its prefill counts until the
+//!   first token (*prefill completed*), its blocks until it is *freed*.
 //! - Blocks that requests of one rank share count once ([`KvReuse`]).
-//! - Blocks of output count as they are begun, with less weight the nearer the output is to its expected end.
-//! - A request whose router is not heard of for a *lease* is freed: a client that crashed leaves no load.
-//! - Routers can compare what they know by digests that do not depend on order ([`LoadDigest`]).
+//! - Output blocks count from their first token, with a weight that falls as the output nears its expected length.
+//! - A request without an update from its router is freed when its *lease* expires, so a crashed client leaves no load.
+//! - Routers compare their states by digests that do not depend on order ([`LoadDigest`]).
 //!
-//! Counts are whole numbers, so nothing is left when all requests are freed, and none is ever negative.
+//! Counts are integers, so they return to exactly 0 when all requests are freed, and never become negative.
 
 mod chains;
 #[cfg(test)]

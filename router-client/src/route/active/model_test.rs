@@ -1,4 +1,4 @@
-//! Loads against a reference that counts everything anew each time.
+//! Compares loads with a reference that recounts everything each time.
 
 use super::*;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -32,7 +32,7 @@ enum Step {
     Wait(u64),
 }
 
-/// A request as the reference keeps it.
+/// A request in the reference.
 #[derive(Debug, Clone)]
 struct Known {
     rank: usize,
@@ -87,7 +87,7 @@ impl Reference {
         }
     }
 
-    /// Leading blocks of a chain that requests of a rank use.
+    /// Number of leading blocks of a chain that a rank's requests use.
     fn shared(&self, rank: usize, chain: &[u64], config: &ActiveConfig) -> u32 {
         if config.blocks == BlockTracking::Off || config.reuse == KvReuse::Unique {
             return 0;
@@ -99,7 +99,7 @@ impl Reference {
     }
 }
 
-/// Thousandths of blocks, as document 004 weighs them.
+/// Output in thousandths of blocks, with the weights of document 004.
 fn output(known: &Known) -> u64 {
     let blocks = (known.input_tokens + known.output_tokens).div_ceil(BLOCK_SIZE)
         - known.input_tokens.div_ceil(BLOCK_SIZE);
@@ -116,7 +116,7 @@ fn key(request: u8) -> RequestKey {
     RequestKey::new(RouterId(u64::from(request % 2)), &request.to_string()).expect("an id")
 }
 
-/// Hashes of a path through a tree of three branches at each block: a hash names the way to it.
+/// Hashes of a path through a tree with three branches per block. A hash identifies the path to it.
 fn chain(path: &[u64]) -> Vec<u64> {
     let step = |at: &mut u64, branch: &u64| {
         *at = *at * 4 + branch + 1;
@@ -173,7 +173,7 @@ fn configs() -> impl Strategy<Value = ActiveConfig> {
     })
 }
 
-/// Both of them, and the time in seconds.
+/// The loads and the reference, and the time in seconds.
 struct Both {
     loads: ActiveLoads,
     ranks: [RankId; RANKS],
@@ -304,7 +304,7 @@ proptest! {
         prop_assert!(both.loads.is_empty() && both.loads.next_expiry().is_none());
     }
 
-    /// Silence frees everything, whatever happened before.
+    /// Without reports, all requests are freed, whatever happened before.
     #[test]
     fn no_load_outlives_its_lease(config in configs(), steps in steps()) {
         let mut both = Both::new(config);
@@ -315,7 +315,7 @@ proptest! {
         prop_assert!(both.ranks.iter().all(|rank| both.loads.load(*rank).is_empty()));
     }
 
-    /// Replicas that heard the same of the requests agree, in whatever order it came.
+    /// Replicas with the same reports about requests agree, whatever the order.
     #[test]
     fn digests_do_not_depend_on_order(
         config in configs(),

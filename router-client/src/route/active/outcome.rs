@@ -1,71 +1,71 @@
-//! What [`ActiveLoads`](super::ActiveLoads) answers.
+//! Result types of [`ActiveLoads`](super::ActiveLoads).
 
 use super::key::RequestKey;
 use super::rank::RankId;
 use super::request::{REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX};
 use kvasir_proto::types::WorkerKey;
 
-/// Why a request is not counted. It can be served all the same.
+/// Why a request does not count as load. It can still be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// The router has a request under way with this id.
+    /// The router already has an active request with this id.
     #[error("a request with this id is under way")]
     Duplicate,
-    /// The rank is not known, or no longer.
+    /// The rank is unknown or was removed.
     #[error("the rank is not known")]
     UnknownRank,
-    /// The request has more blocks than one may have.
+    /// The request exceeds the limit of blocks.
     #[error("the request has more than {REQUEST_BLOCKS_MAX} blocks")]
     TooManyBlocks,
-    /// The request has more tokens than one may have.
+    /// The request exceeds the limit of tokens.
     #[error("the request has more than {REQUEST_TOKENS_MAX} tokens")]
     TooManyTokens,
-    /// As many requests are under way, or blocks in use, as may be.
+    /// The limit of active requests or of blocks in use is reached.
     #[error("as much is under way as may be tracked")]
     Full,
 }
 
-/// What a message about a request changed.
+/// Effect of an update of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
     /// The load of this rank changed.
     Changed(RankId),
-    /// Nothing but the lease.
+    /// Only the lease changed.
     Unchanged,
-    /// No such request is under way: it was freed, its lease ended, or its rank went.
+    /// There is no such active request: it was freed, its lease expired, or its rank was removed.
     Unknown,
 }
 
-/// A request under way, in short.
+/// Summary of an active request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed<'a> {
-    /// Where it is.
+    /// Rank of the request.
     pub worker: &'a WorkerKey,
-    /// Tokens of its prompt that were expected in its rank's cache, in whatever tier.
+    /// Prompt tokens that were expected in the rank's cache, over all tiers.
     pub cached_tokens: u64,
-    /// Whether its first token is out.
+    /// Whether the first token was produced.
     pub is_prefill_completed: bool,
-    /// Whether it is half of a request that has another one in another pool.
+    /// Whether the request is one half of a pair, with the other half in another pool.
     pub is_paired: bool,
 }
 
-/// A request whose lease ended.
+/// A request whose lease has expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expired {
-    /// The request.
+    /// Key of the request.
     pub key: RequestKey,
-    /// Where it was.
+    /// Rank of the request.
     pub rank: RankId,
 }
 
-/// How many leading blocks of a request each rank uses already.
+/// For each rank, the number of leading blocks of a request that the rank uses already.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharedBlocks(pub(super) Vec<u32>);
 
 // === impl SharedBlocks ===
 
 impl SharedBlocks {
-    /// The number of a rank.
+    /// The number of shared blocks of one rank.
     #[must_use]
     pub fn of(&self, rank: RankId) -> u32 {
         let blocks = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get(slot));

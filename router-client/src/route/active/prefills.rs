@@ -1,44 +1,44 @@
-//! Prompts that one rank has yet to compute, and how far it has come with them.
+//! Estimates how much of its pending prompts a rank has computed.
 //!
-//! A router learns when a prompt is sent to a rank and when its first token is out, and nothing in between. Engines
-//! compute prompts in the order in which they come. So what a rank has computed of the oldest one is about the time since
-//! its last first token, multiplied by the pace that its first tokens have shown so far.
+//! A router sees only when a prompt is sent and when its first token is produced. Engines compute prompts in order of
+//! arrival. So the estimate for the oldest prompt is the time since the rank's last first token, multiplied by the mean
+//! pace so far.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The share of the newest first token in the average pace: about 32 of them count.
+/// Weight of the newest first token in the average pace: about 32 first tokens count.
 const NEWEST_SHARE: f64 = 1.0 / 32.0;
 
-/// The prompts of one rank, from their arrival to their first token.
+/// The prompts of one rank, from arrival to first token.
 #[derive(Debug, Default)]
 pub(super) struct Prefills {
-    /// Tokens to be computed, by the number of the prompt: the oldest first.
+    /// Tokens to compute, by prompt number, oldest first.
     waiting: BTreeMap<u64, u64>,
     /// The number of the next prompt.
     next: u64,
-    /// When the oldest one began to be computed; none if nobody tells, because the one before it was given up.
+    /// When the computation of the oldest prompt began. `None` if unknown, because the prompt before it was cancelled.
     since: Option<Duration>,
-    /// Tokens whose computation took `seconds`; older ones count less.
+    /// Tokens that were computed in `seconds`; older ones have less weight.
     tokens: f64,
     seconds: f64,
 }
 
-/// What a decision needs of [`Prefills`]. It asks each rank, so no arithmetic of durations is left to do.
+/// The values of [`Prefills`] that a decision needs. It reads them for each rank, so durations are precomputed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
-    /// When the rank began with the oldest prompt.
+    /// When the rank began to compute the oldest prompt.
     since_nanos: u64,
-    /// Tokens of that prompt; 0 if there is none.
+    /// Tokens of the oldest prompt; 0 without a prompt.
     oldest_tokens: u64,
-    /// Tokens in a nanosecond, in units of 2^−64: the upper half of a product is whole tokens. 0 if nothing is known.
+    /// Tokens per nanosecond, in units of 2^−64: the upper half of a product is the number of tokens. 0 if unknown.
     tokens_per_nano: u64,
 }
 
 // === impl Prefills ===
 
 impl Prefills {
-    /// A prompt came, of which so many tokens are to be computed. The number under which it waits.
+    /// Adds a prompt with its number of tokens to compute. Returns the prompt's number.
     pub(super) fn add(&mut self, tokens: u64, now: Duration) -> u64 {
         if self.waiting.is_empty() {
             self.since = Some(now);
@@ -49,7 +49,8 @@ impl Prefills {
         number
     }
 
-    /// The first token of a prompt is out. `shows_pace` is false if it also waited for something else than its computation.
+    /// Records the first token of a prompt. `shows_pace` is false if the prompt also waited for something other than
+    /// its computation.
     pub(super) fn complete(&mut self, number: u64, now: Duration, shows_pace: bool) {
         let Some(tokens) = self.waiting.remove(&number) else {
             debug_assert!(false, "prompt {number} was waiting");
@@ -62,7 +63,7 @@ impl Prefills {
         }
     }
 
-    /// A prompt will not be computed.
+    /// Removes a prompt that will not be computed.
     pub(super) fn cancel(&mut self, number: u64) {
         let oldest = self.waiting.first_key_value().map(|(number, _)| *number);
         let removed = self.waiting.remove(&number);
@@ -72,7 +73,7 @@ impl Prefills {
         }
     }
 
-    /// The mean pace; none before the first token.
+    /// The mean pace; `None` before the first token.
     pub(super) fn tokens_per_second(&self) -> Option<f64> {
         (self.seconds > 0.0 && self.tokens > 0.0).then(|| self.tokens / self.seconds)
     }
@@ -87,7 +88,7 @@ impl Prefills {
     }
 }
 
-/// Nanoseconds, which fit for 584 years.
+/// Nanoseconds as 64 bits, which suffice for 584 years.
 #[inline]
 const fn nanos(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos() as u64)
@@ -98,7 +99,7 @@ const fn nanos(time: Duration) -> u64 {
 impl Pace {
     pub(super) const UNKNOWN: Self = Self { since_nanos: 0, oldest_tokens: 0, tokens_per_nano: 0 };
 
-    /// Tokens of the oldest prompt that are likely to be computed by `now`: never more than it has.
+    /// Estimated tokens of the oldest prompt computed by `now`, at most all its tokens.
     #[inline(always)]
     pub(super) fn computed_tokens(&self, now: Duration) -> u64 {
         let passed = nanos(now).saturating_sub(self.since_nanos);
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(60_000)), 0);
     }
 
-    /// 1,000 tokens a second: the oldest prompt is half done after half of its time, and never more than done.
+    /// At 1,000 tokens a second, half of the oldest prompt is computed after half of its time, and never more than all.
     #[test]
     fn first_tokens_show_the_pace() {
         let mut prefills = Prefills::default();
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(3_250)), 250);
     }
 
-    /// An engine that had nothing to compute did not take that time for the next prompt.
+    /// Idle time of an engine does not count as computing time of the next prompt.
     #[test]
     fn idle_time_does_not_count() {
         let mut prefills = Prefills::default();
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(70_500)), 500);
     }
 
-    /// A prompt in the middle of the queue can go; the oldest one stays the oldest.
+    /// Removing a prompt from the middle of the queue does not change the oldest prompt.
     #[test]
     fn a_cancelled_prompt_is_forgotten() {
         let mut prefills = Prefills::default();
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(9_000)), 0);
     }
 
-    /// The time of a prompt that was given up counts neither as progress of the next one nor for the pace.
+    /// The time of a cancelled prompt counts neither as progress of the next one nor for the pace.
     #[test]
     fn after_the_oldest_was_cancelled_nothing_counts_until_a_first_token() {
         let mut prefills = Prefills::default();
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(10_500)), 500);
     }
 
-    /// A prompt that waited for its blocks says nothing of the pace; the next one begins when its first token is out.
+    /// A prompt that waited for its blocks does not show the pace; the next prompt begins at its first token.
     #[test]
     fn a_fetch_does_not_slow_the_pace() {
         let mut prefills = Prefills::default();

@@ -6,96 +6,99 @@ use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A block of output in the unit in which fractions of it are counted. Whole numbers add up and take away to nothing,
-/// which fractions in binary do not.
+/// One output block in the unit for fractions of blocks. Integers always return to exactly 0, which binary fractions do
+/// not.
 pub(super) const BLOCK_MILLIBLOCKS: u64 = 1_000;
 
-/// Number of a rank in [`ActiveLoads`](super::ActiveLoads), until the rank is forgotten. A number is never given twice.
+/// Number of a rank in [`ActiveLoads`](super::ActiveLoads), until the rank is removed. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankId {
     pub(super) slot: Slot,
     pub(super) generation: u64,
 }
 
-/// What requests under way ask of one rank.
+/// The load of one rank from active requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankLoad {
-    /// Requests under way.
+    /// Active requests.
     pub requests: u64,
-    /// Those whose first token is not out.
+    /// Active requests without a first token.
     pub prefilling_requests: u64,
     /// Blocks of prompts in use; a block that several requests share counts once.
     pub prompt_blocks: u64,
-    /// Blocks of output in use by their weight, in thousandths of a block.
+    /// Output blocks in use, weighted, in thousandths of a block.
     pub output_milliblocks: u64,
-    /// Tokens of prompts that are to be computed: all of a prompt until its first token is out.
+    /// Prompt tokens to compute. A prompt counts completely until its first token.
     pub prefill_tokens: u64,
-    /// Of these, the tokens that are likely to be computed already; 0 if no time was given. See
+    /// The part of `prefill_tokens` that is probably computed already; 0 if no time was given. See
     /// [`ActiveLoads::load_at`](super::ActiveLoads::load_at).
     pub computed_tokens: u64,
-    /// Tokens of all prompts under way, shared ones once for each request: what attention reads. 0 where blocks are not
-    /// tracked.
+    /// Tokens of all active prompts, which attention reads; shared tokens count once for each request. 0 if blocks are
+    /// not tracked.
     pub context_tokens: u64,
-    /// Blocks in use that no known request uses, by the engine's own report.
+    /// Blocks in use that the engine reports in addition to blocks of known requests.
     pub foreign_blocks: u64,
-    /// Tokens of prompts that the rank was given to compute lately, by a moving sum over requests; 0 if no time was given.
+    /// Prompt tokens recently assigned to the rank, as a moving sum over requests; 0 if no time was given.
     pub given_tokens: u64,
 }
 
-/// Digest of the requests of one rank: equal where two replicas know the same of it, in whatever order they learned it.
+/// Digest of the requests of one rank. Equal if two replicas have the same requests, in whatever order they received
+/// them.
 ///
-/// The wrapping sum of the digests of the requests, and their number, as `proto/src/digest.rs` has it for blocks.
+/// Consists of the wrapping sum of the requests' digests, and their number, like the digest of blocks in
+/// `proto/src/digest.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadDigest {
-    /// Requests under way.
+    /// Active requests.
     pub requests: u64,
-    /// Sum of their digests.
+    /// Wrapping sum of the requests' digests.
     pub sum: u64,
 }
 
-/// Of what ranks were given, each further request of the partition leaves this share: about the last 256 requests count.
+/// Factor by which each further request of the partition reduces the ranks' assigned tokens: about the last 256
+/// requests count.
 const GIVEN_KEPT: f64 = 1.0 - 1.0 / 256.0;
-/// At this value the unit of what was given is 1 again, long before numbers overflow.
+/// Below this value, the unit of assigned tokens is reset to 1, long before numbers overflow.
 const GIVEN_UNIT_MIN: f64 = 1e-12;
 
-/// Loads by slot. A decision reads those of all ranks and nothing else of them, so they lie side by side.
+/// Loads by slot, stored contiguously: a decision reads only the loads, of all ranks.
 #[derive(Debug)]
 pub(super) struct RankLoads {
     seats: Vec<Seat>,
-    /// Tokens that 1 of [`Seat::given`] stands for: it falls with each request, and no rank has to be written down.
+    /// Tokens per unit of [`Seat::given`]. It shrinks with each request, so that no rank's entry has to be rewritten.
     given_unit: f64,
 }
 
-/// The generation of no rank.
+/// Generation of an empty slot.
 const NOBODY: u64 = u64::MAX;
 
-/// The load of whichever rank has a slot.
+/// The load of the rank that occupies a slot.
 #[derive(Debug, Clone, Copy)]
 struct Seat {
-    /// [`NOBODY`] if no rank has the slot.
+    /// [`NOBODY`] if the slot is empty.
     generation: u64,
     load: RankLoad,
     pace: Pace,
     given: f64,
 }
 
-/// A rank with its requests; its load is in [`RankLoads`].
+/// A rank with its requests; the load is in [`RankLoads`].
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) key: WorkerKey,
     pub(super) generation: u64,
-    /// Digest of its key.
+    /// Digest of the rank's key.
     pub(super) place: u64,
-    /// By the router that placed the requests; routers without any are absent.
+    /// Digests by the router that placed the requests; routers without requests are absent.
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
-    /// Its prompts without a first token.
+    /// The rank's prompts without a first token.
     pub(super) prefills: Prefills,
 }
 
 // === impl RankLoad ===
 
 impl RankLoad {
-    /// Blocks in use, those of output by their weight, and those of requests that other clients sent to the engine.
+    /// Blocks in use, with weighted output blocks, including blocks of requests that other clients sent to the engine.
     #[must_use]
     pub fn active_blocks(&self) -> f64 {
         let prompts = real(self.prompt_blocks + self.foreign_blocks);
@@ -106,21 +109,21 @@ impl RankLoad {
         prompts + real(self.output_milliblocks) / BLOCK_MILLIBLOCKS as f64
     }
 
-    /// Blocks in use if a request of `blocks` blocks comes, of which `shared_blocks` are in use already: the potential
-    /// active blocks of document 001.
+    /// Blocks in use if a request with `blocks` blocks is added, of which `shared_blocks` are in use already: the
+    /// potential active blocks of document 001.
     #[must_use]
     pub fn potential_blocks(&self, blocks: u32, shared_blocks: u32) -> f64 {
         self.active_blocks() + f64::from(blocks.saturating_sub(shared_blocks))
     }
 
-    /// Tokens of prompts that are still to be computed, as far as is known.
+    /// Estimated prompt tokens that remain to be computed.
     #[must_use]
     #[inline]
     pub const fn pending_tokens(&self) -> u64 {
         self.prefill_tokens.saturating_sub(self.computed_tokens)
     }
 
-    /// Whether nothing is under way.
+    /// Whether there are no active requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { foreign_blocks, given_tokens, .. } = *self;
@@ -142,7 +145,7 @@ impl LoadDigest {
         self.sum = self.sum.wrapping_sub(digest);
     }
 
-    /// Both together.
+    /// Digest of both sets together.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self { requests: self.requests + other.requests, sum: self.sum.wrapping_add(other.sum) }
@@ -175,10 +178,10 @@ impl RankLoads {
         given: 0.0,
     };
 
-    /// A rank has its slot from now on, without load.
+    /// Assigns a slot to a rank, without load.
     pub(super) fn join(&mut self, rank: RankId) {
         let at = usize::try_from(rank.slot).unwrap_or(usize::MAX);
-        // Slots are given without gaps, and their number is limited.
+        // Slots are assigned without gaps, and their number is limited.
         if at == self.seats.len() {
             self.seats.push(Self::EMPTY);
         }
@@ -188,7 +191,7 @@ impl RankLoads {
         }
     }
 
-    /// A rank has no slot any more.
+    /// Frees a rank's slot.
     pub(super) fn leave(&mut self, rank: RankId) {
         if let Some(seat) = self.seat_mut(rank) {
             *seat = Self::EMPTY;
@@ -200,7 +203,7 @@ impl RankLoads {
         self.seat(rank).map_or(Self::EMPTY.load, |seat| seat.load)
     }
 
-    /// The load with what is likely to be computed by `now`, and what was given lately.
+    /// The load, with estimates of the tokens computed by `now` and of the tokens assigned recently.
     #[inline]
     pub(super) fn get_at(&self, rank: RankId, now: Duration) -> RankLoad {
         self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, given, .. }| {
@@ -229,7 +232,7 @@ impl RankLoads {
         }
     }
 
-    /// A rank was given so many tokens to compute: what all ranks were given before counts less.
+    /// Adds tokens assigned to a rank, and reduces the weight of all earlier assignments.
     pub(super) fn give(&mut self, rank: RankId, tokens: u64) {
         self.given_unit *= GIVEN_KEPT;
         if self.given_unit < GIVEN_UNIT_MIN {

@@ -8,70 +8,70 @@ use kvasir_proto::types::{BlockName, LocalHash, SequenceHash, WorkerKey};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Most blocks of one request.
+/// Maximum blocks of one request.
 pub const REQUEST_BLOCKS_MAX: usize = QUERY_BLOCKS_MAX;
-/// Most tokens of a request's prompt, and of its output.
+/// Maximum tokens of a request's prompt, and of its output.
 pub const REQUEST_TOKENS_MAX: u64 = 1 << 30;
 
-/// The whole blocks of a request's prompt.
+/// The complete blocks of a request's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptBlocks<'a> {
-    /// A chain from the root, by sequence hashes: requests of one rank share what begins alike.
+    /// A chain from the root, by sequence hashes: requests of one rank share the blocks of a common prefix.
     Chain(&'a [SequenceHash]),
-    /// So many blocks that no other request shares.
+    /// A number of blocks that the request shares with no other.
     Unique(u32),
 }
 
-/// A request that is placed.
+/// A request to add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewRequest<'a> {
-    /// The rank that it goes to.
+    /// Rank of the request.
     pub rank: RankId,
-    /// Its blocks.
+    /// Complete blocks of the prompt.
     pub blocks: PromptBlocks<'a>,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub input_tokens: u64,
-    /// Tokens of its prompt that the rank has to compute; see [`Cost::booked_prefill_tokens`](crate::route::Cost).
+    /// Prompt tokens that the rank has to compute; see [`Cost::booked_prefill_tokens`](crate::route::Cost).
     pub prefill_tokens: u64,
-    /// Tokens of output that the client expects (`osl` of document 004); none if it says nothing.
+    /// Output tokens that the client expects (`osl` of document 004); `None` if unknown.
     pub expected_output_tokens: Option<u64>,
 }
 
-/// What is remembered of a request. No load depends on it, nor does a digest.
+/// Notes about a request. They affect neither loads nor digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestNotes {
-    /// Blocks of its prompt that its rank held when it was placed (overlap score of document 001).
+    /// Prompt blocks that the rank had when the request was placed (overlap score of document 001).
     pub overlap_blocks: u32,
-    /// Whether it is half of a request that has another half in another pool. Replicas need not know.
+    /// Whether the request is one half of a pair, with the other half in another pool. Not sent to replicas.
     pub is_paired: bool,
-    /// Whether it waits for blocks from peers: then the time to its first token does not show the pace of its rank.
+    /// Whether the request waits for blocks from peers. Then the time to its first token does not show the rank's pace.
     pub has_fetch: bool,
 }
 
-/// What is known of a request under way, for a replica that lacks it.
+/// Data of an active request, for a replica that lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveRequest {
-    /// The request.
+    /// Key of the request.
     pub key: RequestKey,
-    /// Where it is.
+    /// Rank of the request.
     pub worker: WorkerKey,
-    /// The sequence hashes of its whole blocks; empty where reuse is not assumed.
+    /// Sequence hashes of the prompt's complete blocks; empty without reuse.
     pub hashes: Vec<SequenceHash>,
-    /// Number of its whole blocks.
+    /// Number of complete blocks.
     pub blocks: u32,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub input_tokens: u64,
-    /// Tokens of its prompt that were to be computed when it was placed.
+    /// Prompt tokens that had to be computed when the request was placed.
     pub prefill_tokens: u64,
-    /// Whether its first token is out.
+    /// Whether the first token was produced.
     pub is_prefill_completed: bool,
-    /// Tokens of output that the client expects.
+    /// Output tokens that the client expects.
     pub expected_output_tokens: Option<u64>,
-    /// Blocks of its prompt that the rank held when it was placed (overlap score of document 001).
+    /// Prompt blocks that the rank had when the request was placed (overlap score of document 001).
     pub overlap_blocks: u32,
 }
 
-/// A request under way.
+/// An active request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) rank: RankId,
@@ -81,28 +81,28 @@ pub(super) struct Request {
     pub(super) input_tokens: u64,
     pub(super) prefill_tokens: u64,
     pub(super) is_prefill_completed: bool,
-    /// The number of its prompt among its rank's [`Prefills`](super::prefills::Prefills), until its first token; none if it
-    /// has no tokens to compute.
+    /// The prompt's number in its rank's [`Prefills`](super::prefills::Prefills), until the first token; `None` if
+    /// there are no tokens to compute.
     pub(super) prefill_number: Option<u64>,
-    /// Tokens of its prompt that count as context; 0 where blocks are not tracked.
+    /// Prompt tokens that count as context; 0 if blocks are not tracked.
     pub(super) context_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) expected_output_tokens: Option<u64>,
     pub(super) notes: RequestNotes,
-    /// Counted at its rank.
+    /// Weighted output blocks, as counted at the rank.
     pub(super) output_milliblocks: u64,
-    /// When its lease ends unless it is heard of.
+    /// End of the lease, unless it is renewed.
     pub(super) expires: Duration,
-    /// When its lease is looked at: not after its end.
+    /// When the lease is checked next; never after its end.
     pub(super) due: Duration,
-    /// Of what does not change and counts: id, router, worker and rank, blocks, tokens.
+    /// Digest of the constant fields that count: id, router, worker and rank, blocks, tokens.
     digest: u64,
 }
 
 // === impl PromptBlocks ===
 
 impl PromptBlocks<'_> {
-    /// How many there are; a chain beyond the limit of 32 bits counts as that.
+    /// Number of blocks, at most the maximum of 32 bits.
     #[must_use]
     pub fn count(&self) -> u32 {
         match self {
@@ -111,7 +111,7 @@ impl PromptBlocks<'_> {
         }
     }
 
-    /// The last block of a chain, which names the whole chain.
+    /// Hash of the last block, which identifies the complete chain.
     fn last(&self) -> u64 {
         match self {
             Self::Chain(hashes) => hashes.last().map_or(0, |hash| hash.0),
@@ -123,7 +123,7 @@ impl PromptBlocks<'_> {
 // === impl Request ===
 
 impl Request {
-    /// A request that is not counted anywhere yet, at a rank of this [`place_digest`].
+    /// A request that is not counted yet, at a rank with this [`place_digest`].
     pub(super) fn new(
         key: &RequestKey,
         new: &NewRequest<'_>,
@@ -160,21 +160,21 @@ impl Request {
         }
     }
 
-    /// Tokens that count at its rank.
+    /// Prefill tokens that count at the rank.
     pub(super) fn counted_prefill_tokens(&self) -> u64 {
         if self.is_prefill_completed { 0 } else { self.prefill_tokens }
     }
 
-    /// Digest of what replicas tell each other of it. Output is not part of that (document 001 names three messages:
-    /// added, prefill completed, freed), nor is the lease.
+    /// Digest of the data that replicas exchange about the request. Excludes the lease and the output: document 001
+    /// names three messages (added, prefill completed, freed).
     pub(super) fn digest(&self) -> u64 {
         mix(self.digest, u64::from(self.is_prefill_completed))
     }
 
-    /// The weight of its blocks of output at its current length.
+    /// Weight of the output blocks at the current length.
     ///
-    /// A block counts once it is begun beyond the prompt's last one. Document 004: the weight of each falls from 1 to 0
-    /// as the output approaches its expected length, and stays 1 if none is expected.
+    /// A block counts from its first token beyond the prompt's last block. Document 004: the weight of each block falls
+    /// from 1 to 0 as the output nears its expected length, and stays 1 without an expected length.
     pub(super) fn weigh_output(&self, block_size: NonZeroU32) -> u64 {
         let block_size = u64::from(block_size.get());
         let all = (self.input_tokens + self.output_tokens).div_ceil(block_size);
@@ -188,7 +188,7 @@ impl Request {
     }
 }
 
-/// Digest of where requests are. It is part of theirs, so that one that moved differs.
+/// Digest of a rank's key. Part of the requests' digests, so that a moved request has another digest.
 pub(super) fn place_digest(worker: &WorkerKey) -> u64 {
     mix(text_digest(worker.worker.as_str()), u64::from(worker.rank))
 }

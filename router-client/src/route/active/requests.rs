@@ -7,40 +7,40 @@ use std::collections::btree_map::{self, BTreeMap};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Requests under way, by key, by the end of their leases, and by rank.
+/// Active requests, indexed by key, by lease and by rank.
 ///
-/// Only the search by key compares ids, which lie all over memory. Everything else goes by the number of a request.
+/// Only the search by key compares ids, which are scattered in memory. All other access is by request number.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     by_key: BTreeMap<RequestKey, u32>,
     files: Files,
 }
 
-/// Room for a request that is not under way.
+/// A free entry for a new request.
 #[derive(Debug)]
 pub(super) struct Vacancy<'a> {
     entry: btree_map::VacantEntry<'a, RequestKey, u32>,
     files: &'a mut Files,
 }
 
-/// Requests by their numbers.
+/// Requests by number.
 #[derive(Debug, Default)]
 struct Files {
     slab: Slab<File>,
-    /// When to look at the lease of a request; one entry for each.
+    /// When to check each request's lease; one entry per request.
     due: BTreeSet<(Duration, u32)>,
-    /// The request of a rank that came last, by the rank's slot.
+    /// The newest request of each rank, by the rank's slot.
     last: Vec<Option<u32>>,
 }
 
-/// A request, in the list of its rank.
+/// A request, in the linked list of its rank.
 #[derive(Debug)]
 struct File {
     key: RequestKey,
     request: Request,
-    /// The next one that came before it.
+    /// The next older request.
     older: Option<u32>,
-    /// The next one that came after it.
+    /// The next newer request.
     newer: Option<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Requests {
         self.files.get_mut(*self.by_key.get(key)?)
     }
 
-    /// Room for a request; none if it is under way.
+    /// A free entry for a request; `None` if the request is already active.
     pub(super) fn vacancy(&mut self, key: RequestKey) -> Option<Vacancy<'_>> {
         match self.by_key.entry(key) {
             btree_map::Entry::Occupied(_) => None,
@@ -77,7 +77,7 @@ impl Requests {
         self.files.remove(number)
     }
 
-    /// A router's requests whose ids come after `id`, by id.
+    /// A router's requests with ids after `id`, by id.
     pub(super) fn after<'a>(
         &'a self,
         router: RouterId,
@@ -89,7 +89,7 @@ impl Requests {
         numbers.filter_map(|(key, number)| Some((key, self.files.get(*number)?)))
     }
 
-    /// The leases of a router's requests end at this time at the earliest. How many there are.
+    /// Extends the leases of a router's requests to at least `expires`. Returns the number of requests.
     pub(super) fn renew(&mut self, router: RouterId, expires: Duration) -> u64 {
         let numbers = self.by_key.range(RequestKey::first_of(router)..);
         let numbers = numbers.take_while(|(key, _)| key.router == router);
@@ -103,13 +103,13 @@ impl Requests {
         renewed
     }
 
-    /// The request of a rank that came last.
+    /// The newest request of a rank.
     pub(super) fn last_of(&self, slot: Slot) -> Option<&RequestKey> {
         let number = self.files.last_of(slot)?;
         self.files.slab.get(number).map(|file| &file.key)
     }
 
-    /// The requests of a rank, in no order that means anything.
+    /// The requests of a rank, in unspecified order.
     pub(super) fn of_rank(&self, slot: Slot) -> impl Iterator<Item = (&RequestKey, &Request)> {
         let file = |number: u32| self.files.slab.get(number);
         let first = self.files.last_of(slot).and_then(file);
@@ -117,12 +117,12 @@ impl Requests {
         files.map(|file| (&file.key, &file.request))
     }
 
-    /// When to look at leases next.
+    /// When to check leases next.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.files.due.first().map(|(due, _)| *due)
     }
 
-    /// One whose lease has ended at `now`.
+    /// A request whose lease has expired at `now`.
     pub(super) fn expired(&mut self, now: Duration) -> Option<RequestKey> {
         let Files { slab, due, .. } = &mut self.files;
         while let Some((_, number)) = due.first().filter(|(due, _)| *due <= now).copied() {
@@ -134,7 +134,8 @@ impl Requests {
             if request.expires <= now {
                 return Some(key.clone());
             }
-            // It was heard of since: messages do not move it, which would cost each of them a search.
+            // The lease was renewed since. Updates do not move the entry, because that would cost each of them a
+            // search.
             due.pop_first();
             request.due = request.expires;
             due.insert((request.due, number));
@@ -142,7 +143,7 @@ impl Requests {
         None
     }
 
-    /// Checks the rules that the comments state.
+    /// Checks the documented invariants.
     #[cfg(test)]
     pub(super) fn validate(&self) {
         assert_eq!(self.files.slab.len(), self.by_key.len());
@@ -163,7 +164,7 @@ impl Requests {
 // === impl Vacancy ===
 
 impl Vacancy<'_> {
-    /// A request is under way from now on.
+    /// Adds the request.
     pub(super) fn fill(self, request: Request) {
         let key = self.entry.key().clone();
         self.entry.insert(self.files.add(key, request));

@@ -1,4 +1,4 @@
-/// Values under small numbers, which are used again.
+/// Values by small numbers, which are reused (a slab).
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     values: Vec<Option<T>>,
@@ -12,17 +12,17 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Values in it.
+    /// Number of values.
     pub(super) fn len(&self) -> usize {
         self.values.len() - self.free.len()
     }
 
-    /// One more than the largest number ever given.
+    /// The largest number ever assigned, plus one.
     pub(super) fn numbers(&self) -> usize {
         self.values.len()
     }
 
-    /// The number of a value. Callers limit how many there are, far below the 2^32 that have a number.
+    /// Inserts a value and returns its number. Callers limit the number of values to far below 2^32.
     pub(super) fn insert(&mut self, value: T) -> u32 {
         if let Some(number) = self.free.pop()
             && let Some(place) = self.at(number)
@@ -47,7 +47,7 @@ impl<T> Slab<T> {
         let value = self.at(number)?.take()?;
         self.free.push(number);
         if self.len() == 0 {
-            // What a burst needed is not kept for ever.
+            // Frees the memory that a burst needed.
             *self = Self::default();
         }
         Some(value)

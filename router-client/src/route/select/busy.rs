@@ -3,27 +3,27 @@ use crate::route::active::RankLoad;
 use crate::route::error::{ConfigError, check};
 use kvasir_proto::convert::WorkerProfile;
 
-/// Beyond what a rank gets no request (`--active-decode-blocks-threshold` and its siblings of document 004). None sets no
-/// bound; the document gives no defaults. They can be changed while the router runs.
+/// Thresholds above which a rank gets no request (`--active-decode-blocks-threshold` and its siblings of document 004).
+/// `None` sets no threshold; the document gives no defaults. They can be changed at run time.
 ///
-/// Upstream calls a worker busy when all its ranks are. A rank is what gets a request here, so each is judged alone.
+/// Upstream calls a worker busy when all its ranks are busy. Here requests go to ranks, so each rank is judged alone.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BusyThresholds {
-    /// Share of the rank's blocks that requests under way use, more than 0; 1 is all of them. A rank that does not
-    /// state its blocks is never busy by this.
+    /// Fraction of the rank's blocks in use by active requests, above 0; 1 means all. Ignored for a rank that does not
+    /// report its blocks.
     pub active_decode_blocks: Option<f64>,
-    /// Tokens that the rank has yet to compute.
+    /// Tokens that the rank still has to compute.
     pub active_prefill_tokens: Option<u64>,
-    /// The same as a multiple of the tokens that it computes in one step, more than 0. A rank that does not state them
-    /// is never busy by this.
+    /// Tokens that the rank still has to compute, as a multiple of the tokens it computes in one step, above 0. Ignored
+    /// for a rank that does not report its tokens per step.
     pub active_prefill_tokens_fraction: Option<f64>,
 }
 
 impl BusyThresholds {
-    /// Whether all can be used.
+    /// Checks all thresholds.
     ///
     /// # Errors
-    /// If one is 0 or less, or no number.
+    /// If a threshold is not finite or not above 0.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (setting, threshold) in [
             ("active decode blocks threshold", self.active_decode_blocks),
@@ -39,7 +39,7 @@ impl BusyThresholds {
         )
     }
 
-    /// The threshold that a rank is above; none if it is not busy.
+    /// The threshold that a rank exceeds; `None` if it is not busy.
     #[must_use]
     pub fn exceeded(&self, load: &RankLoad, profile: &WorkerProfile) -> Option<Removed> {
         let is_above =

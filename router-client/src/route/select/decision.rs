@@ -7,140 +7,140 @@ use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What removed a rank from the choice; the first of these that is true of it.
+/// Why a rank cannot be chosen: the first reason in this order that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Removed {
-    /// The request is pinned to another one.
+    /// The request is pinned to another rank.
     NotPinned,
-    /// The request allows other workers only.
+    /// The request allows only other workers.
     NotAllowed,
     /// The request excludes the worker.
     Excluded,
-    /// Its worker has another role.
+    /// The worker has another role.
     Role,
-    /// Its worker does not serve this kind of requests.
+    /// The worker does not serve this kind of request.
     ModelType,
-    /// Its worker lacks a required label.
+    /// The worker lacks a required label.
     Label,
-    /// Its worker failed of late.
+    /// The worker is ejected after failures.
     Ejected,
-    /// Too many of its blocks are in use.
+    /// Too many of the rank's blocks are in use.
     DecodeBlocksBusy,
-    /// It has too many tokens to compute.
+    /// The rank has too many tokens to compute.
     PrefillTokensBusy,
-    /// It has too many tokens to compute for its steps.
+    /// The rank has too many tokens to compute, relative to its tokens per step.
     PrefillFractionBusy,
 }
 
-/// How many ranks were removed, by what. Among a thousand ranks, a map would be searched a thousand times.
+/// Number of removed ranks by reason. An array: among a thousand ranks, a map would be searched a thousand times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RemovedCounts([usize; Removed::ALL.len()]);
 
 /// Why a rank was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Nobody else was left.
+    /// No other rank remained.
     OnlyOne,
-    /// Its score is the lowest.
+    /// The rank has the lowest score.
     LowestScore,
-    /// Its score is the lowest, as is that of others, and it has less to do than they.
+    /// Several ranks have the lowest score, and this one has the least load.
     LeastLoadedOfEqual,
-    /// It is as good as others, and it was its turn.
+    /// Several ranks are equal, and this one was next in round-robin order.
     TurnOfEqual,
-    /// It was drawn by the temperature.
+    /// Sampled by the temperature.
     Sampled,
-    /// It was its turn.
+    /// Next in round-robin order.
     Turn,
-    /// It was drawn.
+    /// Drawn at random.
     Random,
-    /// It has less to do than another one that was drawn.
+    /// The less loaded of two ranks drawn at random.
     LessLoadedOfTwo,
-    /// The request names it.
+    /// The request names this rank.
     Direct,
 }
 
-/// What was known of a rank.
+/// The data known of a rank in a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     /// The rank.
     pub worker: WorkerKey,
-    /// What removed it; none if it could be chosen.
+    /// Why the rank was removed; `None` if it could be chosen.
     pub removed: Option<Removed>,
-    /// Blocks of the request that it holds, as an index knows.
+    /// The rank's cached blocks of the request, from the index.
     pub overlap: TierBlocks,
-    /// How far the index's knowledge of it can be trusted; deducted from `overlap`.
+    /// Trust in the index's data about the rank, already deducted from `overlap`.
     pub trust: Trust,
-    /// Leading blocks of the request that its requests under way use.
+    /// Leading blocks of the request that the rank's active requests use.
     pub shared_blocks: u32,
-    /// Blocks that it would fetch from peers.
+    /// Blocks that the rank would fetch from peers.
     pub fetch_blocks: u32,
-    /// Its requests under way.
+    /// Load of the rank's active requests.
     pub load: RankLoad,
-    /// The terms of its cost.
+    /// Terms of the cost.
     pub cost: Cost,
-    /// Factor of its score for what is preferred: below 1 for better, 1 for neither.
+    /// Preference factor of the score: below 1 for a preferred rank, 1 if neutral.
     pub preference: f64,
-    /// Factor of its score for its age, at least 1.
+    /// Slow-start factor of the score, from the worker's age; at least 1.
     pub slow_start: f64,
-    /// By which it was compared, where the mode compares. Less is better.
+    /// The score, in modes that compare. Less is better.
     pub score: f64,
 }
 
-/// A rank for a request.
+/// The chosen rank for a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Its place among the candidates.
+    /// Index among the candidates.
     pub candidate: usize,
     /// The rank.
     pub worker: WorkerKey,
-    /// How it was chosen.
+    /// Mode of the choice.
     pub mode: Mode,
-    /// Why.
+    /// Reason of the choice.
     pub reason: Reason,
-    /// Leading blocks of the prompt that the rank holds, or that other requests are computing there, by tier.
+    /// Leading blocks of the prompt that the rank has, or that other requests are computing there, by tier.
     pub overlap: TierBlocks,
-    /// What the rank had better fetch from peers, or why nothing.
+    /// The blocks that the rank should fetch from peers, or why it should fetch none.
     pub fetch: Result<FetchPlan, NoFetch>,
-    /// The terms of its cost, whatever the mode: what to book.
+    /// Terms of the cost, in every mode: the load to record.
     pub cost: Cost,
-    /// By which it was compared.
+    /// The rank's score.
     pub score: f64,
-    /// Ranks that could be chosen.
+    /// Number of ranks that could be chosen.
     pub eligible: usize,
-    /// How many others were removed, by what.
+    /// Number of removed ranks by reason.
     pub removed: BTreeMap<Removed, usize>,
-    /// Whether all ranks that the request may go to had failed of late, so that this was ignored.
+    /// Whether ejection was ignored, because all ranks that the request may use were ejected.
     pub is_ejection_ignored: bool,
-    /// All candidates in their order, if the request asks for it; else none.
+    /// All candidates in order, if the request sets `explain`; otherwise empty.
     pub explanations: Vec<Explanation>,
 }
 
-/// Why there is no rank for a request.
+/// Why no rank was chosen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SelectError {
     /// There are no candidates.
     #[error("there are no workers")]
     NoWorkers,
-    /// The request may go to none of them: trying again does not help while it stays as it is.
+    /// The request's constraints remove all candidates. An unchanged retry does not help.
     #[error("no worker is allowed to have the request ({})", counts(removed))]
     NoneAllowed {
-        /// How many were removed, by what.
+        /// Number of removed ranks by reason.
         removed: BTreeMap<Removed, usize>,
-        /// All candidates, if the request asks for it.
+        /// All candidates, if the request sets `explain`.
         explanations: Vec<Explanation>,
     },
-    /// All that the request may go to are busy: it may be tried again later.
+    /// All ranks that the request may use are busy: retry later.
     #[error("all workers are busy ({})", counts(removed))]
     AllBusy {
-        /// How many were removed, by what.
+        /// Number of removed ranks by reason.
         removed: BTreeMap<Removed, usize>,
-        /// All candidates, if the request asks for it.
+        /// All candidates, if the request sets `explain`.
         explanations: Vec<Explanation>,
     },
-    /// Mode `direct` needs a request that names a worker.
+    /// Mode `direct` requires a request that names a worker.
     #[error("the request names no worker, which mode direct requires")]
     NoTarget,
-    /// The worker or rank that the request names is not there.
+    /// The worker or rank that the request names does not exist.
     #[error("the worker that the request names is not there")]
     UnknownTarget,
 }
@@ -148,7 +148,7 @@ pub enum SelectError {
 // === impl Removed ===
 
 impl Removed {
-    /// All, in their order.
+    /// All reasons, in order.
     const ALL: [Self; 10] = [
         Self::NotPinned,
         Self::NotAllowed,
@@ -162,7 +162,7 @@ impl Removed {
         Self::PrefillFractionBusy,
     ];
 
-    /// Whether it passes with the work under way.
+    /// Whether the reason is temporary load.
     #[must_use]
     pub fn is_busy(self) -> bool {
         match self {
@@ -216,7 +216,7 @@ impl RemovedCounts {
         self.entries().collect()
     }
 
-    /// Those of which there are any.
+    /// Reasons with a count above 0.
     fn entries(&self) -> impl Iterator<Item = (Removed, usize)> {
         Removed::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }

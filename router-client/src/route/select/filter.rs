@@ -4,7 +4,7 @@ use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::WorkerKey;
 
 impl Constraints<'_> {
-    /// Whether every rank may have the request.
+    /// Whether every rank may receive the request.
     #[must_use]
     pub fn is_none(&self) -> bool {
         let Self { pin, allowed, excluded, roles, labels, model_type } = *self;
@@ -12,8 +12,7 @@ impl Constraints<'_> {
         has_none && roles.is_empty() && labels.is_empty() && model_type.is_none()
     }
 
-    /// The constraint that a rank does not meet; none if it may have the request. Whether it should, as loads are, is
-    /// another question.
+    /// The constraint that a rank violates; `None` if it may receive the request. Loads are not considered.
     #[must_use]
     pub fn unmet(&self, key: &WorkerKey, profile: &WorkerProfile) -> Option<Removed> {
         let Self { pin, allowed, excluded, roles, labels, model_type } = *self;

@@ -1,13 +1,13 @@
-//! The choice of a rank for a request.
+//! Selects a rank for a request.
 //!
-//! 1. *Hard filters* remove ranks that must not have it: not allowed, excluded, not pinned, of another role, without a
-//!    required label. Ranks that failed of late are left alone (*ejected*) unless nobody else is left.
-//! 2. *Busy thresholds* remove ranks that have too much to do. If that leaves nobody, the request is refused.
-//! 3. The *mode* chooses among the rest. In mode `kv` the lowest score wins: the [cost](crate::route::Cost), times a
-//!    factor below 1 for a rank that is *preferred* (labels, session, adapter) and one above 1 for one that has just
-//!    joined (*slow start*). Equal scores go to the least loaded, then in turn.
+//! 1. *Hard filters* remove ranks that must not receive it: not allowed, excluded, not pinned, of another role, or
+//!    without a required label. Workers with recent failures are *ejected* unless no other worker remains.
+//! 2. *Busy thresholds* remove ranks with too much load. If no rank remains, the request is refused.
+//! 3. The *mode* chooses among the remaining ranks. In mode `kv` the lowest score wins: the [cost](crate::route::Cost)
+//!    times two factors. One is below 1 for a *preferred* rank (labels, session, adapter), the other above 1 for a rank
+//!    that has just joined (*slow start*). Equal scores go to the least loaded rank, then round-robin.
 //!
-//! The answer names its reason and, if asked, what was known of each rank.
+//! The decision includes its reason and, on request, the data known of each rank.
 
 mod busy;
 mod decision;

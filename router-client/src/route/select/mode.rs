@@ -1,24 +1,24 @@
 use crate::route::error::{ConfigError, check};
 use std::{fmt, str::FromStr};
 
-/// How a rank is chosen (`--router-mode` of document 004).
+/// Mode of choosing a rank (`--router-mode` of document 004).
 ///
-/// The document's default is round-robin, for a frontend that may know nothing of caches. A router is run for the sake
-/// of `kv`, so that is its default (row 004-01 of the coverage table).
+/// The document's default is round-robin, for a frontend that may know nothing of caches. The purpose of a router is
+/// `kv`, so this is the default here (row 004-01 of the coverage table).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// The lowest cost by overlap and load.
+    /// Lowest cost by overlap and load.
     #[default]
     Kv,
-    /// Each in turn.
+    /// Round-robin.
     RoundRobin,
-    /// Any.
+    /// Uniformly random.
     Random,
-    /// The one that the request names; nothing is chosen or filtered.
+    /// The rank that the request names, without filters.
     Direct,
-    /// The less loaded of two that are drawn.
+    /// The less loaded of two random ranks.
     PowerOfTwo,
-    /// The least loaded.
+    /// The least loaded rank.
     LeastLoaded,
 }
 

@@ -1,7 +1,7 @@
-//! Picks one of several; randomness is handed in as a function that returns 64 random bits.
+//! Picks one of several candidates. Randomness is passed in as a function that returns 64 random bits.
 //!
-//! Candidates are looked at one by one, in their order. A [`Tally`] keeps of them only what its mode needs: a decision by
-//! score or by turn writes no list of a thousand ranks.
+//! Candidates are visited one by one, in order. A [`Tally`] keeps only what its mode needs, so that a decision by score
+//! or round-robin allocates no list of a thousand ranks.
 
 use super::decision::Reason;
 use super::question::Candidates;
@@ -9,55 +9,55 @@ use super::score::Scorer;
 use crate::route::active::RankLoad;
 use std::cmp::Ordering;
 
-/// The number of who is chosen, and why.
+/// Number of the chosen candidate, and the reason.
 pub(super) type Pick = Option<(usize, Reason)>;
 
-/// What a mode remembers of those who can be chosen.
+/// State that a mode keeps while it visits the eligible candidates.
 pub(super) trait Tally {
-    /// Looks at the next one, by its number, its score and its load.
+    /// Visits the next candidate, with its number, score and load.
     fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>);
 }
 
-/// Finds the one whose turn it is, in the order of candidates: each has its turn, whoever comes or goes.
+/// Round-robin in the order of candidates; stays fair when candidates join or leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// The first number behind the one whose turn it was.
+    /// The first number after the last chosen one.
     begin: usize,
     first: Option<usize>,
     next: Option<usize>,
 }
 
-/// Finds the lowest score; of equal ones the least loaded; of these the one whose turn it is.
+/// Finds the lowest score; among equals the least loaded; among these the next in round-robin order.
 #[derive(Debug)]
 pub(super) struct Lowest {
     count: usize,
     score: f64,
     load: (f64, u64),
-    /// How many score as low as the best.
+    /// Number of candidates with the best score.
     low: usize,
-    /// How many of these have as little to do.
+    /// Number of candidates with the best score and the least load.
     idle: usize,
-    /// One of the latter.
+    /// Round-robin choice among these `idle` candidates.
     turn: Turn,
 }
 
 /// A candidate that can be chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Eligible {
-    /// Its place among the candidates.
+    /// Index among the candidates.
     number: usize,
     /// Less is better.
     score: f64,
 }
 
-/// All who can be chosen, for modes that draw.
+/// All eligible candidates, for random modes.
 #[derive(Debug, Default)]
 pub(super) struct List(Vec<Eligible>);
 
 // === impl Turn ===
 
 impl Turn {
-    /// Nobody has been looked at; those from number `begin` on have their turn before those below.
+    /// No candidate visited yet. Numbers from `begin` on precede lower numbers.
     pub(super) const fn new(begin: usize) -> Self {
         Self { begin, first: None, next: None }
     }
@@ -70,7 +70,7 @@ impl Turn {
         self.next.or(self.first)
     }
 
-    /// Forgets everybody but this one.
+    /// Restarts with only this candidate.
     fn restart(&mut self, number: usize) {
         *self = Self::new(self.begin);
         self.add(number);
@@ -97,7 +97,7 @@ impl Tally for Turn {
 // === impl Lowest ===
 
 impl Lowest {
-    /// Nobody has been looked at. Of equals, those from number `begin` on have their turn before those below.
+    /// No candidate visited yet. Among equals, numbers from `begin` on precede lower numbers.
     pub(super) const fn new(begin: usize) -> Self {
         let score = f64::INFINITY;
         let load = (f64::INFINITY, u64::MAX);
@@ -115,7 +115,7 @@ impl Lowest {
         Some((self.turn.number()?, reason))
     }
 
-    /// Looks at one who may be the best, or as good as the best.
+    /// Compares a candidate with the best so far.
     #[inline(always)]
     fn compare(&mut self, number: usize, score: f64, load: (f64, u64)) {
         let is_first = self.low == 0;
@@ -144,11 +144,11 @@ impl Tally for Lowest {
     #[inline(always)]
     fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>) {
         self.count += 1;
-        // Most score worse than the best so far.
+        // Most candidates score worse than the best so far.
         if score > self.score {
             return;
         }
-        // What it has to do, in blocks, then in requests.
+        // Load in blocks, then in requests.
         self.compare(number, score, (scorer.load_blocks(load), load.requests));
     }
 }
@@ -163,13 +163,13 @@ impl Tally for List {
 }
 
 impl List {
-    /// Any.
+    /// A uniformly random candidate.
     pub(super) fn any(&self, draw: &mut dyn FnMut() -> u64) -> Pick {
         let at = below(self.0.len(), draw());
         Some((self.0.get(at)?.number, Reason::Random))
     }
 
-    /// The better of two that are drawn, which are never the same. Of equals the one whose turn comes first from `begin`.
+    /// The better of two different random candidates. Among equals, the first in round-robin order from `begin`.
     pub(super) fn of_two<C: Candidates>(
         &self,
         (candidates, scorer): (&C, &Scorer<'_>),
@@ -196,8 +196,8 @@ impl List {
         Some((better, Reason::LessLoadedOfTwo))
     }
 
-    /// One by softmax over −score / temperature, the scores brought to 0 to 1 by their range: the documents' "softmax
-    /// sampling on the normalized cost logits". All are as likely if all scores are equal.
+    /// Samples by softmax over −score / temperature, with scores normalized to 0 to 1 by their range: the documents'
+    /// "softmax sampling on the normalized cost logits". If all scores are equal, all candidates are equally likely.
     pub(super) fn sampled(&self, temperature: f64, draw: &mut dyn FnMut() -> u64) -> Pick {
         debug_assert!(temperature > 0.0, "0 takes the lowest score");
         let scores = || self.0.iter().map(|at| at.score);
@@ -209,7 +209,7 @@ impl List {
         };
         let sum: f64 = scores().map(weight).sum();
         debug_assert!(self.0.is_empty() || sum >= 1.0, "the lowest has weight 1");
-        // 53 bits are what a number of 64 bits holds between 0 and 1.
+        // An `f64` has 53 significant bits.
         let mut left = (draw() >> 11) as f64 / (1_u64 << 53) as f64 * sum;
         for at in &self.0 {
             left -= weight(at.score);
@@ -217,13 +217,13 @@ impl List {
                 return Some((at.number, Reason::Sampled));
             }
         }
-        // Rounding may leave a trace behind the last one; nobody whose weight is 0 is chosen for that.
+        // Rounding may leave a remainder after the last candidate; the heaviest gets it, never one of weight 0.
         let heaviest = self.0.iter().min_by(|a, b| a.score.total_cmp(&b.score));
         Some((heaviest?.number, Reason::Sampled))
     }
 }
 
-/// A number below `count` by 64 random bits; the bias is below count / 2^64.
+/// Maps 64 random bits to a number below `count`; the bias is below count / 2^64.
 fn below(count: usize, bits: u64) -> usize {
     let at = (u128::from(bits) * count as u128) >> u64::BITS;
     usize::try_from(at).unwrap_or(0)

@@ -9,61 +9,61 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A rank that may get a request, as it is at this moment.
+/// A rank that may receive a request, in its current state.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     /// The rank.
     pub key: &'a WorkerKey,
-    /// What its worker states.
+    /// Profile that the worker published.
     pub profile: &'a WorkerProfile,
-    /// LoRA adapters that its worker has loaded.
+    /// LoRA adapters loaded at the worker.
     pub adapters: &'a BTreeSet<String>,
-    /// Its requests under way.
+    /// Load of the rank's active requests.
     pub load: RankLoad,
-    /// Leading blocks of the request that its requests under way use.
+    /// Leading blocks of the request that the rank's active requests use.
     pub shared_blocks: u32,
-    /// Leading blocks of the request that it holds, as an index knows; none if no index was asked.
+    /// Leading blocks of the request that the rank has cached, from the index; none if the index was not queried.
     pub overlap: TierBlocks,
-    /// How far that can be trusted; `overlap` has it deducted.
+    /// Trust in the index's data, already deducted from `overlap`.
     pub trust: Trust,
-    /// What it would fetch from peers; none if nothing.
+    /// Effect of fetching blocks from peers; `None` without a fetch.
     pub fetch: Option<FetchCost>,
-    /// How long ago its worker joined.
+    /// Time since the worker joined.
     pub age: Duration,
-    /// Whether its worker failed of late; see [`Outliers`](crate::route::Outliers).
+    /// Whether the worker is ejected after failures; see [`Outliers`](crate::route::Outliers).
     pub is_ejected: bool,
 }
 
-/// What the cost at a rank depends on.
+/// The data on which the cost at a rank depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Vitals {
-    /// Its requests under way.
+    /// Load of the rank's active requests.
     pub load: RankLoad,
     /// See [`Candidate::shared_blocks`].
     pub shared_blocks: u32,
     /// See [`Candidate::overlap`].
     pub overlap: TierBlocks,
-    /// Blocks that fit into its accelerator; 0 if its worker does not state them.
+    /// Total blocks in the rank's device memory; 0 if unknown.
     pub capacity_blocks: u64,
 }
 
-/// The ranks of a decision, in the order of their keys.
+/// The ranks of a decision, ordered by key.
 ///
-/// They are looked up by their numbers when they are needed: a decision among a thousand ranks writes none of them down.
+/// Ranks are looked up by number on demand. A decision among a thousand ranks allocates no list.
 pub trait Candidates {
-    /// How many there are.
+    /// Number of candidates.
     fn count(&self) -> usize;
 
-    /// The rank with this number; none beyond the count.
+    /// The candidate with this number; `None` beyond the count.
     fn at(&self, number: usize) -> Option<Candidate<'_>>;
 
-    /// Whether all are known to be settled: none failed of late, none is so young that its age matters, and none would fetch
-    /// blocks. Then a request without wishes depends on nothing but [`Vitals`].
+    /// Whether all ranks are known to be settled: none is ejected, none is so young that its age counts, and none would
+    /// fetch blocks. Then a request without preferences depends only on [`Vitals`].
     fn are_settled(&self) -> bool {
         false
     }
 
-    /// What the cost at the rank with this number depends on; none beyond the count.
+    /// The data on which the cost at the rank with this number depends; `None` beyond the count.
     fn vitals(&self, number: usize) -> Option<Vitals> {
         self.at(number).map(|at| at.vitals())
     }
@@ -79,72 +79,72 @@ impl Candidates for Vec<Candidate<'_>> {
     }
 }
 
-/// A worker, or one rank of it.
+/// Names a worker, or one of its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pin {
     /// The worker.
     pub worker: WorkerId,
-    /// Its rank; any if none.
+    /// Rank of the worker; `None` for any.
     pub rank: Option<u32>,
 }
 
-/// What a rank must be to get a request. The default allows every rank.
+/// Constraints on the rank for a request. The default allows every rank.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Constraints<'a> {
-    /// Only this one.
+    /// Only this worker or rank.
     pub pin: Option<&'a Pin>,
     /// Only these workers.
     pub allowed: Option<&'a BTreeSet<WorkerId>>,
-    /// None of these workers, as when a request is tried again.
+    /// Not these workers, for example when a request is retried.
     pub excluded: Option<&'a BTreeSet<WorkerId>>,
-    /// Only workers of these roles; of any if there are none.
+    /// Only workers with a listed role. Empty: any role.
     pub roles: &'a [Role],
     /// Only workers with all these labels, by key and value.
     pub labels: &'a [(String, String)],
-    /// Only workers that serve this kind of requests.
+    /// Only workers that serve this kind of request.
     pub model_type: Option<ModelType>,
 }
 
-/// A label that is better to have.
+/// A label that makes a worker preferable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreferredLabel {
-    /// Its key.
+    /// Label key.
     pub key: String,
-    /// Its value.
+    /// Label value.
     pub value: String,
-    /// How much better; less than 0 for one that is better not to have.
+    /// Strength of the preference; below 0, workers without the label are preferred.
     pub weight: f64,
 }
 
-/// What makes a rank better for a request than its cost says. The default prefers none.
+/// Reasons to prefer a rank beyond its cost. The default has no preferences.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Preferences<'a> {
-    /// Labels of its worker.
+    /// Preferred labels of the worker.
     pub labels: &'a [PreferredLabel],
     /// The rank that served the session before; see [`Sessions`](crate::route::Sessions).
     pub session: Option<&'a WorkerKey>,
-    /// The LoRA adapter that the request needs.
+    /// LoRA adapter that the request uses.
     pub adapter: Option<&'a str>,
 }
 
-/// A request that needs a rank.
+/// A request for which a rank is to be chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub input_tokens: u64,
-    /// Whole blocks of its prompt.
+    /// Complete blocks of the prompt.
     pub blocks: u32,
     /// Tokens per block.
     pub block_size: NonZeroU32,
-    /// Its own mode.
+    /// The request's mode; `None` for the configured one.
     pub mode: Option<Mode>,
-    /// Its own weight (`kv_overlap_score_weight` of document 004).
+    /// The request's weight (`kv_overlap_score_weight` of document 004); `None` for the configured one.
     pub overlap_score_weight: Option<f64>,
-    /// Its own temperature.
+    /// The request's temperature; `None` for the configured one.
     pub temperature: Option<f64>,
-    /// What must be.
+    /// Constraints that the rank must satisfy.
     pub constraints: Constraints<'a>,
-    /// What is better.
+    /// Preferences between ranks.
     pub preferences: Preferences<'a>,
     /// Whether to explain the decision rank by rank.
     pub explain: bool,
@@ -163,7 +163,7 @@ impl Candidate<'_> {
 // === impl Pin ===
 
 impl Pin {
-    /// Whether a rank is meant.
+    /// Whether the pin names this rank.
     #[must_use]
     pub fn is(&self, key: &WorkerKey) -> bool {
         self.worker == key.worker && self.rank.is_none_or(|rank| rank == key.rank)
@@ -173,7 +173,7 @@ impl Pin {
 // === impl Question ===
 
 impl Question<'_> {
-    /// A prompt without any wishes.
+    /// A prompt without constraints and preferences.
     #[must_use]
     pub fn new(input_tokens: u64, block_size: NonZeroU32) -> Self {
         let blocks = input_tokens / u64::from(block_size.get());
@@ -190,10 +190,10 @@ impl Question<'_> {
         }
     }
 
-    /// Whether what the request sets itself can be used.
+    /// Checks the request's own settings.
     ///
     /// # Errors
-    /// If its weight or temperature is negative or no number, or the weight of a label is no number.
+    /// If the weight or temperature is negative or not finite, or the weight of a label is not finite.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.overlap_score_weight.map_or(Ok(()), check_weight)?;
         self.temperature.map_or(Ok(()), check_temperature)?;
@@ -203,7 +203,7 @@ impl Question<'_> {
     }
 }
 
-/// Refuses a temperature that cannot be used.
+/// Rejects an invalid temperature.
 pub(super) fn check_temperature(temperature: f64) -> Result<(), ConfigError> {
     let is_good = temperature.is_finite() && temperature >= 0.0;
     check(is_good, "temperature", "must be at least 0")

@@ -1,4 +1,4 @@
-//! The choice against a reference that lists everybody who can be chosen, and sorts the list.
+//! Compares the choice with a reference that lists all eligible ranks and sorts the list.
 
 use super::decision::Removed;
 use super::*;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 const RANKS: usize = 24;
-/// The age at which it does not matter any more.
+/// Age from which slow start has no effect.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// One rank of a fleet; few different values, so that many are equal.
+/// One rank of a fleet, with few distinct values, so that many ranks are equal.
 #[derive(Debug, Clone)]
 struct Rank {
     profile: WorkerProfile,
@@ -29,7 +29,7 @@ struct Rank {
     is_ejected: bool,
 }
 
-/// A request, and the ranks that are there when it comes.
+/// A request, and the ranks at its arrival.
 #[derive(Debug, Clone)]
 struct Round {
     fleet: BTreeMap<usize, Rank>,
@@ -41,7 +41,7 @@ struct Round {
     draws: [u64; 2],
 }
 
-/// Candidates that say whether they are settled, as those of a router do.
+/// Candidates that report whether they are settled, like a router's.
 struct Fleet<'a> {
     all: Vec<Candidate<'a>>,
     are_settled: bool,
@@ -61,7 +61,7 @@ impl Candidates for Fleet<'_> {
     }
 }
 
-/// Who can be chosen, as the reference lists them.
+/// An eligible rank in the reference's list.
 #[derive(Debug, Clone)]
 struct Listed {
     key: WorkerKey,
@@ -115,7 +115,7 @@ fn round() -> impl Strategy<Value = Round> {
     });
     let busy = proptest::option::weighted(0.3, 1_u64..130);
     let choice = (mode, roles, excluded, proptest::option::weighted(0.2, pin), busy);
-    // Of half of the fleets all are settled, and half of the requests have no wishes.
+    // In half of the fleets all ranks are settled, and half of the requests have no preferences.
     let are_calm = any::<[bool; 2]>();
     (fleet, choice, any::<[u64; 2]>(), are_calm).prop_map(|(mut fleet, choice, draws, are_calm)| {
         let (mode, mut roles, mut excluded, mut pin, mut busy_prefill_tokens) = choice;
@@ -165,7 +165,7 @@ impl Round {
         BusyThresholds { active_prefill_tokens, ..BusyThresholds::default() }
     }
 
-    /// What removes a rank.
+    /// Why a rank is removed.
     fn verdict(&self, key: &WorkerKey, rank: &Rank, ejects: bool) -> Option<Removed> {
         if self.mode == Mode::Direct {
             let is_named = self.pin.as_ref().is_some_and(|pin| pin.is(key));
@@ -176,7 +176,7 @@ impl Round {
         unmet.or(ejected).or_else(|| self.busy().exceeded(&rank.load, &rank.profile))
     }
 
-    /// Who can be chosen, in the order of keys, and how many others are removed by what.
+    /// Eligible ranks ordered by key, and the number of removed ranks by reason.
     fn list(&self, scores: &BTreeMap<WorkerKey, f64>) -> (Vec<Listed>, BTreeMap<Removed, usize>) {
         let mut list = Vec::new();
         let mut removed = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Round {
         (list, removed)
     }
 
-    /// Who is to be chosen, and why.
+    /// The rank that must be chosen, and why.
     fn expected(&self, list: &[Listed], last: Option<&WorkerKey>) -> Option<(WorkerKey, Reason)> {
         let draw = |at: usize, below: usize| {
             usize::try_from((u128::from(self.draws[at]) * below as u128) >> 64).expect("small")
@@ -224,7 +224,7 @@ impl Round {
     }
 }
 
-/// The first behind the one whose turn it was, or the first of all.
+/// The first rank after the last chosen one, or the first of all.
 fn in_turn<'a>(
     list: impl IntoIterator<Item = &'a Listed>,
     last: Option<&WorkerKey>,
@@ -257,7 +257,7 @@ fn best(list: &[Listed], last: Option<&WorkerKey>) -> Option<(WorkerKey, Reason)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// One selector over a fleet that changes: each choice, its reason and its counts are those of the reference.
+    /// One selector over a changing fleet: each choice, reason and count equals the reference.
     #[test]
     fn each_choice_is_that_of_a_sorted_list(rounds in proptest::collection::vec(round(), 1..8)) {
         let mut selector = Selector::new(SelectConfig::default());
@@ -274,7 +274,7 @@ proptest! {
                 constraints: round.constraints(),
                 ..Question::new(20 * 16, BLOCK)
             };
-            // Explaining takes nobody's turn: it is asked of a copy.
+            // Explaining must not advance the round-robin position, so a copy is asked.
             let explained = Question { explain: true, ..question };
             let explanations = match selector.clone().select(&explained, &candidates, &mut || 0) {
                 Ok(decision) => decision.explanations,

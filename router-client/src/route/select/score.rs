@@ -5,25 +5,26 @@ use crate::route::cost::{Cost, CostConfig, CostInput, FetchCost, Prices, real};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
 
-/// How a worker that has just joined is spared: it knows nothing and has nothing to do, so every request would go there.
+/// Slow start: limits the load of a worker that has just joined. It is idle and its cache is empty, so every request
+/// would go there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SlowStart {
-    /// How long; 0 turns it off.
+    /// Duration of the slow start; 0 disables it.
     pub window: Duration,
-    /// The share of its due with which it begins, more than 0, at most 1. The share grows evenly to 1.
+    /// Initial fraction of the worker's normal share, above 0, at most 1. It grows linearly to 1.
     pub share_min: f64,
 }
 
-/// How much better a rank is that is preferred. 0 makes no difference.
+/// Weights of preferences for a rank. 0 disables a preference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PreferenceWeights {
-    /// It served the session before.
+    /// The rank served the session before.
     pub session: f64,
-    /// It has the adapter loaded.
+    /// The worker has the adapter loaded.
     pub adapter: f64,
 }
 
-/// What a rank is compared by.
+/// Score of a rank with its components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Score {
     pub(super) cost: Cost,
@@ -41,7 +42,7 @@ pub(super) struct Scorer<'a> {
     is_kv: bool,
     slow_start: SlowStart,
     weights: PreferenceWeights,
-    /// None if the request has no preferences.
+    /// `None` if the request has no preferences.
     preferences: Option<Preferences<'a>>,
     blocks_per_token: f64,
     block_size: u64,
@@ -51,13 +52,13 @@ pub(super) struct Scorer<'a> {
 
 impl Default for SlowStart {
     fn default() -> Self {
-        // Not in the documents. A router that starts sees all workers join at once, and spares none.
+        // Not in the documents. A router that starts sees all workers join together, and slows down none.
         Self { window: Duration::from_secs(30), share_min: 0.1 }
     }
 }
 
 impl SlowStart {
-    /// Whether it can be used.
+    /// Checks the settings.
     ///
     /// # Errors
     /// If the share is not above 0 and at most 1.
@@ -66,7 +67,7 @@ impl SlowStart {
         check(is_good, "slow start share", "must be more than 0 and at most 1")
     }
 
-    /// The factor of the score of a worker of that age: at least 1.
+    /// Factor of the score of a worker of this age; at least 1.
     fn factor(&self, age: Duration) -> f64 {
         if age >= self.window {
             return 1.0;
@@ -81,24 +82,24 @@ impl SlowStart {
 
 impl Default for PreferenceWeights {
     fn default() -> Self {
-        // Not in the documents. 1 makes a rank win that costs up to 2.1 times as much.
+        // Not in the documents. With 1, a rank wins that costs up to 2.1 times as much.
         Self { session: 1.0, adapter: 1.0 }
     }
 }
 
 impl PreferenceWeights {
-    /// Whether they can be used.
+    /// Checks the weights.
     ///
     /// # Errors
-    /// If one is negative or no number.
+    /// If a weight is negative or not finite.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_good = |weight: f64| weight.is_finite() && weight >= 0.0;
         check(is_good(self.session), "session affinity weight", "must be at least 0")?;
         check(is_good(self.adapter), "adapter weight", "must be at least 0")
     }
 
-    /// The factor of the score of a rank: e^−tanh(sum of the weights of what it has), upstream's for preferred labels. It
-    /// stays between 1/e and e, so that no preference outweighs every load.
+    /// Factor of a rank's score: e^−tanh(sum of the weights that apply), upstream's formula for preferred labels. It
+    /// stays between 1/e and e, so that no preference outweighs all load.
     fn factor(&self, candidate: &Candidate<'_>, wanted: &Preferences<'_>) -> f64 {
         let mut sum = 0.0;
         for label in wanted.labels {
@@ -144,7 +145,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Whether the request prefers nobody.
+    /// Whether the request has no preferences.
     pub(super) const fn is_plain(&self) -> bool {
         self.preferences.is_none()
     }
@@ -160,8 +161,8 @@ impl<'a> Scorer<'a> {
         Score { cost, preference, slow_start, value }
     }
 
-    /// The score of a rank that is neither preferred nor has just joined, and fetches nothing.
-    // A decision scores each rank: in a call of its own, this would write down a lot that nobody reads.
+    /// Score of a rank without preference and slow start that fetches nothing.
+    // A decision scores each rank. As a separate call, this would write many values that are never read.
     #[inline(always)]
     pub(super) fn plain_value(&self, vitals: &Vitals) -> f64 {
         self.value(vitals, None)
@@ -172,11 +173,11 @@ impl<'a> Scorer<'a> {
         if self.is_kv {
             return self.cost(vitals, fetch).total;
         }
-        // With the request on top: an idle worker that has just joined has no load that a factor could raise.
+        // Includes the request itself: an idle worker in slow start has no load that a factor could raise.
         self.load_blocks(&vitals.load) + f64::from(self.blocks.max(1))
     }
 
-    /// What a rank has to do, in blocks: those in use and those to be computed.
+    /// Load of a rank in blocks: blocks in use plus blocks to compute.
     #[inline(always)]
     pub(super) fn load_blocks(&self, load: &RankLoad) -> f64 {
         load.active_blocks() + real(load.prefill_tokens) * self.blocks_per_token
@@ -185,12 +186,12 @@ impl<'a> Scorer<'a> {
     #[inline(always)]
     fn cost(&self, vitals: &Vitals, fetch: Option<FetchCost>) -> Cost {
         let Vitals { load, shared_blocks, overlap: known, capacity_blocks } = vitals;
-        // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
-        // before any index knows of it: a burst with one new prefix follows its first request until the load
-        // there costs more than computing the prefix once more.
+        // Active requests use these blocks or are about to compute them. So a placed request counts immediately, before
+        // the index reports its blocks. A burst with one new prefix follows its first request until the load there
+        // costs more than computing the prefix again.
         let overlap = known.expecting(*shared_blocks);
-        // Blocks that no index knows of are being computed. Waiting for them takes no longer than computing them
-        // elsewhere, and saves the work: they hold up other requests, not this one.
+        // Blocks missing in the index are being computed. Waiting for them takes no longer than computing them
+        // elsewhere, and saves the work. They delay other requests, not this one.
         let expected_blocks = overlap.total().saturating_sub(known.total());
         let expected_tokens = u64::from(expected_blocks) * self.block_size;
         let decode_blocks = load.potential_blocks(self.blocks, *shared_blocks);

@@ -9,67 +9,67 @@ use crate::route::error::ConfigError;
 use crate::route::fetch::NoFetch;
 use kvasir_proto::types::WorkerKey;
 
-/// How ranks are chosen.
+/// Settings of the selection of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SelectConfig {
-    /// The mode of requests that have none of their own.
+    /// Mode of requests that set none.
     pub mode: Mode,
-    /// What a cost consists of.
+    /// Settings of the cost.
     pub cost: CostConfig,
-    /// Randomness of mode `kv`, at least 0; 0, the default of document 004, takes the lowest score.
+    /// Randomness of mode `kv`, at least 0. 0, the default of document 004, chooses the lowest score.
     pub temperature: f64,
-    /// Who is too busy.
+    /// Thresholds above which a rank is busy.
     pub busy: BusyThresholds,
-    /// Who has just joined.
+    /// Slow start of workers that have just joined.
     pub slow_start: SlowStart,
-    /// Who is preferred.
+    /// Weights of preferences.
     pub preferences: PreferenceWeights,
 }
 
-/// Chooses ranks.
+/// Selects ranks for requests.
 #[derive(Debug, Clone)]
 pub struct Selector {
     config: SelectConfig,
-    /// Whose turn it was.
+    /// The last chosen rank, for round-robin.
     last: Option<Last>,
 }
 
-/// Whose turn it was.
+/// The last chosen rank.
 #[derive(Debug, Clone)]
 struct Last {
     key: WorkerKey,
-    /// Its place among the candidates then.
+    /// Index among the candidates at that time.
     number: usize,
 }
 
-/// Looks at the candidates of one request.
+/// Visits the candidates of one request.
 struct Survey<'a, C> {
     candidates: &'a C,
     judge: Judge<'a>,
     scorer: Scorer<'a>,
-    /// How many can be chosen.
+    /// Number of candidates that can be chosen.
     eligible: usize,
     removed: RemovedCounts,
 }
 
-/// Says who can be chosen for one request.
+/// Checks which candidates can be chosen for one request.
 struct Judge<'a> {
-    /// None if there are none.
+    /// `None` without constraints.
     constraints: Option<Constraints<'a>>,
-    /// None if none is set.
+    /// `None` without thresholds.
     busy: Option<&'a BusyThresholds>,
     is_direct: bool,
-    /// All who are allowed failed of late.
+    /// All allowed workers are ejected, so ejection is ignored.
     is_ejection_ignored: bool,
 }
 
 // === impl SelectConfig ===
 
 impl SelectConfig {
-    /// Whether all settings can be used.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// If one is out of its bounds.
+    /// If a setting is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.cost.check()?;
         check_temperature(self.temperature)?;
@@ -82,41 +82,41 @@ impl SelectConfig {
 // === impl Selector ===
 
 impl Selector {
-    /// Nobody was chosen so far.
+    /// A selector that has not chosen a rank yet.
     #[must_use]
     pub fn new(config: SelectConfig) -> Self {
         debug_assert_eq!(config.check(), Ok(()), "the process refuses what cannot be used");
         Self { config, last: None }
     }
 
-    /// Changes the busy thresholds from now on.
+    /// Changes the busy thresholds.
     ///
     /// # Errors
-    /// If one is out of its bounds; then nothing changes.
+    /// If a threshold is out of range; then the old thresholds stay.
     pub fn set_busy(&mut self, busy: BusyThresholds) -> Result<(), ConfigError> {
         busy.check()?;
         self.config.busy = busy;
         Ok(())
     }
 
-    /// The settings in force.
+    /// Current settings.
     #[must_use]
     pub fn config(&self) -> &SelectConfig {
         &self.config
     }
 
-    /// Whether overlap matters for a request. If not, no index needs to be asked: document 004 has none at weight 0.
+    /// Whether overlap matters for a request. If not, no index is queried: at weight 0, document 004 uses none.
     #[must_use]
     pub fn needs_overlap(&self, question: &Question<'_>) -> bool {
         let weight = question.overlap_score_weight.unwrap_or(self.config.cost.overlap_score_weight);
         question.mode.unwrap_or(self.config.mode) == Mode::Kv && weight > 0.0
     }
 
-    /// Chooses one of the candidates, which are in the order of their keys. `draw` returns 64 random bits; modes without chance do not call it.
-    /// The decision has no plan to fetch blocks: whoever knows the peers adds it.
+    /// Chooses one of the candidates, which must be ordered by key. `draw` returns 64 random bits; deterministic modes
+    /// do not call it. The decision contains no fetch plan: the caller, which has the peers, adds it.
     ///
     /// # Errors
-    /// If there is nobody to choose from, with the reason.
+    /// If no rank can be chosen, with the reason.
     pub fn select<C: Candidates>(
         &mut self,
         question: &Question<'_>,
@@ -199,10 +199,10 @@ impl Selector {
         }
     }
 
-    /// The number of the first candidate behind the one whose turn it was.
+    /// The number of the first candidate after the last chosen one.
     fn begin<C: Candidates>(&self, candidates: &C) -> usize {
         let Some(last) = &self.last else { return 0 };
-        // Usually nobody has come or gone since.
+        // Usually the candidates have not changed.
         if candidates.at(last.number).is_some_and(|at| *at.key == last.key) {
             return last.number + 1;
         }
@@ -220,11 +220,12 @@ impl Selector {
 // === impl Survey ===
 
 impl<C: Candidates> Survey<'_, C> {
-    /// Shows all who can be chosen.
+    /// Passes all eligible candidates to a tally.
     fn show<T: Tally>(&mut self, mut to: T) -> T {
         self.pass(&mut to);
         if self.eligible == 0 && self.removed.has(|what| what == Removed::Ejected) {
-            // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
+            // An ejected worker is better than none. This does not apply while workers are busy: they will have room
+            // again.
             self.judge.is_ejection_ignored = !self.removed.has(Removed::is_busy);
             self.pass(&mut to);
         }
@@ -253,8 +254,8 @@ impl<C: Candidates> Survey<'_, C> {
         (self.eligible, self.removed) = (eligible, removed);
     }
 
-    /// The usual case, in which nothing but load and overlap tells ranks apart. Its loop is small enough for the
-    /// registers: with everything else that a rank may be judged by, it takes several times as long.
+    /// Fast path for the usual case, in which ranks differ only in load and overlap. Its loop is small enough for the
+    /// registers; with all other criteria, it takes several times as long.
     fn quick_pass(&mut self, to: &mut impl Tally) {
         let Self { candidates, scorer, .. } = self;
         let count = candidates.count();
@@ -298,15 +299,15 @@ impl<'a> Judge<'a> {
         Self { constraints, busy, is_direct, is_ejection_ignored: false }
     }
 
-    /// Whether every candidate that did not fail of late can be chosen.
+    /// Whether every candidate that is not ejected can be chosen.
     const fn removes_nobody(&self) -> bool {
         self.constraints.is_none() && self.busy.is_none() && !self.is_direct
     }
 
-    /// What removes a candidate; none if it can be chosen.
+    /// Why a candidate is removed; `None` if it can be chosen.
     fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
         if self.is_direct {
-            // No selection logic (document 004): whom the request names gets it, busy or not.
+            // No selection logic (document 004): the named rank receives the request, busy or not.
             let pin = self.constraints.and_then(|at| at.pin);
             let is_named = pin.is_some_and(|pin| pin.is(candidate.key));
             return (!is_named).then_some(Removed::NotPinned);

@@ -13,7 +13,7 @@ use std::time::Duration;
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 const OLD: Duration = Duration::from_secs(3_600);
 
-/// A rank that owns what a candidate borrows.
+/// Owns the data that a candidate borrows.
 #[derive(Debug, Clone, Default)]
 struct Rank {
     profile: WorkerProfile,
@@ -35,7 +35,7 @@ fn worker(number: usize) -> WorkerId {
     WorkerId::new(&format!("w{number}")).expect("a name")
 }
 
-/// Keys of workers 1, 2, 3 and so on, in their order.
+/// Keys of workers 1, 2, 3 and so on, in order.
 fn keys(count: usize) -> Vec<WorkerKey> {
     let mut keys: Vec<_> =
         (1..=count).map(|number| WorkerKey { worker: worker(number), rank: 0 }).collect();
@@ -67,13 +67,13 @@ fn selector(mode: Mode) -> Selector {
     Selector::new(SelectConfig { mode, ..SelectConfig::default() })
 }
 
-/// With the documents' price of blocks in use.
+/// A selector with the documents' price of blocks in use.
 fn documents() -> Selector {
     let cost = CostConfig { decode_price: DecodePrice::Full, ..CostConfig::default() };
     Selector::new(SelectConfig { cost, ..SelectConfig::default() })
 }
 
-/// For what needs no chance.
+/// Random function for modes that must not use it.
 fn no_chance() -> u64 {
     panic!("nothing is drawn")
 }
@@ -88,7 +88,7 @@ fn chance(mut seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// The number of the worker that gets a question, and why.
+/// Number of the worker chosen for a question, and the reason.
 fn choose(selector: &mut Selector, question: &Question<'_>, ranks: &[Rank]) -> (usize, Reason) {
     let keys = keys(ranks.len());
     let chosen = selector.select(question, &candidates(&keys, ranks), &mut no_chance);
@@ -103,7 +103,7 @@ fn refused(selector: &mut Selector, question: &Question<'_>, ranks: &[Rank]) -> 
     refused.expect_err("refused")
 }
 
-/// The example of documents 001 and 004. Its decode blocks are given; here, by requests that are under way.
+/// The example of documents 001 and 004. Its decode blocks are given; here they come from active requests.
 #[test]
 fn the_documents_example_chooses_worker_2() {
     let ranks = [(10, 2), (5, 5), (9, 8)].map(|(active, cached)| rank(active, cached));
@@ -241,7 +241,7 @@ fn who_failed_is_left_alone_unless_nobody_else_is_left() {
     let chosen = selector.select(&asked, &candidates(&keys, &ranks), &mut no_chance);
     let chosen = chosen.expect("a decision");
     assert!(chosen.is_ejection_ignored && chosen.candidate == 1);
-    // A busy worker will have room again: it counts as somebody.
+    // A busy worker will have room again, so it counts as a remaining worker.
     let busy = BusyThresholds { active_decode_blocks: Some(0.4), ..BusyThresholds::default() };
     selector.set_busy(busy).expect("usable");
     ranks[0].profile.total_kv_blocks = Some(100);
@@ -271,7 +271,7 @@ fn busy_ranks_are_refused() {
         [Removed::DecodeBlocksBusy, Removed::PrefillTokensBusy, Removed::PrefillFractionBusy];
     assert_eq!(removed, BTreeMap::from(kinds.map(|kind| (kind, 1))));
     assert!(kinds.iter().all(|kind| kind.is_busy()));
-    // Each bound is the last that is good.
+    // Each threshold is at its last value that is not exceeded.
     ranks[0].load.prompt_blocks = 50;
     ranks[1].load.prefill_tokens = 1_000;
     ranks[2].load.prefill_tokens = 200;
@@ -363,7 +363,7 @@ fn shares(config: SelectConfig, ranks: &[Rank], rounds: usize) -> Vec<usize> {
 
 #[test]
 fn temperature_samples_by_softmax_over_normalised_costs() {
-    // Costs 20, 30 and 40: 0, 1/2 and 1 by their range.
+    // Costs 20, 30 and 40 are normalized to 0, 1/2 and 1.
     let ranks = [rank(0, 0), rank(10, 0), rank(20, 0)];
     let config = SelectConfig { temperature: 0.5, ..*documents().config() };
     let counts = shares(config, &ranks, 100_000);
@@ -391,7 +391,7 @@ fn random_and_power_of_two_draw() {
     let of = |mode| shares(SelectConfig { mode, ..SelectConfig::default() }, &ranks, 12_000);
     let random = of(Mode::Random);
     assert!(random.iter().all(|count| (2_800..3_200).contains(count)), "{random:?}");
-    // Of two different ones, the better of 6 pairs: 3, 2, 1 and 0 of 6.
+    // Of the 6 pairs of different ranks, each rank is the better one in 3, 2, 1 and 0 pairs.
     let two = of(Mode::PowerOfTwo);
     for (count, expected) in two.iter().zip([6_000, 4_000, 2_000, 0]) {
         assert!(count.abs_diff(expected) < 250, "{two:?}");
@@ -400,7 +400,8 @@ fn random_and_power_of_two_draw() {
     assert_eq!(shares(config, &ranks[..1], 3), [3]);
 }
 
-/// Requests of a burst with one new prefix, before any index knows of it, go to few ranks: neither to one nor to all.
+/// A burst of requests with one new prefix, before the index reports it, goes to a few ranks: neither to one nor to
+/// all.
 #[test]
 fn a_burst_with_one_new_prefix_does_not_herd() {
     const RANKS: usize = 16;
@@ -439,8 +440,8 @@ fn a_burst_with_one_new_prefix_does_not_herd() {
     assert!(used.values().all(|requests| *requests <= 30), "{used:?}");
 }
 
-/// At the documents' price worker 2 of their example wins, whatever is known of capacities. By room, the one that holds
-/// most does, unless there is none left.
+/// With the documents' price, worker 2 of their example wins, whatever the capacities. By room, the worker with the
+/// most cached blocks wins, unless no room is left.
 #[test]
 fn blocks_in_use_count_little_while_there_is_room() {
     let asked = Question { blocks: 0, ..question(10) };
@@ -479,7 +480,7 @@ fn any_rank() -> impl Strategy<Value = Rank> {
 }
 
 proptest! {
-    /// Whoever is chosen passed every filter, and in mode kv nobody who did scores lower.
+    /// A chosen rank has passed every filter, and in mode kv no eligible rank has a lower score.
     #[test]
     fn who_is_chosen_is_eligible(
         ranks in proptest::collection::vec(any_rank(), 0..12),

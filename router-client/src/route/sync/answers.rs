@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two lists, and in which a request is sent again once: all replicas hear an answer.
+/// Minimum time between two lists, and between two repetitions of a request. All replicas receive each answer.
 pub(super) const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
-/// Most requests that are sent again within that time.
+/// Maximum requests that are repeated within this interval.
 pub(super) const ANSWERS_MAX: usize = 65_536;
 
-/// What replicas asked of a router.
+/// Pending answers to replicas.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Ids of requests that are to be sent again.
+    /// Ids of requests to send again.
     wanted: BTreeSet<Arc<str>>,
-    /// Ids of those that were, not long ago.
+    /// Ids of requests sent again in the current interval.
     told: BTreeSet<Arc<str>>,
-    /// When that began to be noted.
+    /// Start of the current interval.
     told_since: Duration,
-    /// The id after which the list goes on, empty at its beginning; none if no list is being sent.
+    /// The id after which the list continues, empty at its start; `None` if no list is being sent.
     listing: Option<Arc<str>>,
     /// When the last list was begun.
     listed: Option<Duration>,
@@ -27,7 +27,7 @@ pub(super) struct Answers {
 // === impl Answers ===
 
 impl Answers {
-    /// A replica asks for the list. False if one was begun a moment ago, which it hears as well.
+    /// Handles a replica's request for the list. False if a recent list already answers it.
     pub(super) fn want_list(&mut self, now: Duration) -> bool {
         let is_recent = |at: Duration| now < at.saturating_add(ANSWER_INTERVAL);
         if self.listing.is_some() || self.listed.is_some_and(is_recent) {
@@ -38,7 +38,7 @@ impl Answers {
         true
     }
 
-    /// A replica asks for a request that is under way. False if there is no room to keep that.
+    /// Handles a replica's request for an active request. False if there is no room to store it.
     pub(super) fn want_request(&mut self, id: &Arc<str>, now: Duration) -> bool {
         if now >= self.told_since.saturating_add(ANSWER_INTERVAL) {
             self.told.clear();
@@ -54,7 +54,7 @@ impl Answers {
         true
     }
 
-    /// The next request to be sent again.
+    /// The next request to send again.
     pub(super) fn pop_request(&mut self) -> Option<Arc<str>> {
         let id = self.wanted.pop_first()?;
         self.told.insert(Arc::clone(&id));

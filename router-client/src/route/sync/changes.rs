@@ -1,19 +1,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most requests whose changes are kept until they are sent.
+/// Maximum requests whose changes are stored until they are sent.
 pub(super) const CHANGES_MAX: usize = 65_536;
 
-/// What became of a request since the last flush, as replicas need to hear it.
+/// A request's change since the last flush, as sent to replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It was added.
+    /// The request was added.
     Added,
-    /// Its prefill completed.
+    /// The request's prefill completed.
     PrefillCompleted,
-    /// It was freed.
+    /// The request was freed.
     Freed,
-    /// It was freed, and another was added under its id.
+    /// The request was freed, and another was added under its id.
     Replaced,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Changes(BTreeMap<Arc<str>, Change>);
 // === impl Changes ===
 
 impl Changes {
-    /// A request was added. False if there is no room to keep that.
+    /// Records an added request. False if there is no room.
     pub(super) fn added(&mut self, id: Arc<str>) -> bool {
         let change = match self.0.get(&id) {
             None | Some(Change::Added) => Change::Added,
@@ -33,23 +33,23 @@ impl Changes {
         self.put(id, change)
     }
 
-    /// The prefill of a request completed. False if there is no room to keep that.
+    /// Records a completed prefill. False if there is no room.
     pub(super) fn prefill_completed(&mut self, id: Arc<str>) -> bool {
-        // What is added is told as it is by then.
+        // An addition is sent in its state at that time.
         self.0.contains_key(&id) || self.put(id, Change::PrefillCompleted)
     }
 
-    /// A request was freed. False if there is no room to keep that.
+    /// Records a freed request. False if there is no room.
     pub(super) fn freed(&mut self, id: Arc<str>) -> bool {
         if self.0.get(&id) == Some(&Change::Added) {
-            // Nobody has heard of it.
+            // No replica has received it yet.
             self.0.remove(&id);
             return true;
         }
         self.put(id, Change::Freed)
     }
 
-    /// The next change to be sent.
+    /// The next change to send.
     pub(super) fn pop(&mut self) -> Option<(Arc<str>, Change)> {
         self.0.pop_first()
     }

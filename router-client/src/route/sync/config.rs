@@ -1,17 +1,17 @@
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
 
-/// Shortest time between two digests.
+/// Minimum time between two digests.
 pub const SYNC_DIGEST_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two digests.
+/// Maximum time between two digests.
 pub const SYNC_DIGEST_INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// Digests that may be lost in a row before a lease ends.
+/// Number of digest intervals that a lease must cover at least.
 const DIGESTS_PER_LEASE_MIN: u32 = 3;
 
-/// How a router keeps its replicas informed.
+/// Settings of replica sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncConfig {
-    /// Time between two digests: for about so long a lost event has an effect.
+    /// Time between two digests: the effect of a lost event lasts about this long.
     pub digest_interval: Duration,
 }
 
@@ -22,11 +22,11 @@ impl Default for SyncConfig {
 }
 
 impl SyncConfig {
-    /// Whether the settings can be used with requests of this lease.
+    /// Checks the settings for requests with this lease.
     ///
     /// # Errors
-    /// If the interval is not between [`SYNC_DIGEST_INTERVAL_MIN`] and [`SYNC_DIGEST_INTERVAL_MAX`], or is longer than
-    /// a third of the lease: requests of a living router would expire at its replicas when few digests are lost.
+    /// If the interval is not between [`SYNC_DIGEST_INTERVAL_MIN`] and [`SYNC_DIGEST_INTERVAL_MAX`], or exceeds a third
+    /// of the lease. Otherwise a few lost digests would expire requests of a living router at its replicas.
     pub fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         let intervals = SYNC_DIGEST_INTERVAL_MIN..=SYNC_DIGEST_INTERVAL_MAX;
         let is_good = intervals.contains(&self.digest_interval);

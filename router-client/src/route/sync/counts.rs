@@ -1,55 +1,55 @@
-/// What one router sent and received, since it started.
+/// Sync counters of one router since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SyncCounts {
-    /// Messages received, those dropped included.
+    /// Messages received, including dropped ones.
     pub messages_received: u64,
-    /// Messages handed out to be sent.
+    /// Messages handed out for sending.
     pub messages_sent: u64,
-    /// Digests of other routers that agreed with what is known here.
+    /// Digests of other routers that matched the local state.
     pub digests_equal: u64,
-    /// Those that did not.
+    /// Digests of other routers that differed from the local state.
     pub digests_differing: u64,
-    /// Lists asked for.
+    /// Lists requested from other routers.
     pub lists_asked: u64,
-    /// Lists of this router's requests begun to be sent.
+    /// Lists of this router's requests whose sending began.
     pub lists_told: u64,
-    /// Requests of other routers asked for, because lists had them.
+    /// Requests of other routers that were requested because a list contained them.
     pub requests_asked: u64,
-    /// Requests of this router sent again, because a replica asked for them.
+    /// Requests of this router sent again because a replica asked for the requests.
     pub requests_told_again: u64,
-    /// Requests of other routers freed, because lists did not have them, or had them otherwise.
+    /// Requests of other routers freed because a list lacked them or contained a different version.
     pub ghosts_freed: u64,
-    /// Requests of other routers freed, because nothing was heard of these routers any more.
+    /// Requests of other routers freed because these routers sent nothing for too long.
     pub abandoned_freed: u64,
-    /// Requests of other routers whose prefill had completed without that being known here.
+    /// Requests of other routers whose completed prefill was not known locally.
     pub prefills_corrected: u64,
-    /// What was dropped.
+    /// Dropped messages and items.
     pub dropped: SyncDrops,
 }
 
-/// What was dropped, by reason. What is healed by later digests stands first.
+/// Dropped messages and items by reason. Drops that later digests repair come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SyncDrops {
-    /// Requests at ranks that are not known here.
+    /// Requests at ranks that are unknown here.
     pub unknown_rank: u64,
-    /// Requests beyond a limit of [`ActiveLoads`](crate::route::ActiveLoads).
+    /// Requests that exceed a limit of [`ActiveLoads`](crate::route::ActiveLoads).
     pub full: u64,
-    /// Messages of routers beyond [`SYNC_PEERS_MAX`](super::SYNC_PEERS_MAX).
+    /// Messages from routers beyond [`SYNC_PEERS_MAX`](super::SYNC_PEERS_MAX).
     pub unknown_peer: u64,
-    /// Events of this router, and answers and questions to others, beyond what is kept until the next flush.
+    /// This router's events, answers and questions that exceeded the buffer until the next flush.
     pub unsent: u64,
-    /// This router's own messages, which come back to it.
+    /// This router's own messages, returned to it.
     pub own_messages: u64,
-    /// Requests that a router told of which are not its own.
+    /// Requests that the sending router does not own.
     pub foreign: u64,
-    /// Items that no router sends: with more ids than may be, or hashes that are not those of the blocks.
+    /// Items that no router sends: with too many ids, or with hashes that do not match the blocks.
     pub invalid: u64,
 }
 
 // === impl SyncCounts ===
 
 impl SyncCounts {
-    /// Requests of other routers that were wrong or absent here and were put right, or asked for.
+    /// Requests of other routers that were wrong or missing here and were corrected or requested.
     #[must_use]
     pub const fn healed(&self) -> u64 {
         self.ghosts_freed + self.prefills_corrected + self.requests_asked

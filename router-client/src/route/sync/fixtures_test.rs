@@ -1,4 +1,4 @@
-//! Routers to test with.
+//! Routers for tests.
 
 use super::*;
 use crate::route::active::{
@@ -28,7 +28,7 @@ pub(super) fn rank(number: u32) -> WorkerKey {
     WorkerKey { worker, rank: number % 2 }
 }
 
-/// Hashes of a path through a tree of branches at each block: a hash names the way to it.
+/// Hashes of a path through a tree with branches at each block. A hash identifies the path to it.
 pub(super) fn chain(path: &[u64]) -> Vec<SequenceHash> {
     let step = |at: &mut u64, branch: &u64| {
         *at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(branch + 1);
@@ -37,7 +37,7 @@ pub(super) fn chain(path: &[u64]) -> Vec<SequenceHash> {
     path.iter().scan(0, step).collect()
 }
 
-/// A router with its loads, and the shell's part that tells the one of the other.
+/// A router with its loads and sync, including the caller's part that connects them.
 #[derive(Debug)]
 pub(super) struct Router {
     pub(super) own: RouterId,
@@ -46,7 +46,7 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// A router that knows ranks 0 and 1.
+    /// A router with ranks 0 and 1.
     pub(super) fn new(number: u64) -> Self {
         let mut router = Self::with(number, CONFIG, SyncConfig::default());
         router.join(0);
@@ -74,7 +74,7 @@ impl Router {
         RequestKey::new(self.own, id).expect("an id")
     }
 
-    /// Counts a request, if its rank is known; whether it is.
+    /// Counts a request if its rank is known; returns whether it is.
     pub(super) fn count(&mut self, id: &str, number: u32, path: &[u64], now: Duration) -> bool {
         let key = self.key(id);
         let hashes = chain(path);
@@ -105,7 +105,7 @@ impl Router {
         }
     }
 
-    /// Output, of which only the first token is told of.
+    /// Reports output, of which only the first token is sent to replicas.
     pub(super) fn output(&mut self, id: &str, tokens: u64, now: Duration) {
         let key = self.key(id);
         let was_completed = self.loads.request(&key).is_some_and(|at| at.is_prefill_completed);
@@ -156,11 +156,11 @@ impl Router {
         messages.iter().for_each(|message| self.receive(message, now));
     }
 
-    /// Asserts that both know the same of all routers' requests.
+    /// Asserts that both have the same requests of all routers.
     pub(super) fn assert_agrees(&self, other: &Self) {
         let loads = |of: &Self| {
             let ranks = of.loads.ranks().map(|(rank, key, mut load)| {
-                // Output is each router's own.
+                // Output is local to each router.
                 load.output_milliblocks = 0;
                 (key.clone(), load, of.loads.digest(rank))
             });
@@ -172,13 +172,13 @@ impl Router {
     }
 }
 
-/// Requests under way at a rank, as a router knows.
+/// Number of active requests at a rank in a router's loads.
 pub(super) fn requests(of: &Router, number: u32) -> u64 {
     let rank = of.loads.rank_of(&rank(number)).expect("a rank");
     of.loads.load(rank).requests
 }
 
-/// Lets routers talk over a network that loses nothing, until nothing is left to say.
+/// Exchanges messages between routers without loss, until no message is left.
 pub(super) fn talk(routers: &mut [&mut Router], now: Duration) {
     for _ in 0..10 {
         let messages: Vec<_> = routers.iter_mut().flat_map(|router| router.flush(now)).collect();

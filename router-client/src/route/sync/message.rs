@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 pub use kvasir_proto::limits::SYNC_ITEMS_MAX;
 
-/// Most bytes of a message when encoded. NATS takes 1 MiB unless it is configured otherwise.
+/// Maximum size of an encoded message. By default, NATS accepts 1 MiB.
 pub const SYNC_MESSAGE_BYTES_MAX: usize = BROKER_MESSAGE_BYTES_MAX;
-/// Most ids of one item.
+/// Maximum ids of one item.
 pub const SYNC_IDS_MAX: usize = 2_048;
 
-/// Most bytes of a message or an item beside its names, hashes and ids.
+/// Maximum bytes of a message or item apart from names, hashes and ids.
 const FRAME_BYTES_MAX: usize = 64;
-/// Most bytes of a hash.
+/// Maximum bytes of an encoded hash.
 const HASH_BYTES_MAX: usize = 9;
-/// Most bytes that go with each id of an item: its length, its digest.
+/// Maximum bytes in addition to each id of an item: its length and digest.
 const ID_FRAME_BYTES_MAX: usize = 16;
 
-// Each item fits into a message.
+// Each item fits into one message.
 const _: () = assert!(
     2 * FRAME_BYTES_MAX
         + REQUEST_ID_BYTES_MAX
@@ -33,66 +33,66 @@ const _: () = assert!(
         <= SYNC_MESSAGE_BYTES_MAX
 );
 
-/// What one router tells all others of its partition.
+/// A message from one router to all others of its partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncMessage {
-    /// The router.
+    /// The sending router.
     pub from: RouterId,
-    /// What it tells, in this order; at most [`SYNC_ITEMS_MAX`].
+    /// Items in order; at most [`SYNC_ITEMS_MAX`].
     pub items: Vec<SyncItem>,
 }
 
-/// One thing that a router tells. Ids are those of its own requests, unless the item says otherwise.
+/// One item of a message. Ids name the sender's own requests, unless the item states otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
-    /// It placed this request, or somebody asked for it.
+    /// The sender placed this request, or a replica asked for it.
     Added(ActiveRequest),
-    /// The first token of this request is out.
+    /// The first token of this request was produced.
     PrefillCompleted {
-        /// The request.
+        /// Id of the request.
         id: Arc<str>,
     },
     /// This request has ended.
     Freed {
-        /// The request.
+        /// Id of the request.
         id: Arc<str>,
     },
-    /// What all of its requests add up to
+    /// Digest of all the sender's requests
     /// ([`ActiveLoads::digest_of_router`](crate::route::ActiveLoads::digest_of_router)).
     Digest(LoadDigest),
-    /// It asks another router for a list of that one's requests.
+    /// Asks another router for a list of its requests.
     AskList {
-        /// The other router.
+        /// The router that is asked.
         of: RouterId,
     },
-    /// It lists its requests, or part of them.
+    /// The sender's list of its requests, or a part of it.
     List(SyncList),
-    /// It asks another router for requests that it lacks.
+    /// Asks another router for requests that the sender lacks.
     AskRequests {
-        /// The other router.
+        /// The router that is asked.
         of: RouterId,
-        /// Ids of that router's requests; at most [`SYNC_IDS_MAX`].
+        /// Ids of requests of the asked router; at most [`SYNC_IDS_MAX`].
         ids: Vec<Arc<str>>,
     },
 }
 
-/// All requests of a router whose ids lie in a range.
+/// All requests of a router with ids in a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncList {
-    /// Ids come after this one; none if the list begins with the first.
+    /// Exclusive lower bound of the ids; `None` for no bound.
     pub after: Option<Arc<str>>,
-    /// No id comes after this one; none if the list ends with the last.
+    /// Inclusive upper bound of the ids; `None` for no bound.
     pub until: Option<Arc<str>>,
-    /// Each request with its digest
-    /// ([`ActiveLoads::digest_of_request`](crate::route::ActiveLoads::digest_of_request)); at most [`SYNC_IDS_MAX`].
+    /// Each request's id and digest ([`ActiveLoads::digest_of_request`](crate::route::ActiveLoads::digest_of_request));
+    /// at most [`SYNC_IDS_MAX`].
     pub entries: Vec<(Arc<str>, u64)>,
 }
 
 // === impl SyncMessage ===
 
 impl SyncMessage {
-    /// A bound of its bytes when encoded, for any encoding with at most 9 bytes for a number. At most
-    /// [`SYNC_MESSAGE_BYTES_MAX`] for those that [`Replication::flush`](super::Replication::flush) makes.
+    /// Upper bound of the encoded size, for any encoding with at most 9 bytes per number. At most
+    /// [`SYNC_MESSAGE_BYTES_MAX`] for messages from [`Replication::flush`](super::Replication::flush).
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         FRAME_BYTES_MAX + self.items.iter().map(SyncItem::bytes_max).sum::<usize>()

@@ -1,31 +1,32 @@
-//! Replica sync: what the routers of one partition tell each other of the requests that they placed ("Inter-Router
+//! Replica sync (anti-entropy): the routers of one partition exchange the requests that they placed ("Inter-Router
 //! Communication" of document 001, `--router-replica-sync` of document 004).
 //!
-//! Messages may be lost, repeated and overtaken: NATS core keeps nothing. So what a router tells is of two kinds.
+//! Messages may be lost, repeated or reordered, because NATS core stores nothing. So a router sends two kinds of
+//! messages.
 //!
-//! - *Events*, at once: a request was added, completed its prefill, or was freed. Any of them may be lost.
-//! - *Digests*, every few seconds, even if nothing changed: what all of the router's requests add up to. A replica to
-//!   which they add up differently asks for a *list* of them, frees those that are not on it, and asks for those that
-//!   it lacks. So whatever was lost is healed by the first digest that arrives, with the list that follows it.
+//! - *Events*, immediately: a request was added, completed its prefill, or was freed. Any event may be lost.
+//! - *Digests*, every few seconds, even without a change: the sum over all of the router's requests. A replica with a
+//!   different sum asks for a *list* of the requests, frees requests that are not on it, and asks for missing ones. So
+//!   the first digest that arrives, with its list, repairs every loss.
 //!
-//! Each router is the only one that tells of its requests, so there is nothing to agree on: its own loads are the truth
-//! of them. A digest is also the router's sign of life, by which replicas renew the leases of its requests. A router of
-//! which six digests in a row are missing is gone: its requests are freed, as it comes back under another id.
+//! Each router alone reports its own requests, so no consensus is needed: its own loads are authoritative. A digest
+//! also serves as a heartbeat, with which replicas renew the leases of the router's requests. A router that misses six
+//! digests in a row is gone. Its requests are freed, because a restarted router has another id.
 //!
-//! Lists and requests that are asked for are sent to all, as all messages are; they are sent once a second at most. So
-//! the cost of a loss does not grow with the square of the replicas.
+//! Lists and requested requests are sent to all routers, like all messages, at most once a second. So the cost of a
+//! loss does not grow with the square of the number of replicas.
 //!
-//! [`Replication`] needs a shell that carries its messages:
+//! [`Replication`] needs a caller that transports its messages:
 //!
-//! 1. After each change of a request of this router in [`ActiveLoads`](super::ActiveLoads), expiry included, it calls
+//! 1. After each change of a request of this router in [`ActiveLoads`](super::ActiveLoads), including expiry, call
 //!    [`Replication::local_added`], [`Replication::local_prefill_completed`] or [`Replication::local_freed`]. The first
-//!    output of a request completes its prefill, too. What it does not tell, digests heal.
-//! 2. Every few milliseconds it sends what [`Replication::flush`] returns.
-//! 3. It hands what arrives to [`Replication::receive`].
-//! 4. About once a second it calls [`Replication::free_gone`].
+//!    output of a request also completes its prefill. Digests repair missed calls.
+//! 2. Every few milliseconds, send the messages from [`Replication::flush`].
+//! 3. Pass each received message to [`Replication::receive`].
+//! 4. About once a second, call [`Replication::free_gone`].
 //!
-//! All replicas of a partition need the same [`ActiveConfig`](super::ActiveConfig), but for its limits: where blocks or
-//! tokens are tracked differently, digests never agree. Output is each router's own: no event tells of it.
+//! All replicas of a partition need the same [`ActiveConfig`](super::ActiveConfig), except its limits: if they track
+//! blocks or tokens differently, digests never agree. Output is not synchronised.
 
 mod answers;
 mod changes;

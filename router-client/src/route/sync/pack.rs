@@ -1,10 +1,10 @@
 use super::message::{SYNC_ITEMS_MAX, SYNC_MESSAGE_BYTES_MAX, SyncItem, SyncMessage};
 use crate::route::active::RouterId;
 
-/// After so many bytes nothing but a digest goes into a flush; the rest goes into the next one.
+/// Size after which only a digest is added to a flush; the rest goes into the next one.
 pub(super) const FLUSH_BYTES_MAX: usize = 8 * SYNC_MESSAGE_BYTES_MAX;
 
-/// Cuts items into messages.
+/// Splits items into messages.
 #[derive(Debug)]
 pub(super) struct Pack {
     closed: Vec<SyncMessage>,
@@ -21,7 +21,7 @@ impl Pack {
         Self { closed: Vec::new(), closed_bytes: 0, open, open_bytes: 0 }
     }
 
-    /// Whether as much is in it as may be.
+    /// Whether the size limit of a flush is reached.
     pub(super) const fn is_full(&self) -> bool {
         self.closed_bytes + self.open_bytes >= FLUSH_BYTES_MAX
     }

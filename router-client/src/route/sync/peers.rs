@@ -4,51 +4,51 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most routers that are remembered beside one's own.
+/// Maximum other routers that are tracked.
 pub const SYNC_PEERS_MAX: usize = 1_024;
-/// A router that was silent for so long is forgotten.
+/// A router that was silent for this long may be removed.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// Between two questions for a list of the same router.
+/// Minimum time between two requests for the list of one router.
 pub(super) const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most ids of requests that are kept until they are asked for.
+/// Maximum ids of missing requests that are stored until they are asked for.
 pub(super) const LACKING_MAX: usize = 65_536;
 
-/// What hearing of a router means.
+/// Result of receiving a message from a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It is remembered already.
+    /// The router was known already.
     Again,
-    /// It is remembered from now on.
+    /// The router is new.
     First,
-    /// There is no room to remember it.
+    /// The router is new, and there is no room to track it.
     NoRoom,
 }
 
 #[derive(Debug)]
 struct Peer {
     heard: Duration,
-    /// When its list was asked for last.
+    /// When the router's list was last asked for.
     asked: Option<Duration>,
-    /// It was silent for so long that its requests were freed.
+    /// The router was silent for so long that its requests were freed.
     is_gone: bool,
 }
 
-/// Other routers, and what is to be asked of them.
+/// Other routers, and the questions to send.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     peers: BTreeMap<RouterId, Peer>,
     /// Routers whose lists are to be asked for.
     lists: BTreeSet<RouterId>,
-    /// Ids of requests that are to be asked for; of each router at least one.
+    /// Ids of requests to ask for, at least one for each listed router.
     lacking: BTreeMap<RouterId, BTreeSet<Arc<str>>>,
-    /// How many ids these are.
+    /// Total number of ids in `lacking`.
     lacking_ids: usize,
 }
 
 // === impl Peers ===
 
 impl Peers {
-    /// A message of a router came.
+    /// Records that a message from a router arrived.
     pub(super) fn hear(&mut self, router: RouterId, now: Duration) -> Heard {
         if let Some(peer) = self.peers.get_mut(&router) {
             peer.heard = peer.heard.max(now);
@@ -66,7 +66,7 @@ impl Peers {
         Heard::First
     }
 
-    /// A router that has been silent for so long; each once, unless it is heard of again.
+    /// A router that has been silent for `silence`. Returns each router once, unless it sends again.
     pub(super) fn next_gone(&mut self, silence: Duration, now: Duration) -> Option<RouterId> {
         let mut peers = self.peers.iter_mut();
         let is_gone = |peer: &Peer| !peer.is_gone && now >= peer.heard.saturating_add(silence);
@@ -75,12 +75,12 @@ impl Peers {
         Some(*router)
     }
 
-    /// Routers heard of lately.
+    /// Number of routers that sent recently.
     pub(super) fn alive(&self, now: Duration) -> usize {
         self.peers.values().filter(|peer| is_alive(peer, now)).count()
     }
 
-    /// The list of a router is wanted. False if it was asked for a moment ago.
+    /// Plans a request for a router's list. False if the list was asked for recently.
     pub(super) fn want_list(&mut self, of: RouterId, now: Duration) -> bool {
         let Some(peer) = self.peers.get_mut(&of) else {
             debug_assert!(false, "its digest came");
@@ -89,7 +89,7 @@ impl Peers {
         if peer.asked.is_some_and(|at| now < at.saturating_add(ASK_INTERVAL)) {
             return false;
         }
-        // Questions to routers that were forgotten since take room until they are sent.
+        // Questions to routers removed since then take room until they are sent.
         if self.lists.len() >= SYNC_PEERS_MAX {
             return false;
         }
@@ -98,7 +98,7 @@ impl Peers {
         true
     }
 
-    /// A request of a router is wanted. False if there is no room to keep that.
+    /// Plans to ask for a router's request. False if there is no room to store its id.
     pub(super) fn want_request(&mut self, of: RouterId, id: Arc<str>) -> bool {
         if self.lacking_ids >= LACKING_MAX {
             return false;
@@ -108,7 +108,7 @@ impl Peers {
         true
     }
 
-    /// The next question to be sent.
+    /// The next question to send.
     pub(super) fn pop_question(&mut self) -> Option<SyncItem> {
         if let Some(of) = self.lists.pop_first() {
             return Some(SyncItem::AskList { of });

@@ -1,4 +1,4 @@
-//! Routers that come, go and fall silent.
+//! Tests routers that join, leave and become silent.
 
 use super::answers::ANSWER_INTERVAL;
 use super::fixtures_test::*;
@@ -27,7 +27,7 @@ fn as_many_routers_are_remembered_as_may_be() {
     );
     a.receive(&sign(all + 3), SILENCE_MAX);
     assert_eq!((a.sync.peers(SILENCE_MAX), a.sync.counts().dropped.unknown_peer), (2, 3));
-    // However many come and go, the questions to them do not grow.
+    // However many routers join and leave, the number of pending questions is bounded.
     let other = LoadDigest { requests: 1, sum: 1 };
     for number in 0..all * 3 {
         let from = RouterId(number + all * 2);
@@ -37,8 +37,8 @@ fn as_many_routers_are_remembered_as_may_be() {
     assert_eq!(a.sync.counts().lists_asked, all);
 }
 
-/// A router that crashed leaves load for six intervals, and not for the leases of its requests. One that was only cut off
-/// has its requests back with the list that follows its next digest.
+/// A crashed router leaves load for six intervals, not for the leases of its requests. A router that was only
+/// disconnected gets its requests back with the list that follows its next digest.
 #[test]
 fn the_requests_of_a_silent_router_are_freed() {
     let config = SyncConfig { digest_interval: secs(1) };

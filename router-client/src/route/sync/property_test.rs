@@ -1,4 +1,4 @@
-//! What holds whatever happens.
+//! Properties that hold for all sequences of events.
 
 use super::fixtures_test::*;
 use super::*;
@@ -33,12 +33,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..60)
 }
 
-/// Requests of one router in any state: their ranks, blocks, and whether their prefills completed.
+/// Requests of one router in any state: ranks, blocks, and whether their prefills completed.
 fn state() -> impl Strategy<Value = Vec<(u8, u32, Vec<u64>, bool)>> {
     proptest::collection::vec((0..REQUESTS * 2, 0_u32..2, path(), any::<bool>()), 0..12)
 }
 
-/// Counts requests without telling of them.
+/// Counts requests without sending them.
 fn fill(router: &mut Router, state: &[(u8, u32, Vec<u64>, bool)]) {
     for (id, rank, path, is_completed) in state {
         let id = id.to_string();
@@ -86,7 +86,7 @@ fn items() -> impl Strategy<Value = Vec<SyncItem>> {
 }
 
 proptest! {
-    /// While nothing is lost, replicas know what the router knows after each flush, and never ask.
+    /// Without loss, replicas have the router's state after each flush, and never ask.
     #[test]
     fn flushes_tell_all_that_happened(steps in steps()) {
         let mut a = Router::new(1);
@@ -112,7 +112,7 @@ proptest! {
         prop_assert_eq!((counts.digests_differing, counts.healed()), (0, 0));
     }
 
-    /// Whatever a replica believes, one digest is enough to put it right.
+    /// Whatever a replica's state, one digest is enough to correct it.
     #[test]
     fn one_digest_heals_everything(truth in state(), belief in state(), others in state()) {
         let mut a = Router::new(1);
@@ -120,7 +120,7 @@ proptest! {
         let now = Duration::ZERO;
         fill(&mut a, &truth);
         fill(&mut b, &others);
-        // What the replica believes, as if the router had told it.
+        // The replica's state, as if the router had sent it.
         let mut false_a = Router::new(1);
         fill(&mut false_a, &belief);
         for id in 0..REQUESTS * 2 {
@@ -137,7 +137,7 @@ proptest! {
         prop_assert_eq!(b.sync.counts().lists_asked, u64::from(differed));
     }
 
-    /// Messages of any content do no harm beyond what their sender may say.
+    /// Messages with any content affect only what their sender may change.
     #[test]
     fn anything_may_come(
         own in state(),

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A router of which so many digests in a row did not come is gone.
+/// Number of missed digests in a row after which a router is gone.
 const SILENT_DIGESTS: u32 = 6;
 
-/// One router's part in replica sync, for one partition: what it tells others of its own requests, and what it learns
-/// of theirs. Times are those of this router only.
+/// One router's part in replica sync, for one partition: sends its own requests and applies other routers' requests.
+/// All times are local.
 #[derive(Debug)]
 pub struct Replication {
     own: RouterId,
@@ -34,8 +34,8 @@ pub struct Replication {
 // === impl Replication ===
 
 impl Replication {
-    /// A router that nobody has heard of. Its id is new with each start, as its requests are: replicas free those of
-    /// its last life once that one is [gone](Self::free_gone).
+    /// A router that is unknown to the others. Its id is new with each start, like its requests. Replicas free the
+    /// requests of its previous process when that is [gone](Self::free_gone).
     #[must_use]
     pub fn new(own: RouterId, config: SyncConfig) -> Self {
         Self {
@@ -50,22 +50,22 @@ impl Replication {
         }
     }
 
-    /// A request was added to the loads. Requests of other routers are not told of, here and below.
+    /// Records that a request was added to the loads. Requests of other routers are ignored, here and below.
     pub fn local_added(&mut self, key: &RequestKey) {
         self.note(key, Changes::added);
     }
 
-    /// The prefill of a request completed.
+    /// Records that the prefill of a request completed.
     pub fn local_prefill_completed(&mut self, key: &RequestKey) {
         self.note(key, Changes::prefill_completed);
     }
 
-    /// A request was freed, or its lease ended.
+    /// Records that a request was freed, or its lease expired.
     pub fn local_freed(&mut self, key: &RequestKey) {
         self.note(key, Changes::freed);
     }
 
-    /// Learns from a message of any router, this one included. What it asks is answered with the next flush.
+    /// Applies a message from any router, including this one. Answers to it are sent with the next flush.
     pub fn receive(&mut self, message: &SyncMessage, loads: &mut ActiveLoads, now: Duration) {
         self.counts.messages_received += 1;
         let from = message.from;
@@ -76,7 +76,7 @@ impl Replication {
         match self.peers.hear(from, now) {
             Heard::Again => {}
             Heard::First => {
-                // It may know nothing: it need not wait for the next digest.
+                // A new router may lack all requests, so it should not wait for the next regular digest.
                 let soon = self.digest_sent.map_or(now, |at| at.saturating_add(ANSWER_INTERVAL));
                 self.digest_due = self.digest_due.min(soon);
             }
@@ -92,9 +92,9 @@ impl Replication {
         self.counts.dropped.invalid += beyond as u64;
     }
 
-    /// Frees the requests of routers that are gone: nothing was heard of them for six of this router's digest
-    /// intervals. Nobody tells of their requests any more, so that all of them would count as load until their leases
-    /// end. If such a router is only cut off, its next digest brings its requests back.
+    /// Frees the requests of routers that are gone: silent for six of this router's digest intervals. Without reports,
+    /// these requests would otherwise count as load until their leases expire. If such a router was only disconnected,
+    /// its next digest restores its requests.
     pub fn free_gone(&mut self, loads: &mut ActiveLoads, now: Duration) {
         let silence = self.config.digest_interval.saturating_mul(SILENT_DIGESTS);
         while let Some(router) = self.peers.next_gone(silence, now) {
@@ -106,9 +106,9 @@ impl Replication {
         }
     }
 
-    /// What is to be sent now, in this order; nothing, most of the time. Each message has at most
-    /// [`SYNC_MESSAGE_BYTES_MAX`](super::SYNC_MESSAGE_BYTES_MAX) bytes, all together about 8 times that. What is more
-    /// waits for the next call.
+    /// The messages to send now, in order; usually none. Each message has at most
+    /// [`SYNC_MESSAGE_BYTES_MAX`](super::SYNC_MESSAGE_BYTES_MAX) bytes, all together about 8 times that. Further items
+    /// wait for the next call.
     pub fn flush(&mut self, loads: &ActiveLoads, now: Duration) -> Vec<SyncMessage> {
         let mut pack = Pack::new(self.own);
         while !pack.is_full()
@@ -133,7 +133,8 @@ impl Replication {
             pack.push(list);
         }
         if now >= self.digest_due {
-            // Last, and of the loads as they are now: whoever heard all before has the same, unless more waits.
+            // Last, and from the current loads: a replica that received all earlier messages has equal loads, unless
+            // more items wait.
             pack.push(SyncItem::Digest(loads.digest_of_router(self.own)));
             self.digest_sent = Some(now);
             self.digest_due = now.saturating_add(self.config.digest_interval);
@@ -143,13 +144,13 @@ impl Replication {
         messages
     }
 
-    /// Other routers heard of in the last two minutes; at most [`SYNC_PEERS_MAX`](super::SYNC_PEERS_MAX).
+    /// Number of other routers that sent in the last two minutes; at most [`SYNC_PEERS_MAX`](super::SYNC_PEERS_MAX).
     #[must_use]
     pub fn peers(&self, now: Duration) -> usize {
         self.peers.alive(now)
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     #[must_use]
     pub const fn counts(&self) -> SyncCounts {
         self.counts
@@ -161,7 +162,7 @@ impl Replication {
         }
     }
 
-    /// Tells what became of a request, as far as it is still so.
+    /// Sends a request's change, as far as it still applies.
     fn tell(&self, id: Arc<str>, change: Change, loads: &ActiveLoads, pack: &mut Pack) {
         let Ok(key) = RequestKey::of_shared(self.own, Arc::clone(&id)) else {
             debug_assert!(false, "ids of one's own requests are valid");
@@ -174,7 +175,7 @@ impl Replication {
                 if change == Change::Replaced {
                     pack.push(SyncItem::Freed { id });
                 }
-                // It is gone if its rank is.
+                // The request is gone if its rank was removed.
                 if let Some(request) = loads.request(&key) {
                     pack.push(SyncItem::Added(request));
                 }
@@ -227,14 +228,14 @@ impl Replication {
         }
         if let Some(known) = loads.request(&told.key) {
             if is_same(&known, told) {
-                // A message that was overtaken does not take back that the prefill completed.
+                // A reordered message does not revert a completed prefill.
                 if told.is_prefill_completed {
                     loads.mark_prefill_completed(&told.key, now);
                 }
                 loads.renew(&told.key, now);
                 return;
             }
-            // The latest word counts; if this one is not the latest, the next digest heals it.
+            // The last received message counts; if it is outdated, the next digest repairs it.
             loads.free(&told.key);
         }
         match add(told, loads, now) {
@@ -247,7 +248,7 @@ impl Replication {
         }
     }
 
-    /// Compares what a router's requests add up to with what is known of them here.
+    /// Compares a router's digest with the local digest of its requests.
     fn compare(
         &mut self,
         from: RouterId,
@@ -266,7 +267,7 @@ impl Replication {
         }
     }
 
-    /// Makes what is known of a router's requests in a range what its list says; what is lacking is asked for.
+    /// Corrects the local copies of a router's requests in the range of its list, and asks for missing requests.
     fn compare_list(
         &mut self,
         from: RouterId,
@@ -301,7 +302,7 @@ impl Replication {
         }
     }
 
-    /// A request of another router is known otherwise than the router lists it.
+    /// Corrects a request of another router whose local copy differs from the router's list.
     fn correct(
         &mut self,
         key: &RequestKey,
@@ -309,7 +310,7 @@ impl Replication {
         loads: &mut ActiveLoads,
         now: Duration,
     ) {
-        // Perhaps only the end of its prefill is not known, which saves asking for all of its blocks.
+        // Perhaps only the completed prefill was missed; then its blocks need not be requested.
         if listed.is_some()
             && let Update::Changed(_) = loads.mark_prefill_completed(key, now)
             && loads.digest_of_request(key) == listed
@@ -334,7 +335,7 @@ impl Replication {
         }
     }
 
-    /// The request that a router calls by this id; none if no router can.
+    /// The key of a router's request with this id; `None` if the id is invalid.
     fn key(&mut self, router: RouterId, id: &Arc<str>) -> Option<RequestKey> {
         let key = RequestKey::of_shared(router, Arc::clone(id)).ok();
         self.counts.dropped.invalid += u64::from(key.is_none());
@@ -342,7 +343,7 @@ impl Replication {
     }
 }
 
-/// Whether these are the same request in what does not change.
+/// Whether two copies of a request have equal constant fields.
 fn is_same(a: &ActiveRequest, b: &ActiveRequest) -> bool {
     let facts = |of: &ActiveRequest| {
         (of.blocks, of.input_tokens, of.prefill_tokens, of.expected_output_tokens)
@@ -350,7 +351,7 @@ fn is_same(a: &ActiveRequest, b: &ActiveRequest) -> bool {
     a.key == b.key && a.worker == b.worker && facts(a) == facts(b) && a.hashes == b.hashes
 }
 
-/// Counts a request of another router as that one does.
+/// Adds a request of another router with that router's values.
 fn add(told: &ActiveRequest, loads: &mut ActiveLoads, now: Duration) -> Result<(), AddError> {
     let rank = loads.rank_of(&told.worker).ok_or(AddError::UnknownRank)?;
     let blocks = if told.hashes.is_empty() {

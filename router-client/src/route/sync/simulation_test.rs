@@ -1,5 +1,5 @@
-//! Routers on a network that loses, repeats, delays and overtakes messages, with clients that vanish, routers that
-//! crash, and workers that come and go at different times for each. Then the network heals, and all must agree.
+//! Simulates routers on a network that loses, repeats, delays and reorders messages. Clients vanish, routers crash, and
+//! workers join and leave at different times for each router. Then the network recovers, and all routers must agree.
 //!
 //! `KVASIR_SEEDS=n` runs seeds 0 to n instead of the usual number, `KVASIR_SEED=n` only seed n.
 
@@ -12,18 +12,18 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-/// Seeds in the ordinary test command.
+/// Number of seeds in the ordinary test command.
 const SEEDS: u64 = 2_000;
-/// Steps of trouble in one run.
+/// Steps with failures in one run.
 const STEPS: u64 = 150;
 const RANKS: u32 = 4;
 const IDS: u64 = 10;
-/// Between two looks at everything when there is no trouble.
+/// Time between two checks of everything while there are no failures.
 const PACE: Duration = millis(200);
-/// What a message takes then.
+/// Latency of a message while there are no failures.
 const LATENCY: Duration = millis(5);
 
-/// Numbers that a seed determines (SplitMix64).
+/// Random numbers determined by a seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -52,14 +52,14 @@ impl Dice {
     }
 }
 
-/// How much trouble there is.
+/// Rates of failures.
 struct Trouble {
     loss_percent: u64,
     repeat_percent: u64,
     delay_millis_max: u64,
     /// Whether messages of one router stay in order, as on NATS.
     is_ordered: bool,
-    /// How often a shell fails to tell of a change.
+    /// How often the caller fails to report a change.
     silent_percent: u64,
     crash_permille: u64,
 }
@@ -91,9 +91,9 @@ impl Trouble {
 /// A place at which routers run, one after the other.
 struct Seat {
     router: Router,
-    /// What its clock says at time 0.
+    /// Local clock at time 0.
     clock: Duration,
-    /// Requests whose clients are gone.
+    /// Requests whose clients have vanished.
     vanished: BTreeSet<u64>,
 }
 
@@ -110,18 +110,18 @@ struct World {
     sync: SyncConfig,
     trouble: Trouble,
     seats: Vec<Seat>,
-    /// Routers started so far.
+    /// Number of routers started so far.
     routers: u64,
     crashed: Option<Duration>,
     mail: BTreeMap<(Duration, u64), (usize, Rc<SyncMessage>)>,
     mails: u64,
-    /// When the last message from one seat to another arrives.
+    /// Arrival time of the last message from one seat to another.
     last: BTreeMap<(usize, usize), Duration>,
     /// Ranks that are up.
     ranks: BTreeSet<u32>,
-    /// When a seat hears that a rank came or went.
+    /// When a seat is notified that a rank joined or left.
     news: BTreeMap<(Duration, u64), (usize, u32, bool)>,
-    /// Counts of routers that are gone.
+    /// Counters of routers that have ended.
     seen: SyncCounts,
 }
 
@@ -161,7 +161,7 @@ impl World {
         world
     }
 
-    /// A router that starts at a seat: it knows some ranks, and hears of the others.
+    /// Starts a router at a seat: it has some ranks, and is notified of the others later.
     fn start(&mut self, at: usize) -> Seat {
         self.routers += 1;
         let mut router = Router::with(self.routers, self.config, self.sync);
@@ -182,7 +182,7 @@ impl World {
         self.news.insert((when, self.mails), (at, number, is_up));
     }
 
-    /// Trouble for a while.
+    /// Runs with failures for a while.
     fn play(&mut self) {
         for _ in 0..STEPS {
             let pause = millis(self.dice.below(400));
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// A client of a router does something.
+    /// Performs an action of a router's client.
     fn act(&mut self, at: usize) {
         let number = self.dice.below(IDS);
         let what = self.dice.below(100);
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// A router is gone, and another one takes its place.
+    /// Replaces a router by a new one.
     fn crash(&mut self) {
         let at = self.dice.index(self.seats.len());
         self.news.retain(|_, (seat, ..)| *seat != at);
@@ -282,7 +282,7 @@ impl World {
         let now = seat.now(self.now);
         for message in seat.router.flush(now) {
             let message = Rc::new(message);
-            // To the router itself, too, as a broker does.
+            // Also to the router itself, like a broker.
             for to in 0..self.seats.len() {
                 let copies = 1 + u64::from(self.dice.percent(self.trouble.repeat_percent));
                 for _ in 0..copies {
@@ -306,7 +306,7 @@ impl World {
         self.mail.insert((when, self.mails), (to, Rc::clone(message)));
     }
 
-    /// Time passes, in which messages arrive.
+    /// Advances time, in which messages arrive.
     fn deliver(&mut self, pause: Duration) {
         let end = self.now + pause;
         while let Some(entry) = self.mail.first_entry().filter(|entry| entry.key().0 <= end) {
@@ -318,7 +318,7 @@ impl World {
         self.now = end;
     }
 
-    /// Time passes; what is due happens.
+    /// Advances time and performs what is due.
     fn advance(&mut self, pause: Duration) {
         self.deliver(pause);
         let end = self.now;
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// Time passes without trouble. Clients that are there keep their requests alive, if `is_awake`.
+    /// Advances time without failures. If `is_awake`, existing clients keep their requests alive.
     fn settle(&mut self, time: Duration, is_awake: bool) {
         let end = self.now + time;
         while self.now < end {
@@ -356,11 +356,11 @@ impl World {
             }
             (0..self.seats.len()).for_each(|at| self.flush(at));
         }
-        // No lease ends now, of which replicas had not heard.
+        // No lease expires now that replicas were not notified of.
         self.deliver(LATENCY);
     }
 
-    /// No more trouble: what is on its way arrives, and all know the ranks.
+    /// Ends the failures: messages in transit arrive, and all routers have all ranks.
     fn heal(&mut self) {
         let delay = millis(self.trouble.delay_millis_max);
         self.trouble = Trouble::none();
@@ -372,13 +372,13 @@ impl World {
         self.settle(delay + LATENCY, true);
     }
 
-    /// By then, digests that arrive have healed everything: one may find that the list was asked for a moment ago, one
-    /// that it was sent a moment ago, one that a request was sent again a moment ago.
+    /// Time after which digests have repaired everything. One digest may find that the list was asked for recently, one
+    /// that it was sent recently, one that a request was repeated recently.
     fn healed_after(&self) -> Duration {
         self.sync.digest_interval * 4 + secs(3) + PACE * 8
     }
 
-    /// All know the same of the routers that live.
+    /// All routers have the same requests of the living routers.
     fn assert_living_agree(&self) {
         let living: Vec<RouterId> = self.seats.iter().map(|seat| seat.router.own).collect();
         for at in &self.seats {
@@ -401,7 +401,7 @@ impl World {
         self.seats.iter().map(|seat| seat.router.sync.counts().lists_asked).sum()
     }
 
-    /// The usual life: nothing is lost, so nobody has to ask.
+    /// Normal operation: without loss, no router has to ask.
     fn work(&mut self) {
         let asked = self.lists_asked();
         for _ in 0..30 {
@@ -422,13 +422,13 @@ impl World {
         self.heal();
         self.settle(self.healed_after(), true);
         self.assert_living_agree();
-        // Requests of routers that crashed end with their leases.
+        // Requests of crashed routers end with their leases.
         if self.crashed.is_some() {
             self.settle(self.config.lease, true);
         }
         self.assert_all_agree();
         self.work();
-        // Silence frees everything, everywhere.
+        // Without reports, everything is freed everywhere.
         self.settle(self.config.lease + self.healed_after(), false);
         for seat in &self.seats {
             assert!(seat.router.loads.is_empty(), "{:?}", seat.router.loads);
@@ -440,7 +440,7 @@ impl World {
     }
 }
 
-/// Tells which seed failed.
+/// Prints the seed of a failed run.
 struct Named(u64);
 
 impl Drop for Named {
@@ -479,7 +479,7 @@ fn all_agree_once_the_trouble_is_over() {
         seen.dropped.own_messages += world.seen.dropped.own_messages;
     }
     println!("{seen:#?}");
-    // Whoever chooses seeds knows what for.
+    // With explicitly chosen seeds, coverage is not checked.
     if seeds() == (0..SEEDS) {
         let often = [
             seen.digests_equal,

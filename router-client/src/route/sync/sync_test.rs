@@ -1,4 +1,4 @@
-//! Each rule of replica sync by itself.
+//! Tests each rule of replica sync separately.
 
 use super::answers::{ANSWER_INTERVAL, ANSWERS_MAX};
 use super::changes::CHANGES_MAX;
@@ -28,7 +28,7 @@ fn digest(of: &Router) -> SyncItem {
     SyncItem::Digest(of.loads.digest_of_router(of.own))
 }
 
-/// Two routers that have heard of each other and have nothing to say at time 0.
+/// Two routers that have exchanged first messages and have nothing to send at time 0.
 fn two() -> (Router, Router) {
     let mut a = Router::new(1);
     let mut b = Router::new(2);
@@ -67,26 +67,27 @@ fn replicas_hear_of_each_event() {
 #[test]
 fn only_what_is_left_of_changes_is_sent() {
     let (mut a, mut b) = two();
-    // What begins and ends in between concerns nobody.
+    // A request that begins and ends between two flushes is not sent.
     a.add("x", 0, &PATH, secs(2));
     a.complete("x", secs(2));
     a.free("x");
     assert_eq!(a.flush(secs(2)), []);
-    // What is added is told as it is.
+    // An addition is sent in its current state.
     a.add("x", 0, &PATH, secs(2));
     a.complete("x", secs(2));
     let items = a.items(secs(2));
     assert!(matches!(&items[..], [SyncItem::Added(request)] if request.is_prefill_completed));
     b.receive(&message(&a, items), secs(2));
     a.assert_agrees(&b);
-    // Another one under the same id: without its end, replicas would take it for the one whose prefill completed.
+    // Another request under the same id. Without the `Freed` item, replicas would take it for the one whose prefill
+    // completed.
     a.free("x");
     a.add("x", 0, &PATH, secs(2));
     let items = a.items(secs(2));
     assert!(matches!(&items[..], [SyncItem::Freed { .. }, SyncItem::Added(_)]));
     b.receive(&message(&a, items), secs(2));
     a.assert_agrees(&b);
-    // A request that goes with its rank is not told of; its prefill may be.
+    // A request removed with its rank is not sent; its completed prefill may be.
     a.add("y", 1, &PATH, secs(2));
     a.forget(1);
     assert_eq!(a.flush(secs(2)), []);
@@ -102,12 +103,12 @@ fn a_router_tells_of_its_own_requests_only() {
     let (mut a, mut b) = two();
     a.add("x", 0, &PATH, secs(2));
     talk(&mut [&mut a, &mut b], secs(2));
-    // Whatever the shell says.
+    // Whatever the caller reports.
     b.sync.local_added(&a.key("x"));
     b.sync.local_prefill_completed(&a.key("x"));
     b.sync.local_freed(&a.key("x"));
     assert_eq!(b.flush(secs(2)), []);
-    // Others have no say.
+    // Other routers cannot change it.
     let told = a.loads.request(&a.key("x")).expect("under way");
     let mut c = Router::new(3);
     c.receive(&message(&b, vec![SyncItem::Added(told)]), secs(2));
@@ -180,7 +181,7 @@ fn digests_come_even_if_nothing_changes() {
     }
     assert_eq!(b.sync.counts().digests_equal, before.digests_equal + 18);
     assert_eq!(b.items(secs(95)).len(), 1, "its own digest, and no question");
-    // The router is gone: so are its requests, a lease after its last digest.
+    // The router is gone: its requests expire a lease after its last digest.
     b.expire(secs(95) + CONFIG.lease - millis(1));
     assert_eq!(b.loads.len(), 1);
     b.expire(secs(95) + CONFIG.lease);
@@ -188,7 +189,7 @@ fn digests_come_even_if_nothing_changes() {
     assert_eq!(b.flush(secs(95) + millis(1)), [], "others' requests that expire are not told of");
 }
 
-/// Runs `lose` while nothing arrives; then one digest heals it.
+/// Runs `lose` while no message arrives; then one digest repairs the loss.
 #[track_caller]
 fn check_healed(lose: impl FnOnce(&mut Router)) -> (Router, Router) {
     let (mut a, mut b) = two();
@@ -214,7 +215,7 @@ fn a_digest_heals_what_was_lost() {
     assert_eq!((b.sync.counts().ghosts_freed, b.sync.counts().healed()), (1, 1));
     let (_, b) = check_healed(|a| ["x", "y", "z"].iter().for_each(|request| a.free(request)));
     assert_eq!(b.sync.counts().ghosts_freed, 3);
-    // Nobody has to send all its blocks for that.
+    // This repair does not resend the request's blocks.
     let (a, b) = check_healed(|a| a.complete("z", secs(3)));
     assert_eq!((b.sync.counts().prefills_corrected, b.sync.counts().healed()), (1, 1));
     assert_eq!(a.sync.counts().requests_told_again, 0);
@@ -234,7 +235,7 @@ fn a_request_that_moved_is_noticed() {
         a.add("z", 0, &PATH, secs(3));
     });
     assert_eq!((requests(&b, 0), requests(&b, 1)), (3, 1));
-    // Two that changed places add up to the same but for their ranks.
+    // Two requests that changed places have the same sum except for their ranks.
     let (_, b) = check_healed(|a| {
         a.free("x");
         a.free("y");
@@ -275,7 +276,7 @@ fn what_is_told_again_or_late_changes_nothing_that_is_known() {
     assert_eq!(b.loads.next_expiry(), Some(secs(2) + CONFIG.lease));
     b.expire(secs(3) + CONFIG.lease);
     assert_eq!(b.loads.len(), 1, "it was heard of");
-    // Another one under the same id replaces it, even if its end was lost.
+    // Another request under the same id replaces it, even if its `Freed` item was lost.
     a.free("x");
     a.add("x", 1, &PATH[..1], secs(4));
     let items = a.items(secs(4));
@@ -295,7 +296,7 @@ fn a_rank_may_be_known_later() {
     talk(&mut [&mut a, &mut b], secs(20));
     a.assert_agrees(&b);
     assert_eq!(requests(&b, 2), 1);
-    // It goes there first, and here later.
+    // The rank is removed there first, and here later.
     a.forget(2);
     talk(&mut [&mut a, &mut b], secs(30));
     assert_eq!(requests(&b, 2), 0, "no load is left of a rank that its router no longer knows");
@@ -319,7 +320,7 @@ fn who_comes_late_learns_everything_at_once() {
     assert_eq!(late.loads.len(), 61);
     late.assert_agrees(&a);
     late.assert_agrees(&b);
-    // A router that starts again is another one, whose requests of before end with their leases.
+    // A restarted router is a new one; its earlier requests end with their leases.
     let mut again = Router::new(4);
     talk(&mut [&mut a, &mut b, &mut again], now + secs(2));
     assert_eq!(again.loads.len(), 60);
@@ -345,7 +346,7 @@ fn questions_and_answers_have_a_pace() {
     a.add("x", 0, &PATH, secs(2));
     a.flush(secs(2));
     let base = secs(10);
-    // A question for each digest, but not more often than its interval.
+    // One question per digest, but at most one per interval.
     let asked = (0..30).filter(|tenth| {
         let now = base + millis(100 * tenth);
         b.receive(&message(&a, vec![digest(&a)]), now);
@@ -353,7 +354,7 @@ fn questions_and_answers_have_a_pace() {
     });
     assert_eq!(asked.collect::<Vec<_>>(), [0, 10, 20]);
     assert_eq!((b.sync.counts().lists_asked, ASK_INTERVAL), (3, secs(1)));
-    // All hear the answer.
+    // All routers receive the answer.
     let ask = vec![
         SyncItem::AskList { of: a.own },
         SyncItem::AskRequests { of: a.own, ids: vec![id("x"), id("x")] },
@@ -381,11 +382,11 @@ fn long_lists_come_in_parts() {
     for number in 0..count {
         a.count(&format!("{number:05}"), 0, &PATH[..1], secs(2));
     }
-    // Some of them are known, which other parts of the list do not have.
+    // Some requests are known already, which other parts of the list lack.
     for known in ["00001", "03000", "04099"] {
         a.sync.local_added(&a.key(known));
     }
-    // Ghosts before, between and after what is listed, and where the parts meet.
+    // Ghosts before, between and after the listed ids, and at the borders of the parts.
     let ghosts = ["!", "02000x", "02047x", "04095x", "04100x", "~"];
     for ghost in ghosts {
         a.add(ghost, 1, &PATH, secs(2));
@@ -428,7 +429,7 @@ fn messages_are_cut_before_they_are_too_large() {
     for id in &ids {
         assert!(a.add(id, 0, &whole, secs(2)));
     }
-    // The messages of a flush are bounded, too: the rest waits.
+    // The size of a flush is bounded too: the rest waits.
     let mut flushes = vec![];
     loop {
         let messages = a.flush(secs(2));
@@ -447,14 +448,14 @@ fn messages_are_cut_before_they_are_too_large() {
     }
     assert_eq!(flushes, [14, 6]);
     a.assert_agrees(&b);
-    // Small ones share a message, up to a number.
+    // Small items share a message, up to a limit.
     for number in 0..SYNC_ITEMS_MAX * 2 + 1 {
         a.add(&number.to_string(), 0, &[], secs(2));
     }
     let messages = a.flush(secs(2));
     let items: Vec<_> = messages.iter().map(|message| message.items.len()).collect();
     assert_eq!(items, [SYNC_ITEMS_MAX, SYNC_ITEMS_MAX, 1]);
-    // A list with the longest ids fits into one.
+    // A list with the longest ids fits into one message.
     let entries = (0..SYNC_IDS_MAX).map(|_| (id(&long), 0)).collect();
     let list = SyncList { after: Some(id(&long)), until: Some(id(&long)), entries };
     let message = message(&a, vec![SyncItem::List(list)]);
@@ -478,7 +479,7 @@ fn what_is_beyond_a_limit_is_dropped_and_healed() {
     talk(&mut [&mut a, &mut b], secs(0));
     assert_eq!(b.loads.len(), CHANGES_MAX + 6);
     a.assert_agrees(&b);
-    // As many again, of which nothing is told: the first digest makes room for as many as can be asked for.
+    // The same number again, without events: the first digest makes room for as many as can be asked for.
     for number in 0..LACKING_MAX + 9 {
         a.count(&format!("more {number}"), 0, &[], secs(1));
     }
@@ -528,7 +529,7 @@ fn bad_messages_are_counted() {
     b.receive(&message(&a, many), secs(2));
     assert_eq!(b.sync.counts().dropped.invalid, expected + 3);
     assert_eq!(b.flush(secs(2)), []);
-    // As good as it was.
+    // The good item again.
     b.receive(&message(&a, vec![SyncItem::Added(good)]), secs(2));
     assert_eq!(b.loads.len(), 1);
     b.loads.validate();

@@ -1,7 +1,7 @@
-//! The task of an engine in real time: the machine, the clock and the sockets.
+//! The task of an engine in real time: machine, clock and sockets.
 //!
-//! The machine's time is the time since the start, scaled. Each step is taken at the machine's time for it, so a late task
-//! makes answers late and leaves the model as it is. Events are published before the tokens of the step are out.
+//! The machine's time is the scaled time since the start. Each step runs at its time on the machine's clock, so a late
+//! task delays answers but does not change the model. A step's events are published before its tokens are sent.
 
 use super::changes::batches;
 use super::config::LiveConfig;
@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Most steps between two looks at the queue of commands.
+/// Maximum number of steps between two checks of the command queue.
 const STEPS_PER_TURN_MAX: usize = 64;
 
-/// A request with the names of its blocks.
+/// A request with its block names.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) submission: Submission,
@@ -29,26 +29,27 @@ pub(crate) struct Request {
     pub(super) progress: watch::Sender<Progress>,
 }
 
-/// What the handle asks of the task.
+/// Commands of the handle to the task.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// The number of the request, or none if there are too many.
+    /// Submits a request. The reply is its number; none if there are too many requests.
     Submit(Box<Request>, oneshot::Sender<Option<usize>>),
     Cancel(usize),
     Truth(oneshot::Sender<Truth>),
     Reset(oneshot::Sender<bool>),
-    /// The prompt whose blocks are held, if they still are: another engine begins to fetch them.
+    /// Replies with the prompt of an ended request whose blocks are still kept for another engine, which begins to
+    /// fetch them.
     Held(usize, oneshot::Sender<Option<Arc<[u32]>>>),
     Release(usize, oneshot::Sender<bool>),
     Validate(oneshot::Sender<()>),
-    /// Brings the metrics of requests and blocks up to date.
+    /// Updates the metrics of requests and blocks.
     Measure(oneshot::Sender<()>),
 }
 
 /// A request that has not ended.
 #[derive(Debug)]
 struct Live {
-    /// Prompt, then answer.
+    /// Tokens of the prompt, then of the answer.
     tokens: Arc<[u32]>,
     prompt_tokens: usize,
     answer_tokens: usize,
@@ -56,26 +57,26 @@ struct Live {
     is_held: bool,
     is_cut: bool,
     arrival: Nanos,
-    /// When the last token was out.
+    /// Time of the last sent token.
     last: Nanos,
     progress: watch::Sender<Progress>,
 }
 
-/// Blocks of an ended request that are held.
+/// Blocks of an ended request that are kept for another engine.
 #[derive(Debug)]
 struct Hold {
     prompt: Arc<[u32]>,
     until: Instant,
 }
 
-/// What the task owns.
+/// State of the task.
 pub(super) struct Actor {
     config: LiveConfig,
     machine: Engine<Arc<Job>>,
     publisher: Publisher,
     metrics: Arc<LiveMetrics>,
     start: Instant,
-    /// When the machine last took a step.
+    /// Time of the machine's last step.
     at: Nanos,
     live: BTreeMap<usize, Live>,
     holds: BTreeMap<usize, Hold>,
@@ -125,30 +126,30 @@ impl Actor {
         self.publisher.close().await;
     }
 
-    /// When there is something to do without a command.
+    /// Time of the next action without a command.
     fn wake(&self) -> Option<Instant> {
         let step = self.machine.next().map(|next| self.start + self.real(next));
         let holds = self.holds.values().map(|hold| hold.until);
         holds.chain(step).min()
     }
 
-    /// The clock, in the machine's time.
+    /// Current time on the machine's clock.
     fn clock(&self) -> Nanos {
         (self.start.elapsed().as_nanos() as f64 * self.config.time_scale) as Nanos
     }
 
-    /// The moment for which the machine is told something: now, unless a step is late.
+    /// Time stamp for commands to the machine: now, unless a step is late.
     fn now(&self) -> Nanos {
         let clock = self.clock().max(self.at);
         if self.machine.next().is_some_and(|next| next <= clock) { self.at } else { clock }
     }
 
-    /// A time of the machine as real time, rounded up.
+    /// Converts a time of the machine to real time, rounded up.
     fn real(&self, time: Nanos) -> Duration {
         Duration::from_nanos((time as f64 / self.config.time_scale).ceil() as u64)
     }
 
-    /// Takes the steps that are due, and lets go of what nobody fetched in time.
+    /// Runs the steps that are due, and releases blocks that no engine fetched in time.
     async fn catch_up(&mut self) {
         let now = Instant::now();
         let late = self.holds.iter().filter(|(_, hold)| hold.until <= now);
@@ -167,7 +168,7 @@ impl Actor {
         }
     }
 
-    /// Cancels the requests that nobody waits for.
+    /// Cancels the requests whose callers have stopped waiting.
     async fn cancel_abandoned(&mut self) {
         let abandoned = self.live.iter().filter(|(_, live)| live.progress.is_closed());
         for id in abandoned.map(|(&id, _)| id).collect::<Vec<_>>() {
@@ -175,7 +176,7 @@ impl Actor {
         }
     }
 
-    /// Carries out a command and sends its reply; a caller that has stopped waiting misses it.
+    /// Executes a command and sends its reply. A caller that has stopped waiting misses the reply.
     async fn handle(&mut self, command: Command) {
         self.catch_up().await;
         match command {
@@ -271,7 +272,7 @@ impl Actor {
         is_released
     }
 
-    /// Publishes, measures and passes on what the machine did.
+    /// Publishes the machine's results, updates metrics and answers callers.
     async fn tell(&mut self, out: Vec<Timed>) {
         for Timed { at, event } in out {
             match event {
@@ -310,7 +311,7 @@ impl Actor {
             self.metrics.further_token(self.real(at - live.last));
         }
         let prompt_tokens = live.prompt_tokens;
-        // All but the last token of the prompt come from the other engine or are cached.
+        // All prompt tokens but the last come from the other engine or the cache.
         let external_tokens = live.is_remote.then(|| prompt_tokens - 1 - hit_tokens);
         let time = self.real(at - live.arrival);
         let ended = Ended { prompt_tokens, hit_tokens, external_tokens, time };
@@ -331,7 +332,7 @@ impl Actor {
     async fn publish(&mut self, events: &[EngineEvent], at: Nanos) {
         let start = self.config.engine.time_start(self.config.engine.restarts);
         let payload = self.config.engine.style().encode(start + at as f64 / 1e9, events);
-        // No error of a PUB socket concerns the engine: a batch that was not sent can be replayed.
+        // Errors of a PUB socket are ignored: a batch that was not sent can be replayed.
         drop(self.publisher.publish(payload).await);
     }
 

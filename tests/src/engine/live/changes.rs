@@ -1,14 +1,15 @@
-//! Changes of the machine's cache as events of vLLM.
+//! Converts changes of the machine's cache to events of vLLM.
 
 use crate::engine::scheduler::MAIN_GROUP;
 use crate::engine::timed::CacheChange;
 use crate::engine::wire::EngineEvent;
 use kvasir_proto::types::Tier;
 
-/// Most blocks of one batch; it keeps a batch below every limit on events.
+/// Maximum number of blocks in one batch, which keeps a batch below every limit on events.
 pub const BATCH_BLOCKS_MAX: usize = 1_024;
 
-/// Batches for changes of device memory, in their order; an engine in real time has no tiers below it. `tokens_of` gives the tokens of a request: prompt, then answer.
+/// Batches for changes of device memory, in their order. An engine in real time has no lower tiers. `tokens_of` returns
+/// the tokens of a request: prompt, then answer.
 #[must_use]
 pub fn batches<'a>(
     changes: &[CacheChange],

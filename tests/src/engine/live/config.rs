@@ -5,31 +5,31 @@ use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
 use crate::engine::timed::{EngineOptions, StepModel, TransferModel};
 use std::time::Duration;
 
-/// Most requests that wait or run unless configured otherwise.
+/// Default maximum number of waiting and running requests.
 const REQUESTS_MAX: usize = 4_096;
-/// How long blocks are held for another engine unless configured otherwise; vLLM's is 480 s.
+/// Default time for which blocks are kept for another engine; 480 s, as in vLLM.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(480);
 
 /// Configuration of an engine in real time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveConfig {
-    /// Its cache and its publisher. A sliding window is refused.
+    /// Cache and publisher of the engine. A sliding window is rejected.
     pub engine: EngineConfig,
-    /// The name of the model, for metrics.
+    /// Name of the model, for metrics.
     pub model_name: String,
-    /// How long steps take.
+    /// Duration of steps.
     pub model: StepModel,
-    /// How long transfers from other engines take.
+    /// Duration of transfers from other engines.
     pub transfer: TransferModel,
-    /// Most tokens that one step computes; at least `running_max`.
+    /// Maximum number of tokens that a step computes; at least `running_max`.
     pub step_tokens_max: usize,
-    /// Most requests that run at once.
+    /// Maximum number of requests that run concurrently.
     pub running_max: usize,
-    /// So many times faster than the model goes everything; more than 0.
+    /// Factor by which everything is faster than the model; more than 0.
     pub time_scale: f64,
-    /// Most requests that wait or run; more are refused.
+    /// Maximum number of waiting and running requests. Further requests are rejected.
     pub requests_max: usize,
-    /// How long blocks are held for another engine, in real time.
+    /// How long blocks are kept for another engine, in real time.
     pub hold_timeout: Duration,
 }
 
@@ -52,13 +52,13 @@ impl Default for LiveConfig {
 }
 
 impl LiveConfig {
-    /// Tokens of its cache.
+    /// Size of the cache, in tokens.
     #[must_use]
     pub fn cache_tokens(&self) -> usize {
         self.engine.capacity_blocks * self.engine.block_size
     }
 
-    /// The machine that it asks for.
+    /// Options of the machine.
     pub(super) const fn options(&self) -> EngineOptions {
         EngineOptions {
             model: self.model,
@@ -71,7 +71,7 @@ impl LiveConfig {
         }
     }
 
-    /// Why it cannot be used, if it cannot.
+    /// Why the configuration is invalid; none if it is valid.
     pub(super) fn problem(&self) -> Option<&'static str> {
         let is_scale = self.time_scale.is_finite() && self.time_scale > 0.0;
         [

@@ -16,13 +16,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeromq::ZmqError;
 
-/// Most commands that wait for the engine's task.
+/// Maximum number of queued commands for the engine's task.
 const COMMANDS_MAX: usize = 1_024;
 
 /// Why an engine did not start.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     #[error("the engine cannot be as configured: {0}")]
     Config(&'static str),
     /// A socket could not be bound.
@@ -30,16 +30,16 @@ pub enum LiveError {
     Bind(#[from] ZmqError),
 }
 
-/// Why an engine did not take a request.
+/// Why an engine rejects a request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The prompt or the answer has no token.
+    /// The prompt or the answer is empty.
     #[error("a request needs a token in its prompt and one in its answer")]
     Empty,
-    /// The cache can never hold it.
+    /// The request does not fit into the cache.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    /// As many requests as allowed wait or run.
+    /// The maximum number of requests is waiting or running.
     #[error("the engine has {0} requests, which is its limit")]
     Busy(usize),
     /// The engine has stopped.
@@ -64,7 +64,7 @@ impl LiveEngine {
     /// Starts an engine that publishes its events at `endpoints`.
     ///
     /// # Errors
-    /// If it cannot be as configured, or a socket cannot be bound.
+    /// If the configuration is invalid, or a socket cannot be bound.
     pub async fn start(config: LiveConfig, endpoints: &Endpoints) -> Result<Self, LiveError> {
         if let Some(problem) = config.problem() {
             return Err(LiveError::Config(problem));
@@ -80,22 +80,22 @@ impl LiveEngine {
         Ok(Self { config, commands, endpoints, metrics, halt, tasks })
     }
 
-    /// How it is configured.
+    /// Configuration of the engine.
     #[must_use]
     pub const fn config(&self) -> &LiveConfig {
         &self.config
     }
 
-    /// Where it publishes its events.
+    /// Endpoints at which the engine publishes its events.
     #[must_use]
     pub const fn endpoints(&self) -> &Endpoints {
         &self.endpoints
     }
 
-    /// Its metrics as they are now, as text in the form of OpenMetrics.
+    /// Current metrics, in the OpenMetrics text format.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn metrics(&self) -> Result<String, Refusal> {
         self.ask(Command::Measure).await?;
         Ok(self.metrics.encode().unwrap_or_default())
@@ -104,7 +104,7 @@ impl LiveEngine {
     /// Queues a request.
     ///
     /// # Errors
-    /// If the engine does not take it.
+    /// If the engine rejects the request.
     pub async fn submit(&self, submission: Submission) -> Result<Ticket, Refusal> {
         let job = self.job(&submission)?;
         let (progress, seen) = watch::channel(Progress::default());
@@ -114,7 +114,7 @@ impl LiveEngine {
         Ok(Ticket { id, progress: seen, commands: self.commands.downgrade() })
     }
 
-    /// The request by its counts and names.
+    /// Converts a request to counts and block names.
     fn job(&self, submission: &Submission) -> Result<Job, Refusal> {
         let prompt_tokens = submission.prompt.len();
         let answer_tokens = submission.answer.len();
@@ -133,53 +133,53 @@ impl LiveEngine {
         Ok(Job { arrival: 0, prompt_tokens, answer_tokens, names })
     }
 
-    /// What it holds now, and how far it has published.
+    /// The engine's cached blocks and last published batch.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn truth(&self) -> Result<Truth, Refusal> {
         self.ask(Command::Truth).await
     }
 
-    /// Empties the prefix cache; false, and no effect, while blocks are in use.
+    /// Empties the prefix cache. Returns false, without effect, while blocks are in use.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn reset(&self) -> Result<bool, Refusal> {
         self.ask(Command::Reset).await
     }
 
-    /// The prompt of an ended request whose blocks are held; `None` if none are any more. The time for which they are held
-    /// begins anew.
+    /// The prompt of an ended request whose blocks are kept; `None` if they are no longer kept. Restarts the time for
+    /// which they are kept.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn held(&self, id: usize) -> Result<Option<Arc<[u32]>>, Refusal> {
         self.ask(|reply| Command::Held(id, reply)).await
     }
 
-    /// Releases the blocks of an ended request, which stay cached; false if none were held.
+    /// Releases the kept blocks of an ended request, which stay cached. Returns false if no blocks were kept.
     ///
     /// # Errors
-    /// If the engine is gone.
+    /// If the engine has stopped.
     pub async fn release(&self, id: usize) -> Result<bool, Refusal> {
         self.ask(|reply| Command::Release(id, reply)).await
     }
 
-    /// Checks every invariant of its pool.
+    /// Checks every invariant of the engine's pool.
     ///
     /// # Errors
-    /// If the engine is gone, which it also is if an invariant does not hold.
+    /// If the engine has stopped, which a violated invariant also causes.
     pub async fn validate(&self) -> Result<(), Refusal> {
         self.ask(Command::Validate).await
     }
 
-    /// Stops it. Requests that have not ended are lost, and their tickets say so.
+    /// Stops the engine. Active requests are lost, and their tickets report it.
     pub fn halt(&self) {
         self.halt.cancel();
     }
 
-    /// Stops it and waits until its sockets are closed.
+    /// Stops the engine and waits until its sockets are closed.
     pub async fn stop(mut self) {
         self.halt();
         while self.tasks.join_next().await.is_some() {}

@@ -1,4 +1,4 @@
-//! What the engine measures, under vLLM's names.
+//! Metrics of the engine, under vLLM's names.
 
 use super::config::LiveConfig;
 use prometheus_client::encoding::text::encode;
@@ -10,23 +10,23 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Bounds of times to the first token, in seconds; vLLM's.
+/// Histogram bounds of the time to the first token, in seconds; vLLM's.
 const FIRST_TOKEN_SECS: [f64; 22] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     20.0, 40.0, 80.0, 160.0, 640.0, 2_560.0,
 ];
-/// Bounds of times between tokens, in seconds; vLLM's.
+/// Histogram bounds of the time between tokens, in seconds; vLLM's.
 const BETWEEN_TOKENS_SECS: [f64; 19] = [
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
     40.0, 80.0,
 ];
-/// Bounds of times of whole requests, in seconds; vLLM's.
+/// Histogram bounds of the duration of a request, in seconds; vLLM's.
 const REQUEST_SECS: [f64; 20] = [
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
     480.0, 960.0, 1_920.0,
 ];
 
-/// Why a request ended.
+/// Label for the end of a request.
 type Reason = [(&'static str, &'static str); 1];
 
 /// The metrics of one engine.
@@ -48,12 +48,12 @@ pub struct LiveMetrics {
     request: Histogram,
 }
 
-/// How busy an engine is.
+/// Load of an engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Busy {
     pub(super) running: usize,
     pub(super) waiting: usize,
-    /// Part of the blocks that are in use, 0 to 1.
+    /// Fraction of the blocks that are in use, 0 to 1.
     pub(super) usage: f64,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Busy {
 pub(super) struct Ended {
     pub(super) prompt_tokens: usize,
     pub(super) hit_tokens: usize,
-    /// Tokens from another engine; `None` if none were asked for.
+    /// Tokens from another engine; `None` if the request asked for none.
     pub(super) external_tokens: Option<usize>,
     pub(super) time: Duration,
 }
@@ -70,7 +70,7 @@ pub(super) struct Ended {
 // === impl LiveMetrics ===
 
 impl LiveMetrics {
-    /// The metrics of an engine that has done nothing yet.
+    /// The metrics of a new engine.
     #[must_use]
     pub fn new(config: &LiveConfig) -> Self {
         let rank = config.engine.dp_rank.to_string();
@@ -134,10 +134,10 @@ impl LiveMetrics {
         }
     }
 
-    /// As text, in the form of OpenMetrics.
+    /// Writes the metrics in the OpenMetrics text format.
     ///
     /// # Errors
-    /// Never: text is written to memory.
+    /// Never: the text is written to memory.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -150,13 +150,13 @@ impl LiveMetrics {
         self.usage.set(busy.usage);
     }
 
-    /// The first token of a request is out, so long after the request came.
+    /// Records the first token of a request, with the time since the request arrived.
     pub(super) fn first_token(&self, time: Duration) {
         self.first_token.observe(time.as_secs_f64());
         self.generation_tokens.inc();
     }
 
-    /// A further token is out, so long after the one before.
+    /// Records a further token, with the time since the previous one.
     pub(super) fn further_token(&self, time: Duration) {
         self.between_tokens.observe(time.as_secs_f64());
         self.generation_tokens.inc();

@@ -1,17 +1,17 @@
-//! A mock engine in real time: the [machine](crate::engine::timed) that [`crate::sweep`] runs in virtual time, driven by
-//! the clock, with the publisher that [`MockEngine`](crate::engine::MockEngine) has.
+//! A mock engine in real time: the [machine](crate::engine::timed) that [`crate::sweep`] runs in virtual time, driven
+//! by the clock, with the publisher of [`MockEngine`](crate::engine::MockEngine).
 //!
-//! There are two schedulers over one [pool](crate::engine::pool): that of [`MockEngine`](crate::engine::MockEngine), whose
-//! steps take no time, and the machine. Both follow the same rules of admission, and both are exact: what they publish
-//! is what happened to their pool, in that order. This engine takes its steps, its times and its events from the machine
-//! alone. It has no sliding window: the machine has one group of blocks.
+//! There are two schedulers over one [pool](crate::engine::pool): that of [`MockEngine`](crate::engine::MockEngine),
+//! whose steps take no time, and the machine. Both follow the same admission rules. Both are exact: they publish
+//! exactly the changes of their pool, in order. This engine takes its steps, times and events only from the machine. It
+//! has no sliding window, because the machine has one group of blocks.
 //!
 //! - [`config`]: sizes and times;
-//! - [`changes`]: changes of the cache as events of vLLM (pure);
+//! - [`changes`]: converts changes of the cache to events of vLLM (pure);
 //! - [`metrics`]: metrics under vLLM's names;
-//! - [`request`]: what a request asks, and how far it is (pure);
+//! - [`request`]: a request and its progress (pure);
 //! - `actor`: the task that owns machine and sockets;
-//! - [`ticket`]: a request as its caller sees it;
+//! - [`ticket`]: the caller's view of a request;
 //! - [`engine`]: the handle.
 
 pub(crate) mod actor;

@@ -1,4 +1,4 @@
-//! A request, and how far it is.
+//! A request and its progress.
 
 use crate::engine::pool::BlockId;
 
@@ -7,26 +7,25 @@ use crate::engine::pool::BlockId;
 pub struct Submission {
     /// Tokens of the prompt, at least one.
     pub prompt: Vec<u32>,
-    /// Tokens of the answer that the model will give, at least one.
+    /// Tokens of the answer, at least one.
     pub answer: Vec<u32>,
-    /// Whether the answer is shorter than the model's because the caller limits it.
+    /// Whether the caller's limit cuts the answer short.
     pub is_cut: bool,
-    /// Whether another engine has computed the prompt, so that its keys and values come from there.
+    /// Whether another engine has computed the prompt and supplies its keys and values.
     pub is_remote: bool,
-    /// Whether its blocks stay in use after its end, for another engine to fetch.
+    /// Whether the request's blocks stay in use after its end, for another engine to fetch.
     pub is_held: bool,
 }
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Tokens of the answer that are out.
+    /// Number of answer tokens sent.
     pub out: usize,
-    /// Whether it has ended.
+    /// Whether the request has ended.
     pub is_done: bool,
-    /// Once it has ended: tokens of its prompt that were not computed here, because they were cached or came from another
-    /// engine.
+    /// After the end: prompt tokens that were not computed here, because they were cached or came from another engine.
     pub cached_tokens: usize,
-    /// Once it has ended: the blocks that are held for another engine.
+    /// After the end: the blocks that are kept for another engine.
     pub held: Vec<BlockId>,
 }

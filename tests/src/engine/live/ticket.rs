@@ -1,4 +1,4 @@
-//! A request as its caller sees it.
+//! The caller's view of a request.
 
 use super::actor::Command;
 use super::request::Progress;
@@ -25,14 +25,14 @@ impl Ticket {
         self.id
     }
 
-    /// Waits until more than `out` tokens are out or the request has ended. `None` if the engine is gone.
+    /// Waits until more than `out` tokens are sent or the request has ended. `None` if the engine has stopped.
     pub async fn further(&mut self, out: usize) -> Option<Progress> {
         let is_further = |progress: &Progress| progress.out > out || progress.is_done;
         let progress = self.progress.wait_for(is_further).await;
         progress.ok().map(|progress| progress.clone())
     }
 
-    /// Waits for the end. `None` if the engine is gone.
+    /// Waits for the end. `None` if the engine has stopped.
     pub async fn done(&mut self) -> Option<Progress> {
         self.further(usize::MAX).await
     }
@@ -41,7 +41,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let is_done = self.progress.borrow().is_done;
-        // If the queue is full, the engine sees at its next step that nobody waits.
+        // If the queue is full, the engine detects at its next step that the caller is gone.
         if let Some(commands) = self.commands.upgrade().filter(|_| !is_done) {
             let _full_or_gone = commands.try_send(Command::Cancel(self.id));
         }

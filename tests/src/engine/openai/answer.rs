@@ -1,31 +1,31 @@
-//! What clients get.
+//! Answers to clients in OpenAI's form.
 
 use super::body::{Kind, KvTransferParams};
 use serde_json::{Value, json};
 
-/// What all parts of an answer state.
+/// Fields that all parts of an answer share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Its route.
+    /// Route of the request.
     pub kind: Kind,
-    /// The id of the request.
+    /// Id of the request.
     pub id: String,
-    /// When it came, in seconds since 1970.
+    /// Arrival time, in seconds since 1970.
     pub created: u64,
-    /// The model.
+    /// Name of the model.
     pub model: String,
     /// Whether every part of a stream has a field for usage.
     pub has_usage: bool,
 }
 
-/// Tokens of a request.
+/// Token counts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Of its prompt.
+    /// Tokens of the prompt.
     pub prompt: usize,
-    /// Of these, those that were not computed.
+    /// Prompt tokens that were cached.
     pub cached: usize,
-    /// Of its answer.
+    /// Tokens of the answer.
     pub answer: usize,
 }
 
@@ -45,7 +45,7 @@ impl Usage {
 // === impl Head ===
 
 impl Head {
-    /// A whole answer.
+    /// A complete answer.
     #[must_use]
     pub fn whole(
         &self,
@@ -73,14 +73,14 @@ impl Head {
         whole
     }
 
-    /// The part of a stream with which a chat begins; completions have none.
+    /// The first part of a chat's stream; completions have none.
     #[must_use]
     pub fn begin(&self) -> Option<Value> {
         (self.kind == Kind::Chat)
             .then(|| self.delta(&json!({"role": "assistant", "content": ""}), None))
     }
 
-    /// The part of a stream with some text; the last one says why it ends.
+    /// A part of a stream with some text. The last part has the reason for the end.
     #[must_use]
     pub fn part(&self, text: &str, reason: Option<&str>) -> Value {
         match self.kind {
@@ -124,7 +124,7 @@ impl Head {
     }
 }
 
-/// An event of a stream.
+/// Formats an event of a stream.
 #[must_use]
 pub fn event(data: &Value) -> String {
     format!("data: {data}\n\n")

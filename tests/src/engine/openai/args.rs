@@ -134,7 +134,7 @@ pub struct Args {
     pub until_stdin_ends: bool,
 }
 
-/// Layout of events.
+/// Wire format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
     /// Maps.
@@ -143,21 +143,21 @@ pub enum Form {
     Array,
 }
 
-/// Where an engine listens, as it says on its standard output.
+/// Addresses of an engine, as printed on its standard output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
-    /// The HTTP side.
+    /// Address of the HTTP port.
     pub http: SocketAddr,
-    /// Its PUB socket, `tcp://host:port`.
+    /// Address of the PUB socket, `tcp://host:port`.
     pub events: String,
-    /// Its replay socket, `tcp://host:port`.
+    /// Address of the replay socket, `tcp://host:port`.
     pub replay: String,
 }
 
 // === impl Args ===
 
 impl Args {
-    /// The engine that these ask for, with an HTTP side at `listen`.
+    /// Configuration of the engine for these options, with an HTTP port at `listen`.
     #[must_use]
     pub fn server(&self, listen: SocketAddr) -> ServerConfig {
         let engine = EngineConfig {
@@ -205,10 +205,10 @@ impl Args {
         }
     }
 
-    /// Serves at `listen` until a signal, prints the addresses first.
+    /// Prints the addresses, then serves at `listen` until a signal.
     ///
     /// # Errors
-    /// If an option cannot be used, a file cannot be read, or a socket cannot be bound.
+    /// If an option is invalid, a file cannot be read, or a socket cannot be bound.
     pub async fn serve(&self, listen: SocketAddr) -> Result<()> {
         let text = match &self.tokenizer {
             Some(file) => Text::load(file, self.tokenizer_config.as_deref())?,
@@ -235,7 +235,7 @@ impl Args {
     }
 }
 
-/// The end of the standard input; what comes before is skipped.
+/// Waits for the end of standard input; its content is ignored.
 async fn end_of_input() {
     let mut input = stdin();
     let mut skipped = [0; 1_024];

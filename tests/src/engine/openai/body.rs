@@ -1,4 +1,4 @@
-//! What clients send.
+//! Request bodies of clients.
 
 use super::error::ApiError;
 use super::template::Chat;
@@ -7,10 +7,10 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Tokens of an answer to `/v1/completions` without a limit of its own; OpenAI's and vLLM's.
+/// Default number of answer tokens of `/v1/completions`, as in OpenAI's and vLLM's API.
 const COMPLETION_TOKENS: usize = 16;
 
-/// Which route a body came to.
+/// Route of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `/v1/completions`.
@@ -19,8 +19,9 @@ pub enum Kind {
     Chat,
 }
 
-/// A body. Fields that are not listed are ignored: sampling, tools' results, users. No other engine has `mock_answer`: the
-/// tokens that the model is to answer with, for workloads whose later prompts continue their answers.
+/// A request body. Fields that are not listed are ignored: sampling, tools' results, users. The field `mock_answer`
+/// exists only in this engine: the tokens of the model's answer, for workloads whose later prompts continue the
+/// answers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Body {
     model: Option<String>,
@@ -40,31 +41,31 @@ pub struct Body {
     mock_answer: Option<Vec<u32>>,
 }
 
-/// How an answer is streamed.
+/// Options of a streamed answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct StreamOptions {
     include_usage: Option<bool>,
 }
 
-/// What vLLM's connectors tell each other by way of the client.
+/// Data that vLLM's connectors exchange through the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KvTransferParams {
-    /// The blocks are for another engine.
+    /// Another engine will fetch the blocks.
     pub do_remote_decode: bool,
-    /// The blocks are at another engine.
+    /// Another engine has the blocks.
     pub do_remote_prefill: bool,
-    /// That engine,
+    /// Id of the engine with the blocks.
     pub remote_engine_id: Option<String>,
-    /// its request,
+    /// Id of the request at that engine.
     pub remote_request_id: Option<String>,
-    /// and the blocks there.
+    /// Ids of the blocks at that engine.
     pub remote_block_ids: Option<Vec<u32>>,
-    /// Where that engine is asked.
+    /// Host of that engine.
     pub remote_host: Option<String>,
-    /// The port; of a mock engine that of its HTTP side.
+    /// Port of that engine; for a mock engine, its HTTP port.
     pub remote_port: Option<u16>,
-    /// Parts of that engine; of a mock engine 1.
+    /// Number of tensor-parallel parts of that engine; 1 for a mock engine.
     pub tp_size: Option<u32>,
 }
 
@@ -73,55 +74,55 @@ pub struct KvTransferParams {
 pub struct Limits {
     /// Name of the one model.
     pub model: String,
-    /// Most tokens of a prompt with its answer.
+    /// Maximum number of tokens of a prompt with its answer.
     pub model_tokens_max: usize,
-    /// Tokens of the model's answers, unless the client limits or asks for more.
+    /// Number of tokens of an answer, unless the client limits it or asks for more.
     pub answer_tokens: usize,
 }
 
-/// A request that was read.
+/// A checked request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Its route.
+    /// Route of the request.
     pub kind: Kind,
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
     /// Tokens of the answer.
     pub answer_tokens: usize,
-    /// What the model answers, if the client says so: at least these tokens.
+    /// The tokens of the answer, if the client states them; at least these are generated.
     pub answer: Option<Vec<u32>>,
-    /// Whether the answer ends because the client limits it.
+    /// Whether the client's limit ends the answer.
     pub is_cut: bool,
-    /// Whether it is streamed,
+    /// Whether the answer is streamed.
     pub is_stream: bool,
-    /// with its usage at the end.
+    /// Whether the stream ends with the usage.
     pub has_usage: bool,
-    /// What other engines have to do with it.
+    /// Parameters for transfers between engines.
     pub transfer: KvTransferParams,
 }
 
 // === impl Body ===
 
 impl Body {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// If it is no JSON, or a field has the wrong type.
+    /// If the body is not JSON, or a field has the wrong type.
     pub fn read(bytes: &[u8]) -> Result<Self, ApiError> {
         serde_json::from_slice(bytes)
             .map_err(|error| ApiError::bad(None, format!("the body cannot be read: {error}")))
     }
 
-    /// Whether it is a conversation.
+    /// Whether the request is a chat.
     #[must_use]
     pub const fn has_messages(&self) -> bool {
         self.messages.is_some()
     }
 
-    /// Checks what does not depend on the route, and makes tokens of the prompt.
+    /// Checks the fields that do not depend on the route, and converts the prompt to tokens.
     ///
     /// # Errors
-    /// If the model is another one, a field is missing or cannot be used, or the tokenizer refuses the text.
+    /// If the model is unknown, a field is missing or invalid, or the tokenizer rejects the text.
     pub fn tokens(&self, kind: Kind, text: &Text, limits: &Limits) -> Result<Vec<u32>, ApiError> {
         if let Some(model) = self.model.as_ref().filter(|model| **model != limits.model) {
             let message = format!("The model `{model}` does not exist.");
@@ -137,10 +138,10 @@ impl Body {
         Ok(tokens)
     }
 
-    /// The request as a whole.
+    /// Checks the complete request.
     ///
     /// # Errors
-    /// As [`tokens`](Self::tokens), or if it asks for what there is not, or is too long.
+    /// As [`tokens`](Self::tokens), or if the request uses an unsupported feature or is too long.
     pub fn asked(self, kind: Kind, text: &Text, limits: &Limits) -> Result<Asked, ApiError> {
         if self.n.unwrap_or(1) != 1 {
             return Err(ApiError::bad("n", "n must be 1"));
@@ -191,7 +192,7 @@ impl Body {
         })
     }
 
-    /// The prompt of a completion: a text, token ids, or a list of one of these.
+    /// The tokens of a completion's prompt: a text, token ids, or a list of one of these.
     fn completion(&self, text: &Text) -> Result<Vec<u32>, ApiError> {
         let wrong = || {
             let message =
@@ -229,7 +230,7 @@ impl Body {
         };
         let rendered = text.template().render(&chat);
         let rendered = rendered.map_err(|why| ApiError::bad("messages", why.to_string()))?;
-        // Templates write the special tokens themselves.
+        // Templates add the special tokens themselves.
         self.encode(text, &rendered, false)
     }
 
@@ -240,7 +241,7 @@ impl Body {
     }
 }
 
-/// A message whose content is one text. Parts of other kinds are refused.
+/// A message whose content is one text. Parts of other kinds are rejected.
 fn flat(message: &Value) -> Result<Value, ApiError> {
     let wrong = |message: &str| ApiError::bad("messages", message);
     let Value::Object(message) = message else { return Err(wrong("a message is no object")) };
@@ -259,7 +260,7 @@ fn flat(message: &Value) -> Result<Value, ApiError> {
     }
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
-        // Clients send the arguments as text, templates expect an object.
+        // Clients send the arguments as text; templates expect an object.
         let Some(arguments) = call.pointer_mut("/function/arguments") else { continue };
         let read = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
         *arguments = read.unwrap_or_else(|| arguments.take());

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 request on a connection of its own.
+//! Sends one HTTP/1.1 request on a connection of its own.
 
 use anyhow::{Context, Result, anyhow};
 use bytes::{Bytes, BytesMut};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Most bytes of an answer.
+/// Maximum size of an answer, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Sends a request to `HOST:PORT` and reads the whole response. Fails if that takes longer than `time`.
+/// Sends a request to `HOST:PORT` and reads the complete response. Fails after `time`.
 ///
 /// # Errors
-/// If there is none in time, or it is too long.
+/// If no response arrives in time, or it is too long.
 pub async fn call(
     method: Method,
     address: (&str, u16),
@@ -28,7 +28,7 @@ pub async fn call(
     call_with(method, address, path, (body.into(), time), |_part| {}).await
 }
 
-/// As [`call`], and shows each part of the response's body when it comes.
+/// Like [`call`], and passes on each part of the response's body as it arrives.
 ///
 /// # Errors
 /// As [`call`].
@@ -60,7 +60,7 @@ pub async fn call_with(
             }
             anyhow::Ok((status, body.freeze()))
         };
-        // The connection ends once the sender is dropped. What is wrong with it, the answer says.
+        // The connection ends when the sender is dropped. The answer reports a failure of the connection.
         let (answered, _connection) = join(answered, connection).await;
         answered
     };

@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// The status of the answer.
+    /// HTTP status of the answer.
     pub status: StatusCode,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// The field that is, if it is one.
+    /// The invalid field, if the error concerns a field.
     pub param: Option<&'static str>,
 }
 
 // === impl ApiError ===
 
 impl ApiError {
-    /// A request that is wrong in itself.
+    /// An error for an invalid request.
     pub fn bad(param: impl Into<Option<&'static str>>, message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: message.into(), param: param.into() }
     }
@@ -31,7 +31,7 @@ impl ApiError {
         Self { status, message: message.into(), param: None }
     }
 
-    /// Its JSON.
+    /// The error as JSON, in OpenAI's form.
     #[must_use]
     pub fn json(&self) -> Value {
         let kind = match self.status {
@@ -62,7 +62,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A response of JSON.
+/// A JSON response.
 pub(super) fn json_response(status: StatusCode, json: &Value) -> Response {
     let mut response = Response::new(Body::from(json.to_string()));
     *response.status_mut() = status;

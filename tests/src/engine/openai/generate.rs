@@ -1,4 +1,4 @@
-//! A request from its body to its answer.
+//! Processes a request from its body to its answer.
 
 use super::answer::{Head, Usage};
 use super::body::{Asked, Body, Kind, KvTransferParams};
@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// A request under way. Dropping it cancels the request, and lets go of what it has at another engine.
+/// An active request. Dropping it cancels the request, and releases its blocks at another engine.
 pub(super) struct Generation {
     pub(super) head: Head,
     pub(super) answer: Answer,
@@ -25,7 +25,7 @@ pub(super) struct Generation {
     address: (String, u16),
 }
 
-/// Begins what a body asks for; true if the answer is to be streamed.
+/// Starts the request of a body. Returns true if the answer is to be streamed.
 pub(super) async fn begin(
     state: &Arc<State>,
     kind: Kind,
@@ -89,7 +89,7 @@ async fn submit(state: &State, asked: Asked) -> Result<Generation, ApiError> {
     })
 }
 
-/// The blocks at another engine, if the request names some that are there.
+/// Claims the request's blocks at another engine, if the request names such an engine.
 async fn claim(state: &State, asked: &Asked) -> Result<Option<Claim>, ApiError> {
     if !asked.transfer.do_remote_prefill {
         return Ok(None);
@@ -106,11 +106,11 @@ async fn claim(state: &State, asked: &Asked) -> Result<Option<Claim>, ApiError> 
 }
 
 impl Generation {
-    /// The whole answer.
+    /// The complete answer.
     pub(super) async fn whole(mut self) -> Result<Response, ApiError> {
         let gone = || ApiError::with(StatusCode::SERVICE_UNAVAILABLE, "the engine has stopped");
         self.ticket.further(0).await.ok_or_else(gone)?;
-        // What is at another engine is here.
+        // The blocks of the other engine have arrived here.
         self.claim = None;
         let done = self.ticket.done().await.ok_or_else(gone)?;
         let text = self.answer.pieces.concat();
@@ -127,7 +127,7 @@ impl Generation {
         Usage { prompt: self.prompt_tokens, cached: done.cached_tokens, answer: done.out }
     }
 
-    /// What another engine needs to know to fetch the blocks.
+    /// The parameters that another engine needs to fetch the blocks.
     pub(super) fn transfer(&self, blocks: &[BlockId]) -> Option<KvTransferParams> {
         self.is_held.then(|| KvTransferParams {
             do_remote_decode: false,

@@ -1,20 +1,21 @@
-//! An engine's HTTP side, as vLLM has it: OpenAI's API over a [live engine](crate::engine::live).
+//! An engine's HTTP API like vLLM's: OpenAI's API over a [live engine](crate::engine::live).
 //!
-//! `POST /v1/completions` and `/v1/chat/completions`, with streaming; `/render` under both, which answers with the tokens
-//! of the prompt, as `POST /tokenize` does; `GET /v1/models`, `/health` and `/metrics`. Of the request, sampling is ignored: the answer is made from
-//! the prompt by [`text::Text::answer`]. The last route, `/mock/truth`, states what the engine holds.
+//! Routes: `POST /v1/completions` and `/v1/chat/completions`, with streaming; `/render` under both, which answers with
+//! the tokens of the prompt, like `POST /tokenize`; `GET /v1/models`, `/health` and `/metrics`. Sampling parameters are
+//! ignored: [`text::Text::answer`] derives the answer from the prompt. The route `/mock/truth` returns the engine's
+//! cached blocks.
 //!
 //! Disaggregated serving follows vLLM's convention (`kv_transfer_params`): [`remote`].
 //!
 //! - [`text`], [`template`]: tokens from text and chats, and answers (pure);
 //! - [`training`]: a small tokenizer, for tests;
-//! - [`body`]: what clients send (pure);
-//! - [`answer`]: what they get (pure);
+//! - [`body`]: requests of clients (pure);
+//! - [`answer`]: answers to clients (pure);
 //! - [`error`]: errors in OpenAI's form;
 //! - [`client`]: one request to another engine;
-//! - [`remote`]: blocks that one engine computes and another one fetches;
-//! - `state`: what the routes share;
-//! - `generate`, `stream`: a request from its body to its answer;
+//! - [`remote`]: blocks that one engine computes and another engine fetches;
+//! - `state`: shared state of the routes;
+//! - `generate`, `stream`: processing of a request from its body to its answer;
 //! - [`server`]: the routes and the port;
 //! - [`args`], [`process`]: the command line of `mock-engine`, and a handle to such a process.
 

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 /// Name of the binary.
 const BINARY: &str = "mock-engine";
-/// Longest wait until it is ready.
+/// Timeout for the process to become ready.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait until it has ended.
+/// Timeout for the process to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running process; dropping it kills the process.
@@ -26,7 +26,7 @@ pub struct ServerProcess {
 // === impl ServerProcess ===
 
 impl ServerProcess {
-    /// Starts an engine on free ports of the loopback interface, with further flags, which may name other ones.
+    /// Starts an engine on free ports of the loopback interface, with further flags, which may override these ports.
     ///
     /// # Errors
     /// If the binary is missing, or the process does not become ready.
@@ -35,7 +35,7 @@ impl ServerProcess {
         if !flags.contains(&"--listen") {
             program.args(["--listen", "127.0.0.1:0"]);
         }
-        // A process group of its own: Ctrl-C reaches who started it, and that stops it.
+        // A separate process group: Ctrl-C reaches only the parent process, which stops the engine.
         let mut child = program
             .process_group(0)
             .arg("--until-stdin-ends")
@@ -52,30 +52,30 @@ impl ServerProcess {
         Ok(Self { child, addresses })
     }
 
-    /// Where it listens.
+    /// Addresses of the engine.
     #[must_use]
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Its process id, while it runs.
+    /// Id of the process, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Kills it (SIGKILL) and waits for its end.
+    /// Kills the process (SIGKILL) and waits for its end.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails to kill it.
     pub async fn kill(mut self) -> Result<()> {
         self.child.kill().await.context("kill the engine")
     }
 
-    /// Stops it by ending its input, and waits for its end.
+    /// Stops the process by closing its standard input, and waits for its end.
     ///
     /// # Errors
-    /// If it does not end, or with an error.
+    /// If the process does not end, or ends with an error.
     pub async fn stop(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let end = timeout(STOP_TIMEOUT, self.child.wait()).await.context("it does not end")??;

@@ -1,15 +1,15 @@
-//! Disaggregated serving: one engine computes a prompt, another one fetches its blocks and answers.
+//! Disaggregated serving: one engine computes a prompt, another engine fetches its blocks and answers.
 //!
-//! A client, such as a gateway, sends the prompt to the first engine with `kv_transfer_params: {"do_remote_decode": true}`
-//! and `max_tokens: 1`. The blocks stay in use there, and the answer has the `kv_transfer_params` that the client passes
-//! to the second engine with the prompt. That asks the first one, at `remote_host` and `remote_port`, whether it still
-//! has the blocks of just this prompt; vLLM's connectors do so over sockets of their own, mock engines over their HTTP
-//! side. If so, the request gets its blocks when it is admitted, and they are cached after the time of the transfer. With
-//! the first token the first engine may release its copy; otherwise it does so after `--hold-timeout-ms`. A transfer that
-//! was granted takes place even if that time is over before it begins.
+//! A client, such as a gateway, sends the prompt to the first engine with `kv_transfer_params: {"do_remote_decode":
+//! true}` and `max_tokens: 1`. The blocks stay in use there. The client passes the answer's `kv_transfer_params` to the
+//! second engine with the prompt. The second engine asks the first one, at `remote_host` and `remote_port`, whether it
+//! still has the blocks of exactly this prompt. (vLLM's connectors use sockets of their own; mock engines use their
+//! HTTP ports.) If so, the request gets its blocks when it is admitted, and they are cached after the transfer time.
+//! When the first token is sent, the first engine may release its copy; otherwise it does so after `--hold-timeout-ms`.
+//! A granted transfer takes place even if that time ends before it begins.
 //!
-//! If the first engine does not answer in [`ASK_TIMEOUT`], or does not have the blocks any more, the second one computes
-//! the prompt itself, or refuses the request: `--load-failure`.
+//! If the first engine does not answer within [`ASK_TIMEOUT`], or no longer has the blocks, the second engine computes
+//! the prompt itself or rejects the request: `--load-failure`.
 
 use super::body::KvTransferParams;
 use super::client::call;
@@ -23,22 +23,22 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Longest wait for the answer of another engine.
+/// Timeout for the answer of another engine.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Path under which an engine answers others: then its id, then that of the request.
+/// Path of an engine's answers to other engines, followed by its id and the id of the request.
 pub const PATH: &str = "/mock/transfers";
 
-/// What an engine does with a prompt whose blocks it cannot fetch; vLLM's `kv_load_failure_policy`.
+/// Treatment of a prompt whose blocks cannot be fetched; vLLM's `kv_load_failure_policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LoadFailure {
-    /// It computes the prompt itself.
+    /// The engine computes the prompt itself.
     #[default]
     Recompute,
-    /// It refuses the request with status 500.
+    /// The engine rejects the request with status 500.
     Fail,
 }
 
-/// What an engine says of blocks that it holds.
+/// An engine's answer about blocks that it keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Hash of the prompt, in hexadecimal digits.
@@ -46,7 +46,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Of this prompt.
+    /// Creates the answer for this prompt.
     #[must_use]
     pub fn of(prompt: &[u32]) -> Self {
         let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -54,7 +54,7 @@ impl Held {
     }
 }
 
-/// Blocks at another engine, which releases them when this is dropped.
+/// A claim on blocks at another engine, which releases them on drop.
 pub struct Claim {
     host: String,
     port: u16,
@@ -69,10 +69,10 @@ impl fmt::Debug for Claim {
 }
 
 impl Claim {
-    /// Asks the engine that `params` name for the blocks of a prompt. The release is one of `tasks`.
+    /// Asks the engine in `params` for the blocks of a prompt. The release will run as one of `tasks`.
     ///
     /// # Errors
-    /// If it does not answer, or has no such blocks.
+    /// If the engine does not answer, or does not have the blocks.
     pub async fn ask(
         params: &KvTransferParams,
         prompt: &[u32],
@@ -98,7 +98,7 @@ impl Drop for Claim {
         let port = self.port;
         let path = std::mem::take(&mut self.path);
         let release = async move {
-            // If it fails, the other engine releases the blocks when their time is over.
+            // If the call fails, the other engine releases the blocks after its timeout.
             drop(call(Method::DELETE, (&host, port), &path, "", ASK_TIMEOUT).await);
         };
         if let Ok(runtime) = Handle::try_current() {

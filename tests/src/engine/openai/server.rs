@@ -1,4 +1,4 @@
-//! The routes and the port.
+//! The HTTP routes and the port.
 
 use super::body::{Body, Kind, Limits};
 use super::error::{ApiError, json_response};
@@ -30,37 +30,37 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Longest body unless configured otherwise.
+/// Default maximum size of a body, in bytes.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
-/// Tokens of an answer unless the client limits them or configured otherwise.
+/// Default number of answer tokens.
 pub const ANSWER_TOKENS: usize = 256;
-/// Longest wait for clients that do not finish their requests, when the engine stops.
+/// Timeout at the stop for clients that do not finish their requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Type of the metrics' text.
+/// Media type of the metrics.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Configuration of an engine with its HTTP side.
+/// Configuration of an engine with its HTTP port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
     /// The engine.
     pub live: LiveConfig,
-    /// Where it publishes its events.
+    /// ZMQ endpoints of the engine.
     pub endpoints: Endpoints,
-    /// Address of the HTTP side.
+    /// Address of the HTTP port.
     pub listen: SocketAddr,
-    /// Host under which other engines reach the HTTP side; that of `listen` if `None`.
+    /// Host at which other engines reach the HTTP port; `None` for the host of `listen`.
     pub transfer_host: Option<String>,
-    /// Most tokens of a prompt with its answer; what the cache has room for if `None`.
+    /// Maximum number of tokens of a prompt with its answer; `None` for the size of the cache.
     pub model_tokens_max: Option<usize>,
-    /// Tokens of an answer that the client does not limit.
+    /// Number of answer tokens if the client sets no limit.
     pub answer_tokens: usize,
-    /// Longest body.
+    /// Maximum size of a body, in bytes.
     pub body_bytes_max: usize,
-    /// What to do if blocks at another engine cannot be fetched.
+    /// Treatment of a prompt whose blocks at another engine cannot be fetched.
     pub load_failure: LoadFailure,
-    /// Prefills for other engines that succeed; later ones fail with status 500. All succeed if `None`.
+    /// Number of prefills for other engines that succeed. Later ones fail with status 500. `None`: all succeed.
     pub prefills_max: Option<u64>,
-    /// Whether `/render` answers 403, as vLLM's does without `--enable-scale-out`.
+    /// Whether `/render` answers 403, like vLLM without `--enable-scale-out`.
     pub is_render_closed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// A running engine with its HTTP side; dropping it stops both.
+/// A running engine with its HTTP port; dropping it stops both.
 #[derive(Debug)]
 pub struct EngineServer {
     state: Arc<State>,
@@ -96,13 +96,14 @@ impl EngineServer {
     /// Starts an engine.
     ///
     /// # Errors
-    /// If it cannot be as configured, or a socket cannot be bound.
+    /// If the configuration is invalid, or a socket cannot be bound.
     pub async fn start(config: ServerConfig, text: Text) -> Result<Self> {
         ensure!(config.answer_tokens > 0, "answers have no token");
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
         let address = listener.local_addr()?;
-        // Parts of an answer are small: without this, each waits for the client to confirm the one before, up to 40 ms.
+        // Parts of an answer are small. Without this, each waits up to 40 ms for the acknowledgement of the previous
+        // one.
         let listener = listener.tap_io(|stream| {
             let _slower = stream.set_nodelay(true);
         });
@@ -135,7 +136,7 @@ impl EngineServer {
         Ok(Self { state, address, stop, serving })
     }
 
-    /// Address of the HTTP side.
+    /// Address of the HTTP port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -147,14 +148,14 @@ impl EngineServer {
         &self.state.engine
     }
 
-    /// Stops it. Streams that have not ended get an error.
+    /// Stops the engine. Active streams end with an error.
     ///
     /// # Errors
     /// If the port failed.
     pub async fn stop(mut self) -> Result<()> {
         self.state.engine.halt();
         self.stop.cancel();
-        // After this time clients that are left lose their connections with the process, or by themselves.
+        // Clients that are left after this time lose their connections when the process ends.
         if let Ok(Some(served)) = timeout(DRAIN_TIMEOUT, self.serving.join_next()).await {
             served.context("the port panicked")?.context("the port failed")?;
         }
@@ -219,7 +220,7 @@ async fn render_chat(Shared(state): At, body: Given) -> Result<Response, ApiErro
     Ok(json_response(StatusCode::OK, &rendered))
 }
 
-/// A conversation, or one prompt: what the body has decides.
+/// Answers a chat or a plain prompt, depending on the fields of the body.
 async fn tokenize(Shared(state): At, body: Given) -> Result<Response, ApiError> {
     let body = Body::read(&whole(body)?)?;
     let kind = if body.has_messages() { Kind::Chat } else { Kind::Completion };
@@ -266,7 +267,7 @@ async fn held(
     Ok(json_response(StatusCode::OK, &json!(Held::of(&prompt))))
 }
 
-/// Another engine has them.
+/// Another engine has fetched the blocks.
 async fn release(
     Shared(state): At,
     Path((engine, request)): Path<(String, String)>,

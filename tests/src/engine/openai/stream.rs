@@ -1,4 +1,4 @@
-//! Answers as streams of server-sent events.
+//! Streams answers as server-sent events.
 
 use super::answer::{DONE, event};
 use super::error::ApiError;
@@ -14,11 +14,11 @@ use std::convert::Infallible;
 /// An answer that is being sent.
 struct Streamed {
     generation: Generation,
-    /// Tokens that were sent.
+    /// Number of tokens sent.
     sent: usize,
 }
 
-/// A response that goes on as tokens come out. A client that leaves drops it.
+/// A streamed response. If the client disconnects, the response is dropped.
 pub(super) fn stream(generation: Generation) -> Response {
     let parts = unfold(Some(Streamed { generation, sent: 0 }), |streamed| async {
         let (text, streamed) = streamed?.next().await;
@@ -32,7 +32,7 @@ pub(super) fn stream(generation: Generation) -> Response {
 }
 
 impl Streamed {
-    /// The next events, and what is left to be sent.
+    /// The next events, and the rest of the answer.
     async fn next(mut self) -> (String, Option<Self>) {
         let Self { generation, sent } = &mut self;
         let Some(progress) = generation.ticket.further(*sent).await else {

@@ -1,4 +1,4 @@
-//! Chat templates: messages as one text.
+//! Chat templates: convert messages to one text.
 
 use anyhow::{Context, Result, bail};
 use minijinja::syntax::SyntaxConfig;
@@ -6,13 +6,13 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::{Map, Value as Json};
 
-/// Name of the one template of an environment.
+/// Name of the environment's only template.
 const NAME: &str = "chat";
-/// What is used if the model has no template of its own.
+/// Default template for a model without one.
 pub const SIMPLE: &str = "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}\n{% endfor %}\
                           {% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-/// A template, read as Hugging Face's libraries do.
+/// A template, parsed like by Hugging Face's libraries.
 #[derive(Debug)]
 pub struct Template {
     environment: Environment<'static>,
@@ -50,7 +50,7 @@ impl Template {
     /// The text of a chat.
     ///
     /// # Errors
-    /// If the template refuses it.
+    /// If the template rejects the chat.
     pub fn render(&self, chat: &Chat<'_>) -> Result<String, Error> {
         let mut known = self.tokens.clone();
         known.extend(chat.further.clone());
@@ -64,16 +64,16 @@ impl Template {
     }
 }
 
-/// What a template gets.
+/// Input of a template.
 #[derive(Debug)]
 pub struct Chat<'a> {
     /// The messages.
     pub messages: Vec<Json>,
     /// The tools, if any.
     pub tools: Option<&'a Json>,
-    /// Whether the text ends where the answer begins.
+    /// Whether the text ends with the beginning of the answer.
     pub add_generation_prompt: bool,
-    /// Further names, as `chat_template_kwargs` gives them.
+    /// Further variables from `chat_template_kwargs`.
     pub further: Map<String, Json>,
 }
 

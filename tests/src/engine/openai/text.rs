@@ -1,4 +1,4 @@
-//! Tokens from text, and the answers of a model that is not there.
+//! Converts text to tokens, and generates answers without a model.
 
 use super::template::Template;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -10,47 +10,47 @@ use std::path::Path;
 use tokenizers::Tokenizer;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Tokens that an answer has to choose from where there is no tokenizer.
+/// Number of different answer tokens without a tokenizer.
 const PLAIN_VOCABULARY: u32 = 32_000;
-/// Fewer whole words than this are too few for answers: then every token that is text will do.
+/// Minimum number of complete words for answers. With fewer, answers use every token that is text.
 const WORDS_MIN: usize = 16;
-/// Name of the file beside a tokenizer that has the chat template.
+/// Name of the file with the chat template, beside the tokenizer.
 const CONFIG_FILE: &str = "tokenizer_config.json";
 
 /// The tokenizer of a model with its chat template.
 ///
-/// Without a tokenizer prompts must come as tokens, and the text of an answer is its token ids.
+/// Without a tokenizer, prompts must be token ids, and the text of an answer is its token ids.
 #[derive(Debug)]
 pub struct Text {
     tokenizer: Option<Tokenizer>,
     template: Template,
-    /// Tokens of which answers consist.
+    /// The tokens that answers use.
     words: Vec<u32>,
 }
 
-/// An answer: its tokens, and the text that each adds.
+/// An answer: its tokens, and the text of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// As many texts.
+    /// The text of each token.
     pub pieces: Vec<String>,
 }
 
 // === impl Text ===
 
 impl Text {
-    /// Without a tokenizer.
+    /// Creates an instance without a tokenizer.
     ///
     /// # Errors
-    /// Never: the simple template is sound.
+    /// Never: the simple template is valid.
     pub fn plain() -> Result<Self> {
         let template = Template::of(&Json::Null)?;
         Ok(Self { tokenizer: None, template, words: Vec::new() })
     }
 
-    /// The tokenizer of a `tokenizer.json`. The chat template is that of `config`, a `tokenizer_config.json`, or of such
-    /// a file in the same folder; without one it is [`SIMPLE`](super::template::SIMPLE).
+    /// Loads the tokenizer of a `tokenizer.json`. The chat template comes from `config`, a `tokenizer_config.json`, or
+    /// from such a file in the same folder. Without one, it is [`SIMPLE`](super::template::SIMPLE).
     ///
     /// # Errors
     /// If a file cannot be read, or no token is text.
@@ -69,7 +69,7 @@ impl Text {
         Self::new(tokenizer, &config)
     }
 
-    /// A tokenizer with the contents of a `tokenizer_config.json`.
+    /// Combines a tokenizer with the content of a `tokenizer_config.json`.
     ///
     /// # Errors
     /// If the chat template cannot be read, or no token is text.
@@ -86,10 +86,10 @@ impl Text {
         &self.template
     }
 
-    /// The tokens of a text, with special tokens around it if the tokenizer adds some and they are wanted.
+    /// The tokens of a text. `with_special` adds the tokenizer's special tokens, if it has some.
     ///
     /// # Errors
-    /// If there is no tokenizer, or it cannot read the text.
+    /// If there is no tokenizer, or it rejects the text.
     pub fn encode(&self, text: &str, with_special: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer.as_ref();
         let tokenizer = tokenizer.context("this engine has no tokenizer: send token ids")?;
@@ -97,11 +97,11 @@ impl Text {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The answer to a prompt, cut to `len` tokens. Equal prompts have equal answers. It consists of whole words, so that
-    /// its text as part of a later prompt has the same tokens.
+    /// The answer to a prompt, with exactly `len` tokens. Equal prompts have equal answers. The answer consists of
+    /// complete words, so that its text has the same tokens as part of a later prompt.
     ///
     /// # Errors
-    /// If the tokenizer cannot write it.
+    /// If the tokenizer cannot decode the tokens.
     pub fn answer(&self, prompt: &[u32], len: usize) -> Result<Answer> {
         let mut hasher = Xxh3::new();
         prompt.iter().for_each(|token| hasher.update(&token.to_le_bytes()));
@@ -113,10 +113,10 @@ impl Text {
         self.written((0..len).map(token).collect())
     }
 
-    /// These tokens as an answer.
+    /// Converts these tokens to an answer.
     ///
     /// # Errors
-    /// If the tokenizer cannot write them.
+    /// If the tokenizer cannot decode them.
     pub fn written(&self, tokens: Vec<u32>) -> Result<Answer> {
         let Some(tokenizer) = &self.tokenizer else {
             let pieces = tokens.iter().map(|token| format!(" {token}")).collect();
@@ -129,7 +129,7 @@ impl Text {
     }
 }
 
-/// The tokens that are a space and a word each and stay so in any text; if there are few, all that are text.
+/// The tokens that consist of a space and a word and stay so in any text. If there are few: all tokens that are text.
 fn words(tokenizer: &Tokenizer) -> Vec<u32> {
     let count = u32::try_from(tokenizer.get_vocab_size(false)).unwrap_or(u32::MAX);
     let text = |id: u32| tokenizer.decode(&[id], true).ok();

@@ -1,7 +1,7 @@
 use super::super::training::train;
 use super::*;
 
-/// The project's own words.
+/// A text of the project.
 const SAMPLE: &str = include_str!("../../../../README.md");
 
 fn text() -> Text {

@@ -1,4 +1,4 @@
-//! A small tokenizer, trained on a text.
+//! Trains a small tokenizer on a text.
 
 use anyhow::{Result, anyhow};
 use tokenizers::Tokenizer;
@@ -6,7 +6,7 @@ use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-/// A byte-level tokenizer of at most `vocabulary` tokens, at least 256, that has learnt from `text`. It can write and read
+/// A byte-level tokenizer of at most `vocabulary` tokens (at least 256), trained on `text`. It can encode and decode
 /// every text, and adds no special tokens.
 ///
 /// # Errors

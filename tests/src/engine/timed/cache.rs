@@ -1,4 +1,4 @@
-//! The caches of one engine: its pool of blocks with what is reserved there, and the tiers below it (pure).
+//! The caches of one engine: its block pool with reservations, and the lower tiers (pure).
 
 use super::event::CacheChange;
 use super::job::{Job, Terms};
@@ -11,20 +11,20 @@ use kvasir_proto::types::Tier;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-/// What a request finds, and asks for.
+/// Cached blocks and requirements of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fit {
-    /// Leading blocks that are cached in device memory.
+    /// Number of leading blocks cached in device memory.
     pub(crate) hit_blocks: usize,
-    /// Blocks after these that are fetched from the tiers below.
+    /// Following blocks that are fetched from lower tiers.
     pub(crate) fetch: Fetch,
-    /// Blocks that it needs beside the cached ones.
+    /// Number of blocks required besides the cached ones.
     needed: usize,
-    /// Blocks that are not free any more once it is admitted.
+    /// Number of blocks that are no longer free after admission.
     pub(crate) taken: usize,
 }
 
-/// The caches.
+/// Block pool, reservations and lower tiers of one engine.
 #[derive(Debug)]
 pub(super) struct Cache {
     block_size: usize,
@@ -45,7 +45,7 @@ impl Cache {
         }
     }
 
-    /// Checks the pool, and that so many blocks are reserved.
+    /// Checks the pool and the number of reserved blocks.
     pub(super) fn validate(&self, reserved: usize) {
         self.pool.validate();
         assert_eq!(reserved, self.reserved, "reservations are miscounted");
@@ -64,17 +64,17 @@ impl Cache {
         self.pool.lookup(CacheKey { group: MAIN_GROUP, name })
     }
 
-    /// Whether any tier has a block.
+    /// Whether any tier has the block.
     pub(super) fn keeps(&self, name: u64) -> bool {
         self.lookup(name).is_some() || self.tiers.leading(&[name]).total() > 0
     }
 
-    /// Blocks that the next request may take.
+    /// Number of blocks that the next request may take.
     pub(super) fn room(&self) -> usize {
         self.pool.free_len() - self.reserved
     }
 
-    /// Empties all tiers. Returns false, and does nothing, while blocks are in use.
+    /// Empties all tiers. Returns false, without effect, while blocks are in use.
     pub(super) fn reset(&mut self) -> bool {
         let is_done = self.pool.reset();
         if is_done {
@@ -83,7 +83,7 @@ impl Cache {
         is_done
     }
 
-    /// What a request finds now.
+    /// What a request would find cached now, and what it would need.
     pub(super) fn fit(&self, job: &Job, terms: &Terms) -> Fit {
         // The last token is always computed.
         let most = (job.prompt_tokens - 1) / self.block_size;
@@ -104,7 +104,7 @@ impl Cache {
         Fit { hit_blocks, fetch, needed, taken: needed + free_hits }
     }
 
-    /// Takes the blocks that a request finds cached, and reserves the others.
+    /// Takes the cached blocks of a request, and reserves the others.
     pub(super) fn admit<J: Deref<Target = Job>>(
         &mut self,
         waiting: Waiting<J>,
@@ -133,24 +133,24 @@ impl Cache {
         }
     }
 
-    /// Releases the blocks of a request, and what it has reserved.
+    /// Releases a request's blocks and reservations.
     pub(super) fn drop_run<J>(&mut self, run: &Run<J>) {
         self.reserved -= run.reserved;
         self.release(&run.blocks);
     }
 
-    /// Releases blocks, tail first, so that a prefix is evicted last.
+    /// Releases blocks, tail first, so that prefixes are evicted last.
     pub(super) fn release(&mut self, blocks: &[BlockId]) {
         blocks.iter().rev().for_each(|&block| self.pool.release(block));
     }
 
-    /// Notes for the tiers below that a request has used its blocks.
+    /// Marks the blocks of a request as used in the lower tiers.
     pub(super) fn touch<J: Deref<Target = Job>>(&mut self, run: &Run<J>) {
         let complete = run.job.names.len().min(run.computed / self.block_size);
         self.tiers.touch(run.job.names.get(..complete).unwrap_or_default());
     }
 
-    /// Takes blocks for the first `tokens` tokens of a request, as far as it has none. That may evict others.
+    /// Allocates missing blocks for the first `tokens` tokens of a request, which may evict others.
     pub(super) fn allocate<J>(
         &mut self,
         run: &mut Run<J>,
@@ -169,8 +169,8 @@ impl Cache {
         }
     }
 
-    /// Puts the keys and values of the next `tokens` tokens of a request into its blocks. Blocks that become complete are
-    /// cached, and written to the tiers below.
+    /// Stores the keys and values of the next `tokens` tokens of a request in its blocks. Blocks that become complete
+    /// are cached, and written to the lower tiers.
     pub(super) fn fill<J: Deref<Target = Job>>(
         &mut self,
         run: &mut Run<J>,

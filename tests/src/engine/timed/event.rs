@@ -1,34 +1,34 @@
-//! What happens in an engine with time.
+//! Events of an engine with step times.
 
 use super::model::Nanos;
 use kvasir_proto::types::Tier;
 
-/// Something that happened.
+/// An event with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timed {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What happens in an engine.
+/// An event of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Its cache changed; in the order of the changes.
+    /// Changes of the cache, in order.
     Cache(Vec<CacheChange>),
-    /// The first token of a request is out.
+    /// The first token of a request was sent.
     FirstToken {
         /// The request.
         id: usize,
-        /// When the first step with it began.
+        /// Start of the first step with the request.
         begun: Nanos,
     },
     /// A request has ended.
     Finished {
         /// The request.
         id: usize,
-        /// Tokens of its prompt that were found in the cache.
+        /// Prompt tokens found in the cache.
         hit_tokens: usize,
     },
 }
@@ -36,26 +36,26 @@ pub enum Event {
 /// A change of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheChange {
-    /// Blocks of a request became complete, or were written to a tier below device memory.
+    /// Blocks of a request became complete, or were written to a lower tier.
     Stored {
-        /// Where.
+        /// Tier of the blocks.
         tier: Tier,
         /// The request.
         id: usize,
-        /// Index of the first of them in the request.
+        /// Index of the first block in the request.
         first: usize,
-        /// Their names.
+        /// Names of the blocks.
         names: Vec<u64>,
-        /// Name of the block before them; none at the start of a prompt.
+        /// Name of the preceding block; none at the start of a prompt.
         parent: Option<u64>,
     },
     /// One copy of a block was evicted.
     Removed {
-        /// Where.
+        /// Tier of the copy.
         tier: Tier,
-        /// Its name.
+        /// Name of the block.
         name: u64,
-        /// Copies of it that remain there.
+        /// Number of copies that remain in this tier.
         remaining: u32,
     },
 }

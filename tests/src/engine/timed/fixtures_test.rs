@@ -1,4 +1,4 @@
-//! Small engines and requests whose times can be added up by hand.
+//! Small engines and requests whose times can be computed by hand.
 
 use super::event::{Event, Timed};
 use super::job::Job;
@@ -6,8 +6,8 @@ use super::machine::Engine;
 use super::model::{EngineOptions, Nanos, StepModel};
 use std::collections::BTreeMap;
 
-/// A step takes 1,000 ns, and 10 per prompt token, 100 per decoding sequence, 1 per token of context. Blocks of 4 tokens,
-/// 16 tokens a step, no tiers below device memory.
+/// A step takes 1,000 ns, plus 10 per prompt token, 100 per decoding sequence and 1 per token of context. Blocks have 4
+/// tokens, steps at most 16 tokens; there are no lower tiers.
 pub(crate) const SMALL: EngineOptions = EngineOptions {
     model: StepModel {
         step: 1_000,
@@ -25,7 +25,7 @@ pub(crate) const SMALL: EngineOptions = EngineOptions {
     running_max: 4,
 };
 
-/// A request whose prompt begins as all of its family do, and whose answer is its own.
+/// A request whose prompt shares its family's beginning, with an answer of its own.
 pub(crate) fn job(family: u64, own: u64, prompt_tokens: usize, answer_tokens: usize) -> Job {
     let whole = prompt_tokens / SMALL.block_size;
     let blocks = (prompt_tokens + answer_tokens - 1) / SMALL.block_size;
@@ -36,7 +36,7 @@ pub(crate) fn job(family: u64, own: u64, prompt_tokens: usize, answer_tokens: us
     Job { arrival: 0, prompt_tokens, answer_tokens, names: (0..blocks).map(name).collect() }
 }
 
-/// All that happens when requests come at these times, until all have ended.
+/// All events when requests arrive at these times, until all requests have ended.
 pub(crate) fn play<'a>(engine: &mut Engine<&'a Job>, jobs: &'a [(Nanos, Job)]) -> Vec<Timed> {
     let mut out = Vec::new();
     for (id, (at, job)) in jobs.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) fn play<'a>(engine: &mut Engine<&'a Job>, jobs: &'a [(Nanos, Job)]) -
     out
 }
 
-/// When first tokens were out, and when requests ended with how many hit tokens, by request.
+/// For each request: the times of its first token and of its end, with its number of hit tokens.
 pub(crate) fn times(out: &[Timed]) -> BTreeMap<usize, (Nanos, Nanos, usize)> {
     let mut times = BTreeMap::<usize, (Nanos, Nanos, usize)>::new();
     for Timed { at, event } in out {

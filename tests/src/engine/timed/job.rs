@@ -1,53 +1,53 @@
-//! Requests by the names of their blocks: the machine needs no tokens.
+//! Requests in terms of block names: the machine needs no tokens.
 
 use super::model::{Nanos, TransferModel};
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// When it arrives.
+    /// Arrival time.
     pub arrival: Nanos,
-    /// Tokens of its prompt, at least 1.
+    /// Tokens of the prompt, at least 1.
     pub prompt_tokens: usize,
-    /// Tokens of its answer, at least 1.
+    /// Tokens of the answer, at least 1.
     pub answer_tokens: usize,
-    /// Names of all whole blocks of the prompt, and of the answer without its last token. A name stands for the block
-    /// with all before it.
+    /// Names of all complete blocks of the prompt, and of the answer without its last token. A name represents the
+    /// block and its complete prefix.
     pub names: Vec<u64>,
 }
 
-/// What disaggregated serving asks of an engine beside a [`Job`]. The default is nothing of that.
+/// Options of disaggregated serving for a [`Job`]. By default, none applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// Another engine has computed the prompt: what is not cached here comes from there, in this time.
+    /// Another engine has computed the prompt: blocks that are not cached here are transferred from there in this time.
     pub transfer: Option<TransferModel>,
-    /// It ends with its first token, whatever its answer has: another engine gives that.
+    /// The request ends with its first token, regardless of its answer: another engine generates the answer.
     pub is_prompt_only: bool,
-    /// Its blocks stay in use after its end, until they are released: another engine will fetch them.
+    /// The request's blocks stay in use after its end until they are released: another engine will fetch them.
     pub is_held: bool,
-    /// Leading blocks of it come from other engines.
+    /// Leading blocks that come from other engines.
     pub fetch: Option<PeerFetch>,
 }
 
 /// A fetch from other engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerFetch {
-    /// Leading blocks of the prompt that are there once it has ended, cached ones included.
+    /// Number of leading blocks present after the fetch, including cached ones.
     pub blocks: usize,
-    /// When it ends.
+    /// End of the fetch.
     pub at: Nanos,
 }
 
 // === impl Job ===
 
 impl Job {
-    /// Tokens that are computed in all: the last token of the answer is never an input.
+    /// Number of tokens that are computed: the last token of the answer is never an input.
     #[must_use]
     pub fn total_tokens(&self) -> usize {
         self.prompt_tokens + self.answer_tokens - 1
     }
 
-    /// The names of the whole blocks of its prompt.
+    /// Names of the complete blocks of the prompt.
     #[must_use]
     pub fn prompt_names(&self, block_size: usize) -> &[u64] {
         let blocks = self.prompt_tokens / block_size;
@@ -58,13 +58,13 @@ impl Job {
 // === impl Terms ===
 
 impl Terms {
-    /// Tokens of a request that are in the pool once it ends.
+    /// Number of tokens of a request in the pool at its end.
     #[must_use]
     pub fn total_tokens(&self, job: &Job) -> usize {
         if self.is_prompt_only { job.prompt_tokens } else { job.total_tokens() }
     }
 
-    /// Tokens of a request that need not be computed, of which so many are cached.
+    /// Number of tokens that need not be computed; `cached` of them are cached.
     #[must_use]
     pub fn present_tokens(&self, job: &Job, cached: usize) -> usize {
         if self.transfer.is_some() { job.prompt_tokens - 1 } else { cached }

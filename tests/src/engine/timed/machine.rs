@@ -1,22 +1,24 @@
-//! A mock engine with time: requests and times in, timed events out. No clock, no tokens, no I/O.
+//! A mock engine with step times, as a pure state machine: requests and times in, timed events out. No clock, no
+//! tokens, no I/O.
 //!
-//! It does what [`Scheduler`](crate::engine::scheduler::Scheduler) does, by the same rules of admission, over the same
-//! [`BlockPool`](crate::engine::pool::BlockPool); but a request in its answer gets one token a step, and a step takes
-//! time. Blocks are allocated, evicted and cached when a step begins, and announced at that moment, as vLLM's scheduler
-//! does; first tokens are out and requests end when a step ends.
+//! It behaves like [`Scheduler`](crate::engine::scheduler::Scheduler), with the same admission rules over the same
+//! [`BlockPool`](crate::engine::pool::BlockPool). But a request in its decode gets one token per step, and a step takes
+//! time. As in vLLM's scheduler, blocks are allocated, evicted, cached and announced when a step begins. First tokens
+//! are sent and requests end when a step ends.
 //!
-//! A request whose prompt another engine has computed gets its blocks when it is admitted, and they are cached, and
-//! announced, at the first step that begins after the transfer. It computes the last token of its prompt itself. Blocks
-//! that another engine will fetch stay in use after the request's end, until they are released.
+//! A request whose prompt another engine has computed gets its blocks when it is admitted. They are cached and
+//! announced at the first step that begins after the transfer. The request computes the last token of its prompt
+//! itself. Blocks that another engine will fetch stay in use after the request's end, until they are released.
 //!
-//! A request for which blocks are fetched from other engines gets room for them when it is admitted, and waits for them while
-//! others run. They arrive in host memory: the step that begins with them moves them to device memory. It computes the rest.
+//! A request with blocks to fetch from other engines gets room for them when it is admitted, and waits for them while
+//! other requests run. The blocks arrive in host memory; the step that begins with them moves them to device memory.
+//! The request computes the rest.
 //!
-//! With host memory or a disk, whatever is complete is written there too, and fetched from there when device memory lost
-//! it: its time is added to the step that begins with it.
+//! With host memory or a disk, complete blocks are also written there. Blocks that device memory has evicted are
+//! fetched from there: the time is added to the step that begins with them.
 //!
-//! While all running requests decode inside their blocks, nothing is to be decided: such steps are taken at once. A
-//! request that comes meanwhile cuts that short at the end of the step that is under way.
+//! While all running requests decode inside their blocks, there are no decisions to make: such steps are taken
+//! together. A request that arrives meanwhile ends this at the end of the current step.
 
 use super::cache::{Cache, Fit};
 use super::event::{CacheChange, Event, Timed};
@@ -27,7 +29,7 @@ use crate::engine::pool::BlockId;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 
-/// Equal steps under way.
+/// A run of equal steps in progress.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     begin: Nanos,
@@ -35,7 +37,7 @@ struct Flight {
     steps: u64,
 }
 
-/// The engine. `J` is how it refers to a [`Job`].
+/// The state machine of one engine. `J` is how it refers to a [`Job`].
 #[derive(Debug)]
 pub struct Engine<J> {
     pub(crate) options: EngineOptions,
@@ -69,7 +71,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// The same engine, taking each step by itself: slower, and else the same.
+    /// Takes each step separately: slower, with equal results.
     #[must_use]
     pub fn stepping(self) -> Self {
         Self { is_stepping: true, ..self }
@@ -78,78 +80,78 @@ impl<J: Deref<Target = Job>> Engine<J> {
     /// Checks the pool and the reservations.
     ///
     /// # Panics
-    /// If one of them is not right.
+    /// If an invariant is violated.
     pub fn validate(&self) {
         let receiving = self.receiving.iter().map(|at| &at.run);
         let reserved: usize = self.running.iter().chain(receiving).map(|run| run.reserved).sum();
         self.cache.validate(reserved);
     }
 
-    /// Whether it can ever hold a request.
+    /// Whether the request fits into the engine's pool.
     #[must_use]
     pub fn can_hold(&self, job: &Job) -> bool {
         job.total_tokens().div_ceil(self.options.block_size) <= self.options.capacity_blocks
     }
 
-    /// Tokens computed so far: of prompts without hits, and of answers.
+    /// Number of tokens computed so far: prompt tokens without hits, and answer tokens.
     #[must_use]
     pub fn computed_tokens(&self) -> u64 {
         self.computed_tokens
     }
 
-    /// Requests that wait or run.
+    /// Number of waiting and running requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.waiting() + self.running()
     }
 
-    /// Requests that wait for room or for a transfer, as vLLM counts them.
+    /// Number of requests that wait for room or for a transfer, as vLLM counts them.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.receiving.len()
     }
 
-    /// Requests that run.
+    /// Number of running requests.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Blocks in use: of requests, and held ones.
+    /// Number of blocks in use, including blocks kept for other engines.
     #[must_use]
     pub fn used_blocks(&self) -> usize {
         self.cache.used_blocks()
     }
 
-    /// What it holds in device memory: names with their number of physical copies.
+    /// Names cached in device memory, with their numbers of physical copies.
     #[must_use]
     pub fn contents(&self) -> BTreeMap<u64, u32> {
         self.cache.contents()
     }
 
-    /// Running requests with the tokens of their answers that were out when the last step ended.
+    /// Running requests, with the number of answer tokens sent when the last step ended.
     pub fn progress(&self) -> impl Iterator<Item = (usize, usize)> {
         self.running.iter().map(|run| (run.id, run.out))
     }
 
-    /// Whether it holds a block in device memory.
+    /// Whether device memory has a block.
     #[must_use]
     pub fn holds(&self, name: u64) -> bool {
         self.cache.lookup(name).is_some()
     }
 
-    /// Whether it holds a block in any tier.
+    /// Whether any tier has a block.
     #[must_use]
     pub fn keeps(&self, name: u64) -> bool {
         self.cache.keeps(name)
     }
 
-    /// Queues a request that it [can hold](Self::can_hold). All that happens up to `now` must be done.
+    /// Queues a request that the engine [can hold](Self::can_hold). All events up to `now` must be done.
     pub fn submit(&mut self, id: usize, job: J, now: Nanos, out: &mut Vec<Timed>) {
         self.submit_with(id, job, Terms::default(), now, out);
     }
 
-    /// As [`submit`](Self::submit), with terms. Ids must differ from those of all requests that are held.
+    /// Like [`submit`](Self::submit), with terms. The id must differ from the ids of all active and kept requests.
     pub fn submit_with(
         &mut self,
         id: usize,
@@ -163,8 +165,8 @@ impl<J: Deref<Target = Job>> Engine<J> {
         self.hurry(now, out);
     }
 
-    /// Ends a request early: at once while it waits, at the end of the step that is under way while it runs. What it has
-    /// computed stays cached. There is no further event of it. All that happens up to `now` must be done.
+    /// Cancels a request: immediately while it waits, at the end of the current step while it runs. Its computed blocks
+    /// stay cached. The request causes no further events. All events up to `now` must be done.
     pub fn cancel(&mut self, id: usize, now: Nanos, out: &mut Vec<Timed>) {
         self.waiting.retain(|waiting| waiting.id != id);
         if let Some(at) = self.receiving.iter().position(|at| at.run.id == id) {
@@ -177,13 +179,13 @@ impl<J: Deref<Target = Job>> Engine<J> {
         self.hurry(now, out);
     }
 
-    /// Blocks of an ended request that are held for another engine.
+    /// Blocks of an ended request that are kept for another engine.
     #[must_use]
     pub fn held(&self, id: usize) -> Option<&[BlockId]> {
         self.held.get(&id).map(Vec::as_slice)
     }
 
-    /// Releases the blocks that are held of an ended request; false if none are. They stay cached.
+    /// Releases the kept blocks of an ended request, which stay cached. Returns false if no blocks are kept.
     pub fn release(&mut self, id: usize, now: Nanos, out: &mut Vec<Timed>) -> bool {
         let Some(blocks) = self.held.remove(&id) else { return false };
         self.cache.release(&blocks);
@@ -191,12 +193,12 @@ impl<J: Deref<Target = Job>> Engine<J> {
         true
     }
 
-    /// Empties the prefix cache in all tiers. Returns false, and does nothing, while blocks are in use.
+    /// Empties the prefix cache in all tiers. Returns false, without effect, while blocks are in use.
     pub fn reset(&mut self) -> bool {
         self.cache.reset()
     }
 
-    /// Does all that happens up to `now`, which is included.
+    /// Advances to `now`, inclusive.
     pub fn run_until(&mut self, now: Nanos, out: &mut Vec<Timed>) {
         while let Some(next) = self.next() {
             if next > now {
@@ -209,7 +211,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// When something happens next by itself: steps under way end, or, if there are none, a transfer does.
+    /// Time of the next event without input: the end of the current steps or, without any, of a transfer.
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
         match &self.flight {
@@ -218,7 +220,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// Something changed at `now`: the next step looks at it, and it begins now if none is under way.
+    /// Reacts to a change at `now`: the next step considers it, and begins now if no step is in progress.
     fn hurry(&mut self, now: Nanos, out: &mut Vec<Timed>) {
         let steps = self.steps_begun(now);
         match &mut self.flight {
@@ -227,26 +229,25 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// How long after `now` the step ends that is under way; 0 while the engine is idle. All that happens up to `now` must
-    /// be done.
+    /// Time from `now` to the end of the current step; 0 while the engine is idle. All events up to `now` must be done.
     #[must_use]
     pub fn residual(&self, now: Nanos) -> Nanos {
         self.step_end(now).map_or(0, |end| end.saturating_sub(now))
     }
 
-    /// When the step ends that is under way at `now`; none while the engine is idle.
+    /// End of the step in progress at `now`; none while the engine is idle.
     pub(crate) fn step_end(&self, now: Nanos) -> Option<Nanos> {
         self.flight.map(|flight| self.end(&flight, self.steps_begun(now)))
     }
 
-    /// Steps under way that have begun by `now`.
+    /// Number of current steps that have begun by `now`.
     pub(crate) fn steps_begun(&self, now: Nanos) -> u64 {
         let Some(flight) = self.flight else { return 0 };
         let is_under_way = |steps: &u64| self.end(&flight, *steps) > now;
         (1..flight.steps).find(is_under_way).unwrap_or(flight.steps)
     }
 
-    /// Blocks that the next request may take.
+    /// Number of blocks that the next request may take.
     pub(crate) fn room(&self) -> usize {
         self.cache.room()
     }
@@ -255,7 +256,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         flight.begin + self.options.model.steps_nanos(&flight.first, steps)
     }
 
-    /// Begins a step, if there is something to do.
+    /// Begins a step, if there is work.
     fn begin(&mut self, now: Nanos, out: &mut Vec<Timed>) {
         let mut load = StepLoad::default();
         let mut changes = Vec::new();
@@ -298,7 +299,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// The requests whose transfers have ended. Their blocks are cached now.
+    /// Requests whose transfers have ended. Their blocks are cached now.
     fn received(
         &mut self,
         now: Nanos,
@@ -323,7 +324,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         received
     }
 
-    /// Blocks from other engines have arrived.
+    /// Handles blocks from other engines that have arrived.
     fn receive_fetched(
         &mut self,
         run: &mut Run<J>,
@@ -362,7 +363,7 @@ impl<J: Deref<Target = Job>> Engine<J> {
         self.cache.fill(run, tokens, changes);
     }
 
-    /// Ends the steps under way.
+    /// Ends the current steps.
     fn complete(&mut self, flight: &Flight, end: Nanos, out: &mut Vec<Timed>) {
         let further = flight.steps - 1;
         let StepLoad { prefill_tokens, decode_sequences, .. } = flight.first;
@@ -395,13 +396,13 @@ impl<J: Deref<Target = Job>> Engine<J> {
         }
     }
 
-    /// What a request finds now.
+    /// What a request would find cached now, and what it would need.
     pub(crate) fn fit(&self, job: &Job, terms: &Terms) -> Fit {
         self.cache.fit(job, terms)
     }
 
-    /// Admits the first waiting request, with the blocks it finds cached, if there is room for it. What the tiers below
-    /// device memory have of it is fetched in the step that begins.
+    /// Admits the first waiting request with its cached blocks, if there is room for it. The step that begins fetches
+    /// its blocks in lower tiers.
     fn admit(
         &mut self,
         now: Nanos,

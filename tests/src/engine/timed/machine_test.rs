@@ -23,7 +23,7 @@ fn a_cached_prefix_shortens_it() {
     let jobs = [(0, job(1, 1, 12, 1)), (10_000, job(1, 2, 12, 1)), (20_000, job(2, 3, 12, 1))];
     let times = times(&play(&mut Engine::new(SMALL), &jobs));
     assert_eq!(times[&0].0, 1_120);
-    // The last token is always computed, so its block is, too; 8 tokens are read.
+    // The last token is always computed, and so is its block; 8 tokens are read.
     assert_eq!((times[&1].0 - 10_000, times[&1].2), (1_000 + 4 * 10 + 8, 8));
     assert_eq!((times[&2].0 - 20_000, times[&2].2), (1_120, 0));
 }
@@ -42,7 +42,7 @@ fn a_long_prompt_in_chunks_lets_answers_go_on() {
     let jobs = [(0, job(1, 1, 4, 5)), (100, job(2, 2, 40, 1))];
     let times = times(&play(&mut Engine::new(SMALL), &jobs));
     let first = 1_000 + 40;
-    // The answer takes one token of 16 a step: chunks of 15, 15 and 10.
+    // The answer takes one of a step's 16 tokens: chunks of 15, 15 and 10.
     let chunks = [(15, 4), (15, 5 + 15), (10, 6 + 30)];
     let long = chunks.iter().map(|(tokens, context)| 1_100 + 10 * tokens + context).sum::<u64>();
     assert_eq!((times[&0].0, times[&1].0), (first, first + long));
@@ -96,7 +96,7 @@ fn remote() -> Terms {
     Terms { transfer: Some(TRANSFER), ..Terms::default() }
 }
 
-/// Names that were announced as stored and as removed, with the moment, in order.
+/// Names announced as stored and as removed, with their times, in order.
 fn changes(out: &[Timed]) -> Vec<(Nanos, Vec<CacheChange>)> {
     let changes = out.iter().filter_map(|timed| match &timed.event {
         Event::Cache(changes) => Some((timed.at, changes.clone())),
@@ -115,7 +115,7 @@ fn a_transferred_prompt_is_cached_when_it_is_here_and_costs_one_token() {
     engine.run_until(here - 1, &mut out);
     assert_eq!((changes(&out), engine.contents().len(), engine.waiting()), (vec![], 0, 1));
     engine.run_until(here, &mut out);
-    // Blocks 0 and 1 came whole; block 2 is complete with the last token, which is computed.
+    // Blocks 0 and 1 arrived completely; block 2 is complete with the last token, which is computed.
     assert_eq!(engine.contents().len(), 3);
     engine.run_until(Nanos::MAX, &mut out);
     engine.validate();
@@ -162,7 +162,7 @@ fn others_run_while_a_transfer_goes_on() {
     assert_eq!(times(&out)[&0].0, near_end + 1_000 + 10 + 11, "the step after the transfer");
 }
 
-/// Fetched blocks arrive in host memory, and the rest is computed. Others run meanwhile.
+/// Fetched blocks arrive in host memory, and the rest is computed, while other requests run.
 #[test]
 fn what_other_engines_have_is_fetched_and_the_rest_computed() {
     let took = |blocks| {
@@ -182,10 +182,10 @@ fn what_other_engines_have_is_fetched_and_the_rest_computed() {
         (first - 1_140, hits)
     };
     assert_eq!(took(2), (1_000 + 8 * 10 + 8 + 8 * 2, 8));
-    // The last token is always computed, so its block is, too.
+    // The last token is always computed, and so is its block.
     assert_eq!(took(9), (1_000 + 4 * 10 + 12 + 12 * 2, 12));
 
-    // What is cached here meanwhile is not waited for.
+    // Blocks cached here meanwhile need no wait.
     let first = job(1, 1, 16, 1);
     let again = job(1, 2, 16, 1);
     let mut engine = Engine::new(SMALL);
@@ -216,7 +216,7 @@ fn a_prompt_alone_ends_with_its_first_token() {
 
 #[test]
 fn what_device_memory_lost_is_fetched_from_below() {
-    // The second request evicts the first one's blocks, of which the tiers keep what they have room for.
+    // The second request evicts the first one's blocks; the lower tiers keep as many as fit.
     let jobs = [(0, job(1, 1, 16, 1)), (10_000, job(2, 2, 16, 1)), (20_000, job(1, 3, 16, 1))];
     let took = |host_blocks, disk_blocks| {
         let options = EngineOptions { capacity_blocks: 4, host_blocks, disk_blocks, ..SMALL };
@@ -224,10 +224,10 @@ fn what_device_memory_lost_is_fetched_from_below() {
         (at - 20_000, hits)
     };
     assert_eq!(took(0, 0), (1_160, 0));
-    // The last token is always computed, so its block is, too; 12 tokens are read.
+    // The last token is always computed, and so is its block; 12 tokens are read.
     assert_eq!(took(8, 8), (1_000 + 4 * 10 + 12 + 12 * 2, 12));
     assert_eq!(took(0, 8), (1_000 + 4 * 10 + 12 + 12 * 5, 12));
-    // Of the first request host memory keeps two blocks beside the second one's four.
+    // Host memory keeps two of the first request's blocks beside the second one's four.
     assert_eq!(took(6, 8), (1_000 + 4 * 10 + 12 + 8 * 2 + 4 * 5, 12));
 }
 
@@ -291,7 +291,8 @@ fn a_cancelled_request_ends_with_its_step_and_leaves_what_it_computed() {
 }
 
 proptest! {
-    /// Whatever is cancelled, held or transferred: a subscriber that counts copies knows the cache, and nothing leaks.
+    /// For any sequence of cancelled, kept and transferred requests: a subscriber that counts copies has the cache's
+    /// exact state, and no block leaks.
     #[test]
     fn changes_tell_the_truth(
         requests in prop::collection::vec(
@@ -323,7 +324,7 @@ proptest! {
             engine.validate();
             prop_assert_eq!(counted(&out), engine.contents());
         }
-        // A request may wait for the blocks that others hold.
+        // A request may wait for blocks that others use.
         for _ in 0..=jobs.len() {
             now += 1_000_000_000;
             engine.run_until(now, &mut out);
@@ -337,7 +338,7 @@ proptest! {
     }
 }
 
-/// What a subscriber believes of device memory that counts copies.
+/// The device-memory state of a subscriber that counts copies.
 fn counted(out: &[Timed]) -> BTreeMap<u64, u32> {
     let mut counted = BTreeMap::<u64, u32>::new();
     for (_, changes) in changes(out) {

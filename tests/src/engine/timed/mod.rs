@@ -1,12 +1,13 @@
-//! Time for mock engines: how long steps take, and an engine that takes them (pure).
+//! Mock engines with time: a model of step durations, and an engine that follows it (pure).
 //!
-//! - [`model`]: how long a step and a transfer take, by stated assumptions;
-//! - [`job`]: a request by its counts and the names of its blocks;
-//! - [`event`]: what happens in an engine;
-//! - `run`, `cache`, `tiers`: a request in an engine, and where its blocks are;
-//! - [`machine`]: the engine: requests and times in, timed events out.
+//! - [`model`]: durations of steps and transfers, by stated assumptions;
+//! - [`job`]: a request in terms of counts and block names;
+//! - [`event`]: events of an engine;
+//! - `run`, `cache`, `tiers`: a request in an engine, and the locations of its blocks;
+//! - [`machine`]: the engine as a state machine: requests and times in, timed events out.
 //!
-//! [`crate::sweep`] runs it in virtual time, [`crate::engine::live`] in real time. There is no other model of time.
+//! [`crate::sweep`] runs the engine in virtual time, [`crate::engine::live`] in real time. Both use this model of time
+//! only.
 
 mod cache;
 pub mod event;

@@ -1,92 +1,92 @@
-//! How long a step of an engine and a transfer between two take, and how large an engine is.
+//! Model of an engine: durations of steps and transfers, and sizes.
 //!
 //! The constants are assumptions, not measurements. They resemble an H100-class accelerator (80 GB, 3.35 TB/s) that
 //! runs a model of 8 billion parameters in 16 bits with grouped-query attention (128 KiB of keys and values a
 //! token). All of them are options of the program.
 
-/// Virtual time in nanoseconds. Whole numbers: sums do not depend on the order in which they are made.
+/// Virtual time in nanoseconds. Integers, so that sums do not depend on the order of addition.
 pub type Nanos = u64;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Time of a step whatever it computes: 16 GB of weights are read once (5 ms), and kernels are started.
+/// Fixed time of a step: 16 GB of weights are read once (5 ms), and kernels are started.
 pub const STEP_NANOS: Nanos = 6_000_000;
-/// Time of one prompt token: 16 GFLOP at about half of the accelerator's peak.
+/// Time per prompt token: 16 GFLOP at about half of the accelerator's peak.
 pub const PREFILL_TOKEN_NANOS: Nanos = 35_000;
-/// Time of one sequence that decodes: its token's arithmetic, sampling, and work of the host.
+/// Time per decoding sequence: its token's arithmetic, sampling, and work of the host.
 pub const DECODE_SEQUENCE_NANOS: Nanos = 20_000;
-/// Time of one token of context that a sequence of the step reads: 128 KiB at about 80 % of the bandwidth.
+/// Time per token of context that a sequence of the step reads: 128 KiB at about 80 % of the bandwidth.
 pub const CONTEXT_TOKEN_NANOS: Nanos = 50;
-/// Time of one token that is fetched from host memory: 128 KiB at about 25 GB/s.
+/// Time per token fetched from host memory: 128 KiB at about 25 GB/s.
 pub const HOST_TOKEN_NANOS: Nanos = 5_000;
-/// Time of one token that is fetched from a local disk: 128 KiB at about 6 GB/s.
+/// Time per token fetched from a local disk: 128 KiB at about 6 GB/s.
 pub const DISK_TOKEN_NANOS: Nanos = 22_000;
-/// Time until a transfer of keys and values begins to move them: engines exchange where the blocks are.
+/// Fixed time of a transfer of keys and values, before data moves: engines exchange the blocks' locations.
 pub const TRANSFER_NANOS: Nanos = 1_000_000;
-/// Time of one token that is transferred: 128 KiB at 80 % of 400 Gbit/s.
+/// Time per transferred token: 128 KiB at 80 % of 400 Gbit/s.
 pub const TRANSFER_TOKEN_NANOS: Nanos = 3_300;
-/// Tokens of the cache: what weights and activations leave of 80 GB.
+/// Size of the cache in tokens: the part of 80 GB that weights and activations leave.
 pub const CACHE_TOKENS: usize = 400_000;
 
-/// Times of the parts of a step. A step takes their sum.
+/// Durations of the parts of a step. A step takes their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepModel {
-    /// Each step, in nanoseconds; at least 1.
+    /// Fixed time per step, in nanoseconds; at least 1.
     pub step: Nanos,
-    /// Each prompt token that is computed, in nanoseconds.
+    /// Time per computed prompt token, in nanoseconds.
     pub prefill_token: Nanos,
-    /// Each sequence that decodes, in nanoseconds.
+    /// Time per decoding sequence, in nanoseconds.
     pub decode_sequence: Nanos,
-    /// Each token of context that was computed in earlier steps and is read, in nanoseconds.
+    /// Time per token of context that was computed in earlier steps and is read, in nanoseconds.
     pub context_token: Nanos,
-    /// Each token that is fetched from host memory, in nanoseconds.
+    /// Time per token fetched from host memory, in nanoseconds.
     pub host_token: Nanos,
-    /// Each token that is fetched from disk, in nanoseconds.
+    /// Time per token fetched from disk, in nanoseconds.
     pub disk_token: Nanos,
 }
 
-/// Times of the parts of a transfer of keys and values from another engine. A transfer takes their sum; transfers do not
-/// slow each other, or steps.
+/// Durations of the parts of a transfer of keys and values from another engine. A transfer takes their sum. Transfers
+/// do not slow each other or steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferModel {
-    /// Each transfer, in nanoseconds.
+    /// Fixed time per transfer, in nanoseconds.
     pub begin: Nanos,
-    /// Each token, in nanoseconds.
+    /// Time per token, in nanoseconds.
     pub token: Nanos,
 }
 
-/// What one step computes.
+/// Work of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepLoad {
-    /// Prompt tokens.
+    /// Number of computed prompt tokens.
     pub prefill_tokens: u64,
-    /// Sequences that decode.
+    /// Number of decoding sequences.
     pub decode_sequences: u64,
-    /// Tokens of context that all sequences of the step read.
+    /// Number of context tokens that all sequences of the step read.
     pub context_tokens: u64,
-    /// Tokens that are fetched from host memory before it begins.
+    /// Number of tokens fetched from host memory before the step begins.
     pub host_tokens: u64,
-    /// Tokens that are fetched from disk before it begins.
+    /// Number of tokens fetched from disk before the step begins.
     pub disk_tokens: u64,
 }
 
-/// One engine.
+/// Options of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Times.
+    /// Model of step durations.
     pub model: StepModel,
     /// Tokens per block.
     pub block_size: usize,
-    /// Physical blocks.
+    /// Number of physical blocks.
     pub capacity_blocks: usize,
-    /// Blocks in host memory; 0: blocks are not kept there.
+    /// Number of blocks in host memory; 0 disables this tier.
     pub host_blocks: usize,
-    /// Blocks on disk; 0: blocks are not kept there.
+    /// Number of blocks on disk; 0 disables this tier.
     pub disk_blocks: usize,
-    /// Most tokens that one step computes, decoding sequences included; at least `running_max`.
+    /// Maximum number of tokens that a step computes, including decoding sequences; at least `running_max`.
     pub step_tokens_max: usize,
-    /// Most requests that run at once.
+    /// Maximum number of requests that run concurrently.
     pub running_max: usize,
 }
 
@@ -120,7 +120,7 @@ impl TransferModel {
 }
 
 impl StepModel {
-    /// How long one step takes, in nanoseconds.
+    /// Duration of one step, in nanoseconds.
     #[must_use]
     pub fn step_nanos(&self, load: &StepLoad) -> Nanos {
         self.step
@@ -131,8 +131,8 @@ impl StepModel {
             + self.disk_token * load.disk_tokens
     }
 
-    /// How long so many steps take, in nanoseconds, if the same sequences decode in each and nothing else happens: each
-    /// step reads one more token of context for each of them.
+    /// Duration of `steps` steps, in nanoseconds, if the same sequences decode in each and nothing else happens. Each
+    /// step reads one more token of context per sequence.
     #[must_use]
     pub fn steps_nanos(&self, first: &StepLoad, steps: u64) -> Nanos {
         let growth = self.context_token * first.decode_sequences;

@@ -5,7 +5,7 @@ use super::model::Nanos;
 use crate::engine::pool::BlockId;
 use std::ops::Deref;
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(crate) struct Waiting<J> {
     pub(super) id: usize,
@@ -13,35 +13,35 @@ pub(crate) struct Waiting<J> {
     pub(crate) terms: Terms,
 }
 
-/// A request that runs.
+/// A running request.
 #[derive(Debug)]
 pub(crate) struct Run<J> {
     pub(super) id: usize,
     pub(crate) job: J,
     pub(super) terms: Terms,
     pub(super) is_cancelled: bool,
-    /// Tokens that are computed in all.
+    /// Total number of tokens to compute.
     pub(crate) total: usize,
-    /// When the first step with it began.
+    /// Start of the first step with the request.
     pub(super) begun: Nanos,
-    /// Tokens whose keys and values are in the pool once the step under way ends.
+    /// Number of tokens whose keys and values are in the pool at the end of the current step.
     pub(crate) computed: usize,
-    /// Tokens of its answer that are out.
+    /// Number of answer tokens sent.
     pub(super) out: usize,
     pub(super) hit_tokens: usize,
-    /// Tokens of a block.
+    /// Tokens per block.
     pub(super) block_size: usize,
     pub(super) blocks: Vec<BlockId>,
-    /// Blocks reserved and not allocated yet.
+    /// Number of reserved blocks that are not allocated yet.
     pub(super) reserved: usize,
-    /// Blocks that it took from the free ones, reserved ones included.
+    /// Number of blocks taken from the free ones, including reserved ones.
     pub(crate) taken: usize,
 }
 
-/// A request whose keys and values are on their way from another engine.
+/// A request whose keys and values are being transferred from another engine.
 #[derive(Debug)]
 pub(super) struct Receiving<J> {
-    /// When they are here.
+    /// End of the transfer.
     pub(super) at: Nanos,
     pub(super) run: Run<J>,
 }
@@ -49,21 +49,21 @@ pub(super) struct Receiving<J> {
 // === impl Run ===
 
 impl<J: Deref<Target = Job>> Run<J> {
-    /// When the blocks are there that it needs from other engines; none if it has as many.
+    /// Time when the fetched blocks are present; none if the request already has as many.
     pub(super) fn fetched_at(&self) -> Option<Nanos> {
         let fetch = self.terms.fetch.filter(|_| self.fetched_tokens() > self.computed)?;
         Some(fetch.at)
     }
 
-    /// Leading tokens that are there once they have arrived. The last token is always computed.
+    /// Number of leading tokens present after the fetch. The last token is always computed.
     pub(super) fn fetched_tokens(&self) -> usize {
         let blocks = self.terms.fetch.map_or(0, |fetch| fetch.blocks);
         let most = (self.job.prompt_tokens - 1) / self.block_size;
         blocks.min(most) * self.block_size
     }
 
-    /// Further steps after the one under way in which it takes no block, completes none and does not end before the
-    /// last.
+    /// Number of steps, after the current one, in which the request takes no block, completes none, and does not end
+    /// before the last step.
     pub(super) fn quiet_steps(&self, block_size: usize) -> usize {
         let inside = self.computed % block_size;
         let to_boundary = if inside == 0 { 0 } else { block_size - 1 - inside };

@@ -1,18 +1,18 @@
-//! Caches below device memory: host memory and disk (pure). Whatever becomes complete in device memory is written to both;
-//! each evicts what was used longest ago.
+//! Lower cache tiers: host memory and disk (pure). Blocks that become complete in device memory are written to both.
+//! Each tier evicts the least recently used block.
 
 use super::event::CacheChange;
 use kvasir_proto::types::Tier;
 use std::collections::{BTreeMap, HashMap};
 
-/// Blocks in the tiers below device memory.
+/// Blocks in the lower tiers.
 #[derive(Debug)]
 pub(super) struct Tiers {
     host: Lru,
     disk: Lru,
 }
 
-/// How many blocks are fetched from which tier.
+/// Number of blocks to fetch from each tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fetch {
     pub(crate) host: usize,
@@ -23,10 +23,10 @@ pub(crate) struct Fetch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chain<'a> {
     pub(super) id: usize,
-    /// Index of the first of them in the request.
+    /// Index of the first block in the request.
     pub(super) first: usize,
     pub(super) names: &'a [u64],
-    /// The block before them.
+    /// The preceding block.
     pub(super) parent: Option<u64>,
 }
 
@@ -50,17 +50,17 @@ impl Fetch {
 // === impl Tiers ===
 
 impl Tiers {
-    /// Empty tiers of so many blocks; with 0 a tier keeps nothing.
+    /// Empty tiers of these sizes, in blocks. A tier of size 0 stores nothing.
     pub(super) fn new(host_blocks: usize, disk_blocks: usize) -> Self {
         Self { host: Lru::new(Tier::Host, host_blocks), disk: Lru::new(Tier::Disk, disk_blocks) }
     }
 
-    /// Forgets all blocks.
+    /// Removes all blocks.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.host.capacity, self.disk.capacity);
     }
 
-    /// How many leading blocks of these it has, each counted in its best tier.
+    /// Number of leading blocks among `names` that the tiers have, each counted in its best tier.
     pub(super) fn leading(&self, names: &[u64]) -> Fetch {
         let mut fetch = Fetch::default();
         for name in names {
@@ -81,7 +81,7 @@ impl Tiers {
         self.disk.store(chain, changes);
     }
 
-    /// Notes that a chain was used: its end is evicted before its beginning.
+    /// Marks a chain as used, so that its end is evicted before its beginning.
     pub(super) fn touch(&mut self, names: &[u64]) {
         for lru in [&mut self.host, &mut self.disk] {
             names.iter().rev().for_each(|&name| lru.touch(name));

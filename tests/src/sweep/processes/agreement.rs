@@ -1,4 +1,4 @@
-//! Whether processes and virtual time agree (pure).
+//! Checks whether processes and virtual time agree (pure).
 
 use super::super::cluster::{Run, Served};
 use super::super::figures::Figures;
@@ -11,83 +11,83 @@ use comfy_table::{Table, presets};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The deviation of a figure up to which both agree.
+/// Maximum deviation at which both agree.
 pub const DEVIATION_MAX: f64 = 0.1;
-/// The mean lateness of arrivals up to which there is a verdict, as a share of the mean time to the first token in virtual
-/// time. It is part of what clients measure: a fifth of the deviation that is allowed.
+/// Maximum mean lateness of arrivals for a valid result, as a fraction of the mean time to the first token in virtual
+/// time. Clients' times include the lateness; the maximum is a fifth of the allowed deviation.
 pub const LATENESS_SHARE_MAX: f64 = 0.02;
 
-/// How late arrivals were, in seconds of the model.
+/// Lateness of arrivals, in seconds of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Lateness {
-    /// In the mean.
+    /// Mean lateness.
     pub mean: f64,
-    /// The 99th percentile.
+    /// 99th percentile of the lateness.
     pub p99: f64,
-    /// The latest one.
+    /// Maximum lateness.
     pub max: f64,
 }
 
-/// What was measured with processes. All times are the model's: real time by the scale.
+/// Measurements with processes. All times are those of the model: real time multiplied by the scale.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What clients saw. Times that only engines know are missing.
+    /// Times measured by clients. Times known only to engines are missing.
     pub run: Run,
-    /// The mean time from a request's arrival in its engine to its first token, by the engines' clocks, in seconds.
+    /// Mean time from a request's arrival at its engine to its first token, by the engines' clocks, in seconds.
     pub engines_ttft_mean: f64,
-    /// How late requests were sent.
+    /// Lateness of the sent requests.
     pub lateness: Lateness,
-    /// How late the index heard of caches, in seconds: at most, in the mean.
+    /// Upper bound of the index's mean delay behind the caches, in seconds.
     pub index_delay: f64,
-    /// How often that was measured.
+    /// Number of measurements of this delay.
     pub probes: usize,
-    /// Requests that were placed without the index's answer, although the policy asks it.
+    /// Number of requests placed without the index's answer, although the policy queries it.
     pub uninformed: usize,
 }
 
-/// One way of routing, with processes and in virtual time.
+/// One routing policy, with processes and in virtual time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// How requests were placed.
+    /// Routing policy.
     pub policy: Policy,
-    /// In virtual time, with an index as late as the measured one.
+    /// The run in virtual time, with the measured delay of the index.
     pub twin: Run,
-    /// With processes.
+    /// The run with processes.
     pub measured: Measured,
 }
 
-/// What a pair says of a figure.
+/// Result of comparing a figure of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Both agree.
     Agrees,
-    /// They do not.
+    /// Both deviate.
     Deviates,
-    /// The machine was too busy to tell.
+    /// The machine was too busy for a result.
     Unknown,
 }
 
-/// All that came out.
+/// Results of the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agreement {
-    /// The workload's name.
+    /// Name of the workload.
     pub workload: String,
-    /// Percent of the rate with which round-robin keeps up.
+    /// Load, in percent of the rate that round-robin sustains.
     pub load: f64,
-    /// The workload's seed.
+    /// Seed of the workload.
     pub seed: u64,
-    /// How many engines there were.
+    /// Number of engines.
     pub engines: usize,
-    /// How much faster than the model the processes went.
+    /// Factor by which the processes were faster than the model.
     pub time_scale: f64,
-    /// Both ways of routing.
+    /// The compared policies.
     pub pairs: Vec<Pair>,
 }
 
 // === impl Measured ===
 
 impl Measured {
-    /// What clients measured.
+    /// Combines the clients' measurements.
     pub(super) fn new(
         (jobs, arrivals, requests): (&[Job], &[Nanos], &[Request]),
         replies: &[Reply],
@@ -131,7 +131,7 @@ impl Measured {
 // === impl Lateness ===
 
 impl Lateness {
-    /// Of as many requests.
+    /// The lateness of requests.
     fn of(nanos: &mut [Nanos]) -> Self {
         nanos.sort_unstable();
         let seconds = |nanos: Nanos| nanos as f64 / SECOND as f64;
@@ -148,29 +148,29 @@ impl Lateness {
 // === impl Pair ===
 
 impl Pair {
-    /// By how much the mean time to the first token deviates, as a share of virtual time's.
+    /// Deviation of the mean time to the first token, as a fraction of virtual time's.
     #[must_use]
     pub fn ttft_deviation(&self) -> f64 {
         let [twin, measured] = self.figures();
         deviation(measured.ttft_mean, twin.ttft_mean)
     }
 
-    /// By how much the hit tokens deviate, as a share of virtual time's.
+    /// Deviation of the hit tokens, as a fraction of virtual time's.
     #[must_use]
     pub fn hit_deviation(&self) -> f64 {
         let [twin, measured] = self.figures();
         deviation(measured.hit_ratio, twin.hit_ratio)
     }
 
-    /// By how much the mean time from the arrival in the engine to the first token deviates. All requests count. How busy
-    /// the machine is hardly changes it: engines take their steps at the model's times, even if late.
+    /// Deviation of the mean time from the arrival at the engine to the first token, over all requests. The load of the
+    /// machine hardly changes it: engines take their steps at the model's times, even if late.
     #[must_use]
     pub fn engines_ttft_deviation(&self) -> f64 {
         deviation(self.measured.engines_ttft_mean, mean_wait(&self.twin))
     }
 
-    /// The part of the mean time to the first token that passes outside the engines, in seconds: until requests were sent,
-    /// in the router, and on the way.
+    /// The part of the mean time to the first token outside the engines, in seconds: until requests are sent, in the
+    /// router, and on the way.
     #[must_use]
     pub fn outside(&self) -> f64 {
         mean_wait(&self.measured.run) - self.measured.engines_ttft_mean
@@ -190,7 +190,7 @@ impl Pair {
         }
     }
 
-    /// In virtual time, and with processes.
+    /// Metrics in virtual time, and with processes.
     fn figures(&self) -> [Figures; 2] {
         [&self.twin, &self.measured.run].map(Figures::of)
     }
@@ -209,7 +209,7 @@ fn deviation(measured: f64, twin: f64) -> f64 {
 // === impl Agreement ===
 
 impl Agreement {
-    /// Whether all agrees: what is least good.
+    /// The worst result of all pairs.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let verdicts: Vec<_> = self.pairs.iter().map(Pair::verdict).collect();
@@ -221,10 +221,10 @@ impl Agreement {
         }
     }
 
-    /// Whether all agrees.
+    /// Checks that all pairs agree.
     ///
     /// # Errors
-    /// If it does not, or the machine was too busy to tell.
+    /// If a pair deviates, or the machine was too busy for a result.
     pub fn check(&self) -> Result<()> {
         let Self { workload, load, seed, .. } = self;
         match self.verdict() {
@@ -240,7 +240,7 @@ impl Agreement {
         }
     }
 
-    /// The table, and what follows from it.
+    /// The table and its conclusions.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { workload, load, seed, engines, time_scale, pairs } = self;
@@ -303,7 +303,7 @@ fn table(pairs: &[Pair]) -> Table {
 }
 
 impl Pair {
-    /// The verdict, and what to know for it.
+    /// The result, with an explanation.
     fn text(&self) -> String {
         let Measured { lateness, index_delay, probes, uninformed, .. } = &self.measured;
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The open loop: requests are sent at their times, whether engines keep up or not.
+//! Sends requests at their times, whether engines keep up or not (open loop).
 
 use super::fleet::{Fleet, MODEL, Router};
 use super::requests::Request;
@@ -17,32 +17,32 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// Most requests under way; more mean that the engines do not keep up.
+/// Maximum number of active requests. More mean that the engines do not keep up.
 const UNDER_WAY_REQUESTS_MAX: usize = 4_096;
-/// Longest time of one request.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
-/// Time before the first request, so that it is not late.
+/// Lead time before the first request, so that it is not late.
 const LEAD_TIME: Duration = Duration::from_millis(50);
 
-/// What became of a request, in real time from the start.
+/// Times and token counts of a request, in real time from the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) number: usize,
-    /// How long after its time it was sent.
+    /// Time between a request's planned and actual sending.
     pub(super) lateness: Duration,
-    /// The engine that the router chose.
+    /// The engine chosen by the router.
     pub(super) engine: usize,
-    /// Whether the index had a part in that, if it was asked.
+    /// Whether the index answered the router's query, if there was one.
     pub(super) is_informed: bool,
-    /// Tokens of its prompt that the router expected in the cache.
+    /// Prompt tokens that the router expected in the cache.
     pub(super) expected_tokens: u64,
-    /// Tokens of its prompt that the engine found there.
+    /// Prompt tokens that the engine found there.
     pub(super) cached_tokens: u64,
     pub(super) first_token: Duration,
     pub(super) end: Duration,
 }
 
-/// What every request needs.
+/// Shared state of all requests.
 #[derive(Debug, Clone)]
 struct Client {
     router: Router,
@@ -50,10 +50,10 @@ struct Client {
     start: Instant,
 }
 
-/// Sends all requests and waits for all answers, which it returns in the order of the requests.
+/// Sends all requests and waits for all answers. Returns the answers in the order of the requests.
 ///
 /// # Errors
-/// At the first request that fails, or if too many are under way.
+/// At the first request that fails, or if too many requests are active.
 pub(super) async fn drive(
     fleet: &Fleet,
     requests: &Arc<[Request]>,
@@ -103,7 +103,7 @@ impl Client {
         reply.with_context(|| format!("request {number}"))
     }
 
-    /// What a gateway does with a request: it asks for a worker, sends the request there, and reports.
+    /// Handles a request like a gateway: selects a worker, sends the request there, and reports its progress.
     async fn serve_one(mut self, request: &Request, number: usize) -> Result<Reply> {
         let lateness = (self.start + request.due).elapsed();
         let request_id = number.to_string();
@@ -115,7 +115,7 @@ impl Client {
         let mut told = Some(told);
         let answer = self.ask(address, request, || {
             if let Some(told) = told.take() {
-                // The receiver waits for it.
+                // The receiver waits for this message.
                 let _told = told.send(Instant::now());
             }
         });
@@ -144,7 +144,7 @@ impl Client {
         })
     }
 
-    /// Has an engine answer, and returns how many tokens of the prompt it had cached.
+    /// Sends a request to an engine. Returns how many prompt tokens it had cached.
     async fn ask(
         &self,
         address: SocketAddr,
@@ -202,7 +202,7 @@ fn is_informed(outcome: pb::IndexOutcome) -> bool {
     matches!(outcome, pb::IndexOutcome::Answered | pb::IndexOutcome::NotNeeded)
 }
 
-/// Cached tokens of the prompt, and tokens of the answer, by the last event of a stream that has them.
+/// Cached tokens of the prompt, and tokens of the answer, from the last event of a stream that states them.
 fn usage(stream: &str) -> Option<(u64, u64)> {
     let events = stream.lines().rev().filter_map(|line| line.strip_prefix("data: "));
     let usage = |event: &str| {

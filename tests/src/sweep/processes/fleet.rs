@@ -1,5 +1,5 @@
-//! The processes of one pass: engines that take time, an index that reads their events, a router; and a spare engine, by
-//! which the index's delay is measured.
+//! The processes of one pass: engines with step times, an index that reads their events, a router, and a spare engine
+//! to measure the index's delay.
 
 use super::super::feed::worker_id;
 use super::super::options::ClusterOptions;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
 
-/// The model that is asked.
+/// Name of the model.
 pub(super) const MODEL: &str = "sweep";
-/// The model of the spare engine.
+/// Name of the spare engine's model.
 pub(super) const SPARE_MODEL: &str = "spare";
-/// Longest wait until the processes know each other.
+/// Timeout for the processes to find each other.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often they are asked.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Service `Router`.
@@ -42,11 +42,11 @@ pub(super) struct Fleet {
 // === impl Fleet ===
 
 impl Fleet {
-    /// Starts all processes on free ports of the loopback interface, and waits until the router knows each engine and the
+    /// Starts all processes on free ports of the loopback interface. Waits until the router lists each engine and the
     /// index is connected to it.
     ///
     /// # Errors
-    /// If a binary is missing, or a process does not start or stays unknown.
+    /// If a binary is missing, or a process does not start or is not listed in time.
     pub(super) async fn start(
         options: &ClusterOptions,
         policy: Policy,
@@ -82,20 +82,20 @@ impl Fleet {
         Ok(Self { engines, spare, index, routing, indexer, router })
     }
 
-    /// Where the engines serve HTTP, by number.
+    /// HTTP addresses of the engines, by number.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.engines.iter().map(|engine| engine.addresses().http).collect()
     }
 
-    /// Where the spare engine does.
+    /// HTTP address of the spare engine.
     pub(super) fn spare(&self) -> SocketAddr {
         self.spare.addresses().http
     }
 
-    /// Stops all processes and waits for their ends.
+    /// Stops all processes and waits until they have ended.
     ///
     /// # Errors
-    /// If an engine does not end, or not well.
+    /// If an engine does not end, or ends with an error.
     pub(super) async fn stop(mut self) -> Result<()> {
         self.routing.stop().await;
         self.index.stop().await;
@@ -106,7 +106,7 @@ impl Fleet {
     }
 }
 
-/// A router over the index that follows a policy, once it knows all engines.
+/// Starts a router over the index with a policy, and waits until it lists all engines.
 async fn start_router(
     index: SocketAddr,
     options: &ClusterOptions,
@@ -125,10 +125,10 @@ async fn start_router(
         &overlap,
         "--active-prefill-weight",
         &prefill,
-        // The engines of the sweep have not just joined.
+        // The engines of the sweep are not new, so slow start is off.
         "--slow-start",
         "0s",
-        // A machine that is busy for a moment is not to change who is chosen.
+        // A momentarily busy machine must not change the choice.
         "--index-deadline",
         "5s",
         "--discovery-interval",
@@ -162,7 +162,7 @@ fn engine_flags(options: &EngineOptions, time_scale: f64) -> Vec<String> {
     flags.chain(["--time-scale".to_owned(), time_scale.to_string()]).collect()
 }
 
-/// What the index is told of an engine.
+/// The index's flag for an engine.
 fn worker_flag(
     (model, id, engine): &(&str, String, ServerProcess),
     options: &ClusterOptions,

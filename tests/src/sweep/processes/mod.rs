@@ -1,11 +1,12 @@
-//! One point of the sweep again, with real processes in real time: mock engines with the same machine of time, which publish
-//! their events over ZMQ; an index that reads them; a router; and clients that ask it, send each request to the engine that
-//! it names, and report the first token and the end. Then the same requests in virtual time, and whether both agree.
+//! Repeats one point of the sweep with real processes in real time. Mock engines with the same machine of time publish
+//! their events over ZMQ; an index reads them. Clients ask a router for each request, send the request to the selected
+//! engine, and report its first token and its end. Then the same requests run in virtual time, and both results are
+//! compared.
 //!
 //! - `requests`: the workload's requests with tokens (pure);
 //! - `fleet`: the processes;
 //! - `drive`: the open loop;
-//! - `probe`: how late the index hears of caches;
+//! - `probe`: measures the index's delay behind the caches;
 //! - [`agreement`]: the comparison (pure).
 
 pub mod agreement;
@@ -34,16 +35,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The workload's seed.
+/// Seed of the workload.
 const SEED: u64 = 1;
-/// The ways that are compared.
+/// The compared policies.
 const POLICIES: [Policy; 2] = [Policy::Kv, Policy::RoundRobin];
-/// Longest wait for an engine's metrics.
+/// Timeout for an engine's metrics.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
-/// The metric of the times to the first token.
+/// Metric of the time to the first token.
 const FIRST_TOKEN_METRIC: &str = "vllm:time_to_first_token_seconds";
 
-/// The point: what both do.
+/// Parameters of the point, shared by both runs.
 struct Point<'a> {
     load: f64,
     time_scale: f64,
@@ -54,8 +55,8 @@ struct Point<'a> {
     requests: Arc<[Request]>,
 }
 
-/// Runs the point at this load both ways; none if the process was asked to stop meanwhile. Either way all processes have
-/// ended.
+/// Runs the point at this load, with processes and in virtual time. None if a signal asks the process to stop
+/// meanwhile. All processes have ended in either case.
 ///
 /// # Errors
 /// If the workload does not suit the engines, a process does not start, or a request fails.
@@ -93,16 +94,16 @@ impl Point<'_> {
         format!("{policy} at {} %, seed {SEED}, with processes", self.load)
     }
 
-    /// The same in virtual time, with an index that is so many seconds late.
+    /// The run in virtual time, with an index that is `index_delay` seconds late.
     fn twin(&self, policy: Policy, index_delay: f64) -> Result<cluster::Run> {
         let staleness = (index_delay * SECOND as f64) as Nanos;
         let way = Way { staleness, ..Way::of(policy) };
         cluster::run(self.options, &self.workload.jobs, &self.arrivals, way, SEED)
     }
 
-    /// Starts the processes, sends all requests, and stops the processes; none if the process was asked to stop.
+    /// Starts the processes, sends all requests, and stops the processes. None if a signal asks the process to stop.
     async fn measure(&self, policy: Policy, stop: &mut StopSignals) -> Result<Option<Measured>> {
-        // Whoever interrupts it meanwhile waits for the end of the start: then each process is known, and waited for.
+        // An interrupt waits for the end of the start: then every process is known and can be stopped.
         let fleet = Fleet::start(self.options, policy, self.time_scale).await?;
         let measured = tokio::select! {
             biased;
@@ -141,7 +142,7 @@ impl Point<'_> {
     }
 }
 
-/// The mean time to the first token of all requests by the engines' own metrics, in seconds of real time.
+/// Mean time to the first token of all requests, from the engines' own metrics, in seconds of real time.
 async fn engines_ttft_mean(fleet: &Fleet) -> Result<f64> {
     let mut sum = 0.0;
     let mut count = 0.0;

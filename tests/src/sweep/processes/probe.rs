@@ -1,4 +1,4 @@
-//! How late the index hears of a cache, while the others are busy.
+//! Measures the delay of the index behind a cache, while the other engines are busy.
 
 use super::fleet::{Fleet, SPARE_MODEL};
 use crate::client::Indexer;
@@ -15,19 +15,19 @@ use tokio::time::{Instant, sleep};
 
 /// Seed of the prompts' tokens.
 const SEED: u64 = 0x9406e;
-/// Pause between two probes.
+/// Time between two probes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Pause between two questions.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Longest wait for the index.
+/// Timeout for the index.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends a new prompt to the idle spare engine again and again, and notes each time after which the index knows its block.
-/// An idle engine announces a block when it begins to compute it, so that time is at most the request's own way longer than
-/// the index's delay.
+/// Repeatedly sends a new prompt to the idle spare engine, and records the time until the index lists its block. An
+/// idle engine announces a block when it begins to compute it. So this time exceeds the index's delay by at most the
+/// request's own network time.
 ///
 /// # Errors
-/// If the engine or the index does not answer; it does not end otherwise.
+/// If the engine or the index does not answer. Otherwise it never returns.
 pub(super) async fn probe(
     fleet: &Fleet,
     block_size: u32,
@@ -47,7 +47,7 @@ pub(super) async fn probe(
     Ok(())
 }
 
-/// How long after `start` the index knows the prompt.
+/// Time from `start` until the index lists the prompt.
 async fn known(indexer: &mut Indexer, prompt: Prompt<'_>, start: Instant) -> Result<Duration> {
     let request = prompt.request();
     loop {

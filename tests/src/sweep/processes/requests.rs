@@ -1,7 +1,7 @@
-//! Requests of the sweep as processes get them: tokens for the names of blocks.
+//! Converts requests of the sweep for processes: tokens instead of block names.
 //!
-//! A block's tokens are a function of its name, which stands for the block with all before it. So engines find equal exactly
-//! what the sweep's machine finds equal, whatever the workload is.
+//! A block's tokens are a function of its name, which represents the block and its complete prefix. So engines find
+//! blocks equal exactly when the sweep's machine does, for any workload.
 
 use super::fleet::MODEL;
 use crate::engine::timed::{Job, Nanos};
@@ -12,25 +12,25 @@ use router_client::Prompt;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Seed of the tokens of blocks.
+/// Seed of the tokens in blocks.
 const BLOCK_SEED: u64 = 0xb10c;
-/// Seed of the tokens that fill no block, which are the request's own.
+/// Seed of the tokens that fill no block and are unique to a request.
 const REST_SEED: u64 = 0x4e57;
 
 /// A request, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
-    /// When it is to be sent, in real time from the start.
+    /// Sending time, in real time from the start.
     pub(super) due: Duration,
-    /// The hashes of its prompt's blocks, for the router.
+    /// Local hashes of the prompt's blocks, for the router.
     pub(super) local_hashes: Vec<u64>,
-    /// The tokens of a prompt that has no whole block.
+    /// Tokens of a prompt without a complete block.
     pub(super) token_ids: Vec<u32>,
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub(super) prompt_tokens: usize,
-    /// Tokens of its answer.
+    /// Number of answer tokens.
     pub(super) answer_tokens: usize,
-    /// What the engine gets.
+    /// Request body for the engine.
     pub(super) body: Bytes,
 }
 
@@ -50,10 +50,10 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// Requests that arrive at these times, so many times faster.
+/// Converts requests that arrive at these times, accelerated by the time scale.
 ///
 /// # Errors
-/// Never: numbers can be written.
+/// Never: numbers can always be serialised.
 pub(super) fn requests(
     jobs: &[Job],
     arrivals: &[Nanos],

@@ -2,12 +2,12 @@
 
 use bench_figures::number::median;
 
-/// Minimum pairs of measurements that say anything.
+/// Minimum number of pairs of measurements for a result.
 pub(crate) const PAIRS_MIN: usize = 5;
-/// Probability with which an interval contains the true median, at least. Five pairs reach 94 %.
+/// Minimum probability that an interval contains the true median. Five pairs reach 94 %.
 const CONFIDENCE: f64 = 0.95;
 
-/// The median of ratios, between two of these ratios.
+/// A confidence interval for the median of ratios, bounded by two of these ratios.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) low: f64,
@@ -15,21 +15,21 @@ pub(crate) struct Interval {
     pub(crate) high: f64,
 }
 
-/// How a build compares with another one, by the cost of the same work.
+/// Result of comparing a build with another one, by the cost of the same work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The whole interval lies above the bound.
+    /// The complete interval lies above the bound.
     Worse,
-    /// Anything else: the difference is smaller, or too uncertain.
+    /// Any other case: the difference is smaller, or too uncertain.
     NotWorse,
-    /// The whole interval lies as far on the other side.
+    /// The complete interval lies beyond the bound on the other side.
     Better,
     /// Too few pairs.
     NotMeasured,
 }
 
 impl Interval {
-    /// The interval of some ratios; none if there are too few.
+    /// The interval of some ratios; none with too few ratios.
     pub(crate) fn of(ratios: &[f64]) -> Option<Self> {
         let mut sorted = ratios.to_vec();
         sorted.retain(|ratio| ratio.is_finite());
@@ -42,10 +42,10 @@ impl Interval {
     }
 }
 
-/// How many of the smallest and how many of the largest values the interval leaves out.
+/// Number of smallest and of largest values outside the interval.
 ///
 /// Each value is below the median with probability 1/2. So the median is below the interval if at most that many values
-/// are, and the probability of this is a sum of binomials.
+/// are below the median. The probability of this is a sum of binomials.
 fn outside(count: usize) -> usize {
     let pairs = count as f64;
     let mut term = 0.5_f64.powf(pairs);
@@ -62,7 +62,7 @@ fn outside(count: usize) -> usize {
 }
 
 impl Verdict {
-    /// Reads it off an interval. `bound` is a share: 0.03 is 3 %.
+    /// The result for an interval. `bound` is a fraction: 0.03 is 3 %.
     pub(crate) fn of(interval: Option<Interval>, bound: f64) -> Self {
         match interval {
             None => Self::NotMeasured,
@@ -72,7 +72,7 @@ impl Verdict {
         }
     }
 
-    /// In words.
+    /// The result as text.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Worse => "**worse**",
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn the_interval_leaves_out_as_many_as_its_confidence_allows() {
-        // Tables of the sign test: 5 to 8 pairs leave out none, 9 to 11 one at each end, 12 to 14 two, 20 five.
+        // From tables of the sign test: with 5 to 8 pairs no value is outside, with 9 to 11 one at each end, with 12 to
+        // 14 two, with 20 five.
         for (count, wanted) in [(5, 0), (8, 0), (9, 1), (11, 1), (12, 2), (14, 2), (20, 5)] {
             assert_eq!(outside(count), wanted, "{count} pairs");
         }
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(verdict(&[1.04, 1.05, 1.02, 1.06, 1.10]), Verdict::NotWorse);
         assert_eq!(verdict(&[1.00, 1.01, 0.99, 1.00, 1.02]), Verdict::NotWorse);
         assert_eq!(verdict(&[0.90, 0.91, 0.96, 0.90, 0.92]), Verdict::Better);
-        // A single outlier of nine says nothing.
+        // A single outlier among nine values has no effect.
         let mut nine = [1.05; 9];
         nine[0] = 0.5;
         assert_eq!(verdict(&nine), Verdict::Worse);

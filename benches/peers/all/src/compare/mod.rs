@@ -1,4 +1,4 @@
-//! Another build beside this one: the same short trials of both in turn, and a ratio for each row.
+//! Compares another build with this one: runs the same short trials of both in turn, and computes a ratio per row.
 
 mod interval;
 mod rows;
@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pairs of trials, unless `--trials` says otherwise.
+/// Default number of pairs of trials.
 const PAIRS: u16 = 11;
 const THIS: &str = "this";
 const OTHER: &str = "other";
@@ -25,28 +25,28 @@ const METHOD: &str = "Each trial runs with both builds, one directly after the o
     worse. The table shows medians; the interval contains the true median of the ratios with a probability of at least \
     95 % (5 pairs: 94 %). *Worse* means that the whole interval lies above the bound.";
 
-/// A trial that ran with both builds: the lines that they printed.
+/// A trial of both builds: the lines that each printed.
 type Pair = (Kind, Vec<serde_json::Value>, Vec<serde_json::Value>);
 
-/// What is compared, and how.
+/// Settings of a comparison.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// Folder of the other build's programs.
     pub(crate) against: PathBuf,
     /// Folder of this build's product programs.
     pub(crate) product: PathBuf,
-    /// Pairs of trials.
+    /// Number of pairs of trials.
     pub(crate) pairs: Option<u16>,
-    /// A row is worse beyond this many percent.
+    /// A row is worse if its ratio is beyond this, in percent.
     pub(crate) bound: f64,
-    /// Folder for raw figures and the table.
+    /// Folder for raw results and the table.
     pub(crate) out: PathBuf,
-    /// This build and the day, for the table.
+    /// Name of this build, and the day, for the table.
     pub(crate) title: String,
 }
 
-/// Runs all pairs of trials, and writes and prints the table. Returns whether each row was measured and none is worse; `None`
-/// if the run was interrupted.
+/// Runs all pairs of trials, and writes and prints the table. Returns whether every row was measured and is not worse;
+/// `None` if the run was interrupted.
 pub(crate) fn run(settings: &Settings) -> Result<Option<bool>> {
     let pairs = usize::from(settings.pairs.unwrap_or(PAIRS));
     ensure!(pairs >= PAIRS_MIN, "--against needs at least {PAIRS_MIN} pairs: --trials {PAIRS_MIN}");
@@ -107,22 +107,22 @@ fn find(folder: &Path, name: &str) -> Result<PathBuf> {
     })
 }
 
-/// This build goes first in odd pairs.
+/// Order of the builds: this build goes first in odd pairs.
 fn in_order(pair: usize, [this, other]: [Job; 2]) -> [Job; 2] {
     if pair.is_multiple_of(2) { [other, this] } else { [this, other] }
 }
 
-/// Where and with what trials run.
+/// Folders and programs of the trials.
 struct Measuring {
     raw: PathBuf,
     scratch: PathBuf,
     logs: PathBuf,
-    /// Hashes of this build's programs and of the other one's.
+    /// Hashes of this build's programs and of the other build's.
     programs: [String; 2],
 }
 
 impl Measuring {
-    /// Removes what an earlier run measured.
+    /// Removes the results of an earlier run.
     fn new(out: &Path, programs: [&Programs; 2]) -> Result<Self> {
         let raw = out.join("raw-against");
         let scratch = out.join("scratch");
@@ -137,7 +137,7 @@ impl Measuring {
         Ok(Self { raw, scratch, logs, programs: [this.hash()?, other.hash()?] })
     }
 
-    /// Runs all trials; none if the run was interrupted. A pair of which a trial failed has no figures.
+    /// Runs all trials; none if the run was interrupted. A pair with a failed trial has no results.
     fn all(&self, jobs: &[(Kind, [Job; 2])]) -> Result<Option<(Vec<Pair>, Vec<Incident>)>> {
         let mut progress = Progress::new(jobs.iter().flat_map(|(_, pair)| pair));
         let mut measured = Vec::new();
@@ -167,11 +167,11 @@ impl Measuring {
     }
 }
 
-/// The outcome of all rows.
+/// Results of all rows.
 struct Comparison {
     table: Table,
     worse: Vec<&'static str>,
-    /// Rows without enough figures.
+    /// Rows without enough results.
     absent: Vec<&'static str>,
 }
 
@@ -211,7 +211,7 @@ impl Comparison {
         ]);
     }
 
-    /// Whether each row was measured, and none is worse.
+    /// Whether every row was measured and is not worse.
     fn is_good(&self) -> bool {
         self.worse.is_empty() && self.absent.is_empty()
     }
@@ -232,7 +232,7 @@ impl Comparison {
     }
 }
 
-/// A row's figures of this build and of the other one, for each pair that has both.
+/// A row's results of this build and of the other one, for each pair that has both.
 fn figures(row: &Row, measured: &[Pair]) -> Vec<(f64, f64)> {
     let of_kind = measured.iter().filter(|(kind, ..)| *kind == row.kind);
     of_kind.filter_map(|(_, this, other)| row.figure(this).zip(row.figure(other))).collect()
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Five pairs of a server whose queries take so long, in units of the other build's.
+    /// Five pairs of a server whose queries take `ratio` times the other build's time.
     fn measured(ratio: f64) -> Vec<Pair> {
         let lines = |factor: f64| {
             let of_server = ROWS.iter().filter(|row| row.kind == Kind::Server);
@@ -266,7 +266,7 @@ mod tests {
 
         let slower = Comparison::new(&measured(1.06), 0.03);
         assert!(slower.worse.contains(&"query of 256 hashes, p50 µs"), "{:?}", slower.worse);
-        // Blocks a second are more, which is better.
+        // Blocks per second are a rate: more is better.
         assert!(!slower.worse.contains(&"ingest by a server, blocks / CPU s"));
         assert!(slower.table.to_string().contains("better"), "{}", slower.table);
     }

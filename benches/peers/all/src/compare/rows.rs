@@ -1,4 +1,4 @@
-//! The short set: which trials are run, and which figures of them are compared.
+//! The short set: its trials, and the results that are compared.
 
 use crate::job::Job;
 use crate::part::{hash, job};
@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Blocks stored and removed a second while the time from an event to the answer is measured.
+/// Blocks stored and removed per second while the time from an event to its answer is measured.
 const FRESHNESS_RATE: &str = "100000";
 
 /// The programs of one build.
@@ -17,16 +17,16 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Names the programs by their bytes.
+    /// Identifies the programs by a hash of their content.
     pub(crate) fn hash(&self) -> Result<String> {
         hash(&[self.indexer_server.clone(), self.peers_index.clone()])
     }
 }
 
-/// What queries the servers of both builds.
+/// The client of both builds' servers.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// This build's peers-service.
+    /// Path of this build's peers-service.
     pub(crate) program: PathBuf,
     /// Folder for the servers' logs.
     pub(crate) logs: PathBuf,
@@ -35,11 +35,11 @@ pub(crate) struct Driver {
 /// A trial that both builds run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The index, each chain of blocks on one worker.
+    /// The index, with each chain of blocks on one worker.
     OneHolder,
-    /// The index, each chain on 8 workers.
+    /// The index, with each chain on 8 workers.
     ManyHolders,
-    /// The index, prompts that all 64 workers hold.
+    /// The index, with prompts that all 64 workers have.
     SharedPrompt,
     /// A server that follows 64 engines.
     Server,
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// A figure in the lines that a trial printed.
+    /// A result in the lines that a trial printed.
     fn figure(self, lines: &[Value], name: &str) -> Option<f64> {
         match self {
             Self::Server => {
@@ -103,16 +103,16 @@ impl Kind {
     }
 }
 
-/// Which way a figure is good.
+/// Direction in which a result is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Good {
-    /// Times and bytes.
+    /// Lower is better: times and bytes.
     Low,
-    /// Rates.
+    /// Higher is better: rates.
     High,
 }
 
-/// A figure that is compared.
+/// A compared result.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) title: &'static str,
@@ -130,7 +130,7 @@ impl Row {
         Self { title, kind, figure, good: Good::High }
     }
 
-    /// Its figure in the lines that a trial printed; none if it is not there, or not positive.
+    /// The row's result in the lines that a trial printed; none if it is missing or not positive.
     pub(crate) fn figure(&self, lines: &[Value]) -> Option<f64> {
         self.kind.figure(lines, self.figure).filter(|&figure| figure > 0.0)
     }
@@ -140,7 +140,7 @@ impl Row {
         self.figure
     }
 
-    /// What the same work costs this build, as a multiple of what it costs the other one.
+    /// Cost of the work in this build, as a multiple of its cost in the other one.
     pub(crate) fn cost_ratio(&self, this: f64, other: f64) -> f64 {
         match self.good {
             Good::Low => this / other,

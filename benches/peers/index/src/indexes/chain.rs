@@ -1,4 +1,4 @@
-//! `kv-index`: `ChainIndex`, with the lane map that removals need for each worker.
+//! Adapter for `kv-index`: `ChainIndex`, with the lane map that removals need for each worker.
 
 use super::{Ask, Index, Shared};
 use crate::workload::{Action, Content, Operation, Script};
@@ -20,7 +20,7 @@ enum Step {
     Remove { names: Range<usize> },
 }
 
-/// Events as slices of shared lists: it takes references.
+/// Events as slices of shared lists, because the index takes references.
 #[derive(Default)]
 pub(crate) struct Steps {
     steps: Vec<(u32, Step)>,

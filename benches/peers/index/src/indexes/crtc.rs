@@ -1,4 +1,4 @@
-//! `dynamo-kv-router`: `ConcurrentRadixTreeCompressed`, "CRTC".
+//! Adapter for `dynamo-kv-router`: `ConcurrentRadixTreeCompressed`, "CRTC".
 
 use super::dynamo::{self, Asked, Events, Lane};
 use super::{Index, Shared};

@@ -1,5 +1,4 @@
-//! What the indexes of `dynamo-kv-router` share: their answering side, their events, and their
-//! writing lane.
+//! Shared adapter for the indexes of `dynamo-kv-router`: queries, events, and the writer thread.
 
 use super::Ask;
 use crate::workload::{Action, Content, Operation, Script};
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
-/// Events; it takes them by value and frees them.
+/// Events, by value: the index takes and frees them.
 pub(crate) type Events = Vec<RouterEvent>;
 
 /// An index of that crate.
@@ -63,8 +62,8 @@ pub(crate) fn prepare(content: &Content, script: &Script, part: &[Operation], in
     }));
 }
 
-/// The thread that writes an index: its own loop, fed through a channel. There is no other public
-/// way in.
+/// The thread that writes an index: the crate's own loop, fed through a channel. The crate has no other public
+/// interface for writes.
 pub(crate) struct Lane {
     tasks: flume::Sender<WorkerTask>,
     thread: Option<JoinHandle<()>>,
@@ -89,7 +88,7 @@ impl Lane {
         answer.blocking_recv().expect("the lane answers")
     }
 
-    /// Applies all events and waits until the last is in.
+    /// Applies all events and waits until the last one is applied.
     pub(crate) fn apply(&self, events: &mut Events) {
         events.drain(..).for_each(|event| self.send(WorkerTask::Event(event)));
         self.call(WorkerTask::Flush);
@@ -99,7 +98,7 @@ impl Lane {
         self.call(WorkerTask::Stats).block_count()
     }
 
-    /// What the crate's thread pool does every few minutes.
+    /// Performs the periodic maintenance of the crate's thread pool.
     pub(crate) fn clean(&self) {
         self.send(WorkerTask::CleanupStaleChildren);
         self.call(WorkerTask::Flush);

@@ -1,4 +1,4 @@
-//! Ours, without a lock.
+//! Adapter for Kvasir's index, without a lock.
 
 use super::{Ask, Index};
 use crate::workload::{Action, Content, Operation, Script};
@@ -22,7 +22,7 @@ pub(crate) fn worker_id(worker: usize) -> WorkerId {
     WorkerId::new(&worker.to_string()).expect("a short name")
 }
 
-/// A worker's only source, as if it had one engine.
+/// Adds a worker's only source, as for one engine.
 pub(crate) fn add_source(index: &mut kvasir_index::Index, worker: &WorkerId) -> SourceId {
     index.add_source(worker, "engine", RANK, CopyMode::Counted).expect("a new source")
 }

@@ -1,8 +1,8 @@
-//! Ours as the server keeps it: behind a sharded lock that the writer holds for a bounded number
-//! of block operations, in steps, and lets go of with the step in which a reader came. The rules are
-//! the server's (`indexer-server/src/partitions/shard.rs`, `pace.rs` and `command.rs`), written again: the
-//! server needs a newer tokio than one of the peers allows, so it cannot be built into this bench. One thread
-//! writes here, so the turns that the server's writers take are left out.
+//! Adapter for Kvasir's index with the server's locking: a sharded lock that the writer holds for a bounded number of
+//! block operations, in steps, and releases after the step in which a reader arrived. The rules are those of the server
+//! (`indexer-server/src/partitions/shard.rs`, `pace.rs` and `command.rs`), reimplemented here: the server needs a newer
+//! tokio than one of the peers allows, so it cannot be built into this bench. There is only one writer thread, so the
+//! turns of the server's writers are left out.
 
 use super::kvasir::{self, Events};
 use super::{Ask, Index, Shared};
@@ -18,17 +18,17 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a reader looks again before it goes to sleep.
+/// Number of spins of a waiting reader before it sleeps.
 const READER_LOOKS_MAX: u32 = 1_000;
-/// How often the writer looks whether waiting readers are in before it yields its core to them.
+/// Number of spins of the writer until waiting readers are in, before it yields its core to them.
 const LET_IN_LOOKS_MAX: u32 = 1_000;
-/// Longest time the writer yields to waiting readers.
+/// Maximum time for which the writer yields to waiting readers.
 const LET_IN_MAX: Duration = Duration::from_micros(100);
-/// Most block operations of one hold.
+/// Maximum number of block operations in one critical section.
 const HOLD_OPERATIONS_MAX: usize = 1_024;
-/// Most block operations of one step.
+/// Maximum number of block operations in one step.
 const STEP_OPERATIONS_MAX: usize = 64;
-/// The first step of a hold where the hold before was cut short.
+/// Size of the first step after a critical section that was cut short.
 const CROWDED_STEP_OPERATIONS: usize = 2;
 
 pub(crate) struct Locked {
@@ -39,7 +39,7 @@ pub(crate) struct Locked {
 
 pub(crate) struct Partition {
     index: ShardedLock<kvasir_index::Index>,
-    /// Readers that found the lock taken.
+    /// Number of readers that found the lock taken.
     waiting: CachePadded<AtomicU32>,
 }
 
@@ -81,12 +81,12 @@ impl Partition {
     }
 }
 
-/// How much the writer does at a time.
+/// Size of the writer's next step.
 #[derive(Default)]
 struct Pace {
-    /// Whether a reader cut the last hold short.
+    /// Whether a reader cut the last critical section short.
     crowded: bool,
-    /// Operations left in this hold.
+    /// Operations left in this critical section.
     left: usize,
     /// Operations of the next step, if there is one.
     step: usize,
@@ -111,7 +111,7 @@ impl Pace {
     }
 }
 
-/// Operations `from` to `from + count` of an event; blocks continue at the last one before.
+/// Operations `from` to `from + count` of an event. Blocks continue after the previous operation's block.
 fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     if from == 0 && count == event.operations() {
         return Cow::Borrowed(event);
@@ -135,7 +135,8 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     })
 }
 
-/// Ends an event that is complete, or leaves it under way; the operations of the next step's event that are done.
+/// Ends an event if it is complete, else leaves it in progress. Returns how many operations of the next step's event
+/// are done.
 fn end_step(
     index: &mut kvasir_index::Index,
     source: SourceId,
@@ -172,11 +173,11 @@ impl Index for Locked {
         kvasir::prepare(content, script, part, batch);
     }
 
-    /// Each event is a batch of its own, as if engines sent one at a time.
+    /// Each event is a separate batch, as if engines sent one event at a time.
     fn apply(&mut self, batch: &mut Events) {
         let Self { partition, sources, pace } = self;
         let mut events = batch.iter().peekable();
-        // Operations of the next event that are done.
+        // Number of finished operations of the next event.
         let mut taken = 0;
         while events.peek().is_some() {
             partition.write(|index| {

@@ -1,4 +1,4 @@
-//! The indexes, each behind the same two traits, through its fastest public interface.
+//! The compared indexes, each with the same two traits, through its fastest public interface.
 
 mod chain;
 mod crtc;
@@ -18,67 +18,67 @@ pub(crate) use sharded::Sharded;
 use crate::workload::{Content, Expected, Operation, Script};
 use std::sync::Arc;
 
-/// An index being built.
+/// An index that is written and measured.
 pub(crate) trait Index: Sized {
-    /// What it is called in reports.
+    /// Name in reports.
     const NAME: &'static str;
-    /// Whether its answers are right while chains have holes.
+    /// Whether answers are exact while chains have holes.
     const EXACT: bool;
-    /// Its side that answers.
+    /// The index's query interface.
     type Asked: Ask;
-    /// Operations in its own form.
+    /// Operations in the index's own form.
     type Batch: Default;
 
-    /// An empty index for that many workers.
+    /// Creates an empty index for `workers` workers.
     fn new(workers: usize) -> Self;
 
-    /// Turns operations into its own form. Not timed.
+    /// Converts operations to the index's own form. Not timed.
     fn prepare(content: &Content, script: &Script, part: &[Operation], batch: &mut Self::Batch);
 
-    /// Applies a batch, and returns when all of it can be seen. Timed.
+    /// Applies a batch, and returns when all of it is visible. Timed.
     fn apply(&mut self, batch: &mut Self::Batch);
 
-    /// (worker, block) pairs that it holds.
+    /// Number of (worker, block) pairs.
     fn pairs(&mut self) -> usize;
 
-    /// Bytes that it takes by its own account, if it keeps one.
+    /// Memory use by the index's own account, in bytes, if it keeps one.
     fn accounted_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Does the maintenance that its makers foresee and that nothing else triggers.
+    /// Performs the maintenance that the index's makers intend and nothing else triggers.
     fn tidy(&mut self) {}
 
-    /// The side that answers.
+    /// The query interface.
     fn asked(&self) -> &Self::Asked;
 }
 
-/// An index whose answering side other threads may use while it is written.
+/// An index that other threads may query while it is written.
 pub(crate) trait Shared: Index<Asked: Send + Sync> + Send {
-    /// The side that answers.
+    /// The query interface.
     fn shared(&self) -> Arc<Self::Asked>;
 }
 
-/// The side of an index that answers.
+/// The query interface of an index.
 pub(crate) trait Ask {
-    /// Its calls, by name.
+    /// Names of its query functions.
     const CALLS: &'static [&'static str];
-    /// Its type of a local hash.
+    /// The index's type of a local hash.
     type Hash: Copy;
-    /// Where an answer goes: kept between questions, so that what can be reused is.
+    /// Buffer of an answer, kept between queries so that its memory is reused.
     type Answer: Default;
 
-    /// A local hash.
+    /// Converts a local hash.
     fn hash(local: u64) -> Self::Hash;
 
-    /// Asks with one of the calls. Timed.
+    /// Queries with one of the functions. Timed.
     fn ask(&self, call: usize, query: &[Self::Hash], answer: &mut Self::Answer);
 
-    /// (worker, leading blocks) of the last answer, in no order.
+    /// (worker, leading blocks) of the last answer, unsorted.
     fn scores(&self, call: usize, answer: &Self::Answer) -> Vec<(u32, u32)>;
 }
 
-/// Sums an answer up, to compare it.
+/// Summarises an answer for comparison.
 pub(crate) fn summary(scores: &[(u32, u32)]) -> Expected {
     Expected {
         workers: scores.len(),

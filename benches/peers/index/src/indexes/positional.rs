@@ -1,4 +1,4 @@
-//! `dynamo-kv-router`: `PositionalIndexer`, jumping 32 blocks at a time as its documents do.
+//! Adapter for `dynamo-kv-router`: `PositionalIndexer`, with jumps of 32 blocks as in its documents.
 
 use super::dynamo::{self, Asked, Events};
 use super::{Index, Shared};

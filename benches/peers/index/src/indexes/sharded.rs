@@ -1,5 +1,5 @@
-//! Ours in shards, as the server keeps them with `--index-shards`: a worker's bucket says which
-//! shard has all of it, and a lookup asks each shard.
+//! Adapter for Kvasir's index in shards, like the server's with `--index-shards`. A worker's bucket selects the shard
+//! with all its blocks, and a lookup queries each shard.
 
 use super::kvasir::{self, Events};
 use super::{Ask, Index, Kvasir};
@@ -8,14 +8,14 @@ use kvasir_index::{Limits, Scratch, SourceId};
 use kvasir_proto::hash::bucket;
 use kvasir_proto::types::LocalHash;
 
-/// Without a lock; two or more shards.
+/// Shards without a lock; two or more.
 pub(crate) struct Sharded<const SHARDS: usize> {
     shards: Shards,
-    /// For each worker its shard and what it is there.
+    /// For each worker: its shard, and its source there.
     sources: Vec<(usize, SourceId)>,
 }
 
-/// The side that answers.
+/// The query interface.
 pub(crate) struct Shards(Vec<kvasir_index::Index>);
 
 impl<const SHARDS: usize> Index for Sharded<SHARDS> {

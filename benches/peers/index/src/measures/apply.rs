@@ -1,13 +1,13 @@
-//! Applying a script.
+//! Measures applying a script.
 
 use crate::indexes::Index;
 use crate::meter::Spent;
 use crate::workload::{Content, Operation, Script};
 
-/// Operations that are made ready, untimed, before they are applied.
+/// Number of operations that are prepared, untimed, before they are applied.
 const BATCH_OPERATIONS: usize = 1_024;
 
-/// What it took to apply blocks.
+/// Cost of applying blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Applied {
     pub(crate) blocks: usize,

@@ -1,4 +1,4 @@
-//! Turning over: everything is replaced again and again while the size stays the same.
+//! Measures churn: all content is replaced repeatedly while the size stays the same.
 
 use super::apply::Applied;
 use super::lookup::check;
@@ -8,15 +8,15 @@ use crate::meter::resident_bytes;
 use crate::workload::{Content, Fleet, Order, Script, cases, removals};
 use bench_figures::number;
 
-/// Operations of one kind before it is the other's turn.
+/// Number of operations of one kind before it is the other kind's turn.
 const TURN_OPERATIONS: usize = 256;
 
-/// What turning over needs. Made once, before memory is watched, and filled anew in place.
+/// Data for churn, created once before memory is measured, and refilled in place.
 pub(crate) struct Churn {
     turnovers: usize,
     stores: Script,
     removals: Script,
-    /// What is stored next.
+    /// Content to store next.
     next: Content,
 }
 
@@ -28,7 +28,7 @@ impl Churn {
         Self { turnovers, stores: fleet.stores(), removals, next }
     }
 
-    /// Turns a fleet over, all of which is stored. `before` is the memory without the index.
+    /// Churns a fleet whose content is completely stored. `before` is the memory without the index.
     pub(crate) fn run<I: Index>(
         mut self,
         index: &mut I,
@@ -98,12 +98,12 @@ fn median(points: &[(f64, f64)]) -> f64 {
     number::median(&points.iter().map(|&(_, value)| value).collect::<Vec<f64>>())
 }
 
-/// Speed of the last half beside that of the first three turnovers.
+/// Speed in the last half, relative to the first three turnovers.
 fn kept(points: &[(f64, f64)]) -> f64 {
     median(last_half(points)) / median(&points[..points.len().min(3)])
 }
 
-/// By which share the straight line through the points rises from the first to the last.
+/// Relative growth of the regression line from the first point to the last.
 fn growth(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;

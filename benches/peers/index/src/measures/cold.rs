@@ -1,4 +1,4 @@
-//! Lookups that find nothing in the core's caches.
+//! Measures lookups with cold CPU caches.
 
 use super::lookup::latencies;
 use crate::indexes::Ask;
@@ -6,13 +6,13 @@ use crate::line::Line;
 use crate::workload::{Fleet, Question, cases};
 use std::hint::black_box;
 
-/// Written between two questions: several times what a core caches for itself.
+/// Bytes written between two queries to flush the caches: several times a core's private cache.
 const FLUSH_BYTES: usize = 8 << 20;
-/// The first cases of a workload are hits.
+/// Number of cases used; the first cases of a workload are hits.
 pub(super) const CASES: usize = 3;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Each case with each call, after the caches were filled with other things.
+/// Measures each case with each function, after the caches were filled with other data.
 pub(crate) fn cold<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: &mut Line) {
     let mut others = vec![1_u8; FLUSH_BYTES];
     for &case in &cases(fleet.kind)[..CASES] {

@@ -1,5 +1,5 @@
-//! The least that a lookup can take on this machine whose core has nothing of it in its caches, in a memory as large as the index:
-//! two cache misses of which the second needs the first, and reading the hashes.
+//! Measures the lower bound of a lookup with cold caches on this machine, in memory of the index's size: two dependent
+//! cache misses, and reading the hashes.
 
 use super::cold::{CASES, cold};
 use crate::indexes::Ask;
@@ -7,18 +7,18 @@ use crate::line::Line;
 use crate::random::mix;
 use crate::workload::{Fleet, Question, cases};
 
-/// Of so many answers one may be wrong: two chains have one place.
+/// One answer in this many may be wrong, because two chains share one place.
 const WRONG_SHARE: usize = 100;
 
-/// Where chains begin, by their first hash, and the hashes, chain after chain. It knows no worker and no end of a chain: it compares
-/// as many as are asked for at once.
+/// Positions of chains by their first hash, and the hashes, chain after chain. The table has neither workers nor the
+/// ends of chains, and compares as many hashes as one query has.
 struct Floor {
     heads: Vec<u64>,
     hashes: Vec<u64>,
 }
 
 impl Floor {
-    /// One that takes so many bytes.
+    /// Creates a table of `bytes` bytes.
     fn new(fleet: &Fleet, bytes: usize) -> Self {
         let mut hashes: Vec<u64> = Vec::with_capacity(fleet.content.len());
         let taken = fleet.content.len() * size_of::<u64>();
@@ -57,7 +57,7 @@ impl Ask for Floor {
     }
 }
 
-/// The same questions as [`cold`] asks, where chains have nothing to do with one another.
+/// Measures the same queries as [`cold`], on chains without common blocks.
 pub(crate) fn floor(fleet: &Fleet, bytes: u64, questions: usize, line: &mut Line) {
     let floor = Floor::new(fleet, bytes as usize);
     for &case in &cases(fleet.kind)[..CASES] {

@@ -1,4 +1,4 @@
-//! Lookups, one thread, nobody writing.
+//! Measures lookups by one thread, without a writer.
 
 use crate::indexes::{Ask, summary};
 use crate::line::Line;
@@ -8,21 +8,21 @@ use crate::workload::{Case, Fleet, QUERY_BLOCKS_MAX, Question, cases};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Questions of each case whose answers are compared with what they must be.
+/// Number of queries per case whose answers are checked.
 const CHECKED: usize = 500;
-/// Other questions that are asked before, for each that is measured.
+/// Number of other queries before the measurement, per measured query.
 const WARM_FACTOR: usize = 2;
-/// Samples that there is room for from the beginning, so that none is made while they are taken.
+/// Capacity for samples, so that no memory is allocated during the measurement.
 const SAMPLES: usize = 1 << 20;
-/// Questions between two readings of the CPU clock.
+/// Number of queries between two readings of the CPU clock.
 const GROUP: usize = 64;
 
-/// Each case of the fleet's workload with each call of the index.
+/// Measures each case of the fleet's workload with each function of the index.
 pub(crate) fn lookups<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: &mut Line) {
     for &case in cases(fleet.kind) {
         check(asked, fleet, case, line.seed);
         let asking = Question::some(fleet, case, questions, line.seed + 1);
-        // The first call would pay for what was not read since it was stored.
+        // Otherwise the first call would pay for memory that was not read since it was stored.
         let others = Question::some(fleet, case, WARM_FACTOR * questions, line.seed + 7);
         latencies(asked, fleet, &others, 0, || true);
         for (call, name) in A::CALLS.iter().enumerate() {
@@ -35,7 +35,7 @@ pub(crate) fn lookups<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: 
     }
 }
 
-/// Asks, and compares the answers.
+/// Queries, and checks the answers.
 pub(crate) fn check<A: Ask>(asked: &A, fleet: &Fleet, case: Case, seed: u64) {
     let mut query = Vec::new();
     let mut answer = A::Answer::default();
@@ -51,8 +51,8 @@ pub(crate) fn check<A: Ask>(asked: &A, fleet: &Fleet, case: Case, seed: u64) {
     }
 }
 
-/// Time of each call, as long as `goes_on` says so before the next. The query has just been written, as
-/// if it had just been decoded.
+/// Measures the time of each call as long as `goes_on` returns true. The query was just written, as if it had just been
+/// decoded.
 pub(crate) fn latencies<'a, A: Ask>(
     asked: &A,
     fleet: &Fleet,
@@ -77,7 +77,7 @@ pub(crate) fn latencies<'a, A: Ask>(
     samples
 }
 
-/// CPU time of a call on average, in nanoseconds, without reading a clock around each.
+/// Mean CPU time of a call in nanoseconds, without reading a clock around each call.
 fn cpu_of_each<A: Ask>(asked: &A, fleet: &Fleet, asking: &[Question], call: usize) -> f64 {
     let mut hashes = Vec::with_capacity(GROUP * QUERY_BLOCKS_MAX);
     let mut ends = Vec::with_capacity(GROUP);

@@ -1,4 +1,4 @@
-//! What is measured, each on an index that holds what its workload says.
+//! Measurements, each on an index with the content of its workload.
 
 mod apply;
 mod churn;

@@ -1,4 +1,4 @@
-//! Removing, with a look at the answers.
+//! Measures removals, and checks answers meanwhile.
 
 use super::apply::{Applied, apply};
 use crate::indexes::{Ask, Index};
@@ -8,10 +8,10 @@ use crate::workload::{
 };
 use std::collections::HashMap;
 
-/// Questions of each kind that are asked half way and at the end.
+/// Number of queries of each kind half-way and at the end.
 const QUESTIONS: usize = 500;
 
-/// Removes all that the fleet holds.
+/// Removes all blocks of the fleet.
 pub(crate) fn remove<I: Index>(
     index: &mut I,
     fleet: &Fleet,
@@ -36,8 +36,8 @@ pub(crate) fn remove<I: Index>(
     assert_eq!(wrong, 0.0, "wrong answers after {name}");
 }
 
-/// Removes a random half and stores it again, block by block and parents first: then nothing is
-/// missing any more, and every answer can be as it was.
+/// Removes a random half of the blocks and stores it again, block by block and parents first. No block is then missing,
+/// so every answer can be as before.
 pub(crate) fn heal<I: Index>(index: &mut I, fleet: &Fleet, line: &mut Line) {
     let script = removals(fleet, Order::Random, line.seed + 2);
     let (half, _) = script.operations().split_at(script.operations().len() / 2);
@@ -51,7 +51,7 @@ pub(crate) fn heal<I: Index>(index: &mut I, fleet: &Fleet, line: &mut Line) {
     assert!(wrong == 0.0 || !I::EXACT, "healed: wrong answers: {wrong}, seed {}", line.seed);
 }
 
-/// Stores what was removed, one block an event.
+/// Stores the removed blocks, one block per event.
 fn stored_again(fleet: &Fleet, script: &Script, removed: &[Operation]) -> Script {
     let mut of_workers = vec![Vec::new(); fleet.workers()];
     for operation in removed {
@@ -74,14 +74,14 @@ fn stored_again(fleet: &Fleet, script: &Script, removed: &[Operation]) -> Script
     again
 }
 
-/// Which worker holds which blocks: the truth.
+/// Ground truth: the blocks of each worker.
 struct Held {
-    /// For each worker a bit for each block.
+    /// One bit per block, for each worker.
     bits: Vec<Vec<u64>>,
 }
 
 impl Held {
-    /// What is held when `removed` are gone.
+    /// The blocks that remain after `removed` are removed.
     fn after(fleet: &Fleet, script: &Script, removed: &[Operation]) -> Self {
         let words = fleet.content.len().div_ceil(64);
         let mut held = Self { bits: vec![vec![0; words]; fleet.workers()] };
@@ -99,7 +99,7 @@ impl Held {
         held
     }
 
-    /// (worker, leading blocks) of a chain of blocks.
+    /// (worker, leading blocks) for a chain of blocks.
     fn scores(&self, blocks: &[u32]) -> Vec<(u32, u32)> {
         let leading = |bits: &Vec<u64>| {
             let held = |block: &&u32| bits[**block as usize / 64] >> (**block % 64) & 1 == 1;
@@ -111,7 +111,7 @@ impl Held {
     }
 }
 
-/// Share of wrong answers.
+/// Fraction of wrong answers.
 fn wrong_answers<A: Ask>(asked: &A, fleet: &Fleet, held: &Held, seed: u64) -> f64 {
     let mut query = Vec::new();
     let mut answer = A::Answer::default();

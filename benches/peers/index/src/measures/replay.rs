@@ -1,4 +1,4 @@
-//! A recorded trace: each request is asked for, then its engine's events are applied.
+//! Plays a recorded trace: queries each request, then applies its engine's events.
 
 use super::apply::Applied;
 use crate::indexes::{Ask, Index, summary};
@@ -9,9 +9,9 @@ use crate::workload::Trace;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Requests that are asked for before their events are applied, all together.
+/// Number of requests that are queried together before their events are applied.
 const GROUP: usize = 16;
-/// One request in this many is asked for at the end, and its answer compared.
+/// One request in this many is queried at the end, and its answer checked.
 const CHECKED_EVERY: usize = 20;
 
 /// Plays a trace.

@@ -1,4 +1,4 @@
-//! Lookups while another thread writes as fast as it can.
+//! Measures lookups while another thread writes at full speed.
 
 use super::apply::Applied;
 use super::lookup::latencies;
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Questions, asked again and again.
+/// Number of queries, which are repeated.
 const QUESTIONS: usize = 20_000;
-/// The first cases of a workload are hits.
+/// Number of cases used; the first cases of a workload are hits.
 const CASES: usize = 3;
-/// Share of the fleet's pairs that the writer stores and removes again: 1 in this many.
+/// The writer stores and removes one in this many of the fleet's pairs.
 const WRITTEN: usize = 8;
 
-/// What the writer writes, made before the clocks run, and for how long it is asked beside it.
+/// Prepared work of the writer, and the duration of the lookups.
 pub(crate) struct Writing {
     asking: Duration,
     fleet: Fleet,
@@ -27,7 +27,7 @@ pub(crate) struct Writing {
 
 impl Writing {
     pub(crate) fn new(fleet: &Fleet, asking: Duration, seed: u64) -> Self {
-        // Its own content: the answers do not change.
+        // The writer has its own content, so that answers do not change.
         let seed = seed + 500;
         let pairs = fleet.pairs / WRITTEN;
         let fleet = Fleet::new(Kind::Distinct, fleet.workers(), pairs, seed);
@@ -35,8 +35,7 @@ impl Writing {
         Self { asking, stores: fleet.stores(), removals, fleet }
     }
 
-    /// Stores all and removes all, until told to stop. Says also how often not all was held after
-    /// it was stored.
+    /// Stores and removes all prepared blocks until stopped. Also returns how often blocks were missing after a store.
     fn run<I: Shared>(&self, index: &mut I, stop: &AtomicBool) -> (Applied, usize) {
         let mut applied = Applied::default();
         let mut short = 0;

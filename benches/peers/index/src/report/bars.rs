@@ -1,4 +1,4 @@
-//! What must be reached, whether or not it was measured.
+//! Targets of the index, measured or not.
 
 use super::figures::{At, CHAIN, Figures, INDEXES, OURS, calls};
 use crate::plan::Size;
@@ -6,20 +6,20 @@ use crate::workload::Kind;
 use bench_figures::number::{millions, short};
 use bench_figures::{Bar, Figure, Limit, Side};
 
-/// Fewest blocks that any order of removal must reach per CPU second.
+/// Minimum blocks per CPU second for any order of removal.
 const REMOVE_RATE_MIN: f64 = 1e6;
-/// By how much the bytes by its own account may differ from RSS, either way.
+/// Maximum relative difference between the index's own account of its memory and RSS.
 const ACCOUNT_SLACK: f64 = 0.1;
 const ORDERS: [&str; 4] = ["tail", "scattered", "events", "random"];
 const BEST: &str = "the best peer";
-/// How many times as long as the least that it can take a lookup may take.
+/// Maximum time of a lookup, as a multiple of the lower bound.
 const FLOOR_FACTOR_MAX: f64 = 1.3;
-/// Longest time of a lookup beside a writer that never rests, as a multiple of the peer's.
+/// Maximum time of a lookup beside a writer at full speed, as a multiple of the peer's.
 const WRITER_FACTOR_MAX: f64 = 1.5;
 const FLOOR: &str = "two dependent cache misses and reading the hashes";
 const WITH_MAPS: &str = "ChainIndex with its lane maps";
 
-/// A peer's figure: its index, its name in the raw file, how it is called here.
+/// A peer's figure: its index, its name in the raw file, its name in the report.
 type Peer = (&'static str, String, String);
 
 struct Rows<'a> {
@@ -53,7 +53,7 @@ impl Rows<'_> {
         self.at.kind.name()
     }
 
-    /// Ours beside the best of some peers: not measured, if one of them was not.
+    /// Kvasir's figure compared with the best peer's: not measured if a peer was not measured.
     fn compare(&mut self, bar: Bar, ours: &str, peers: &[Peer], show: fn(f64) -> String) {
         let own = self.figures.get(self.at, OURS, ours);
         let mut best: Option<(Figure, &str)> = None;
@@ -74,7 +74,7 @@ impl Rows<'_> {
         self.bars.push(Bar { ours, other, ..bar.with_ratio(ratio) });
     }
 
-    /// Ours beside a number.
+    /// Kvasir's figure compared with a number.
     fn alone(&mut self, id: &str, what: &str, ours: &str, limit: Limit, show: fn(f64) -> String) {
         let own = self.figures.get(self.at, OURS, ours);
         let (id, what) = self.names(id, what);
@@ -82,7 +82,7 @@ impl Rows<'_> {
         self.bars.push(bar.with_figure(own, show));
     }
 
-    /// A bar's names.
+    /// Id and title of a target.
     fn names(&self, id: &str, what: &str) -> (String, String) {
         (format!("index.{}.{id}", self.kind()), format!("{what}, {}", self.kind()))
     }
@@ -213,7 +213,7 @@ impl Rows<'_> {
         let (id, what) = self.names("accounted", "bytes by its own account beside RSS");
         let limit = Limit::AtMost(ACCOUNT_SLACK);
         let bar = Bar::new(id, what, limit, format!("within {} of RSS", percent(ACCOUNT_SLACK)));
-        // Hundredths of a per cent: 0.9 is not exactly a tenth away from 1.
+        // In hundredths of a percent: 0.9 is not exactly a tenth away from 1.
         let value = beside.map(|beside| ((beside - 1.0).abs() * 1e4).round() / 1e4);
         let measured = beside.map_or(String::new(), |beside| format!("{beside:.2} ×"));
         let ours = side(accounted, "accounted", short);

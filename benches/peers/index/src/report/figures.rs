@@ -1,4 +1,4 @@
-//! Figures of all trials, by what they are of.
+//! Figures of all trials, by index, workload and measure.
 
 use crate::plan::MANY_WORKERS;
 use crate::trial::Record;
@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 pub(crate) const OURS: &str = "kvasir";
 pub(crate) const CHAIN: &str = "chain";
-/// Ours and its peers.
+/// Kvasir's index and its peers.
 pub(crate) const INDEXES: [&str; 4] = [OURS, CHAIN, "crtc", "positional"];
-/// Ours with one shard and with more.
+/// Kvasir's index with one shard and with more.
 pub(crate) const SHARDED: [&str; 3] = [OURS, "kvasir-2", "kvasir-4"];
-/// Workers of the ordinary fleet.
+/// Number of workers of the ordinary fleet.
 const WORKERS: usize = 64;
 
-/// The calls of an index.
+/// Query functions of an index.
 pub(crate) fn calls(index: &str) -> &'static [&'static str] {
     match index {
         CHAIN => &["find_matches", "score_into"],
@@ -24,7 +24,7 @@ pub(crate) fn calls(index: &str) -> &'static [&'static str] {
     }
 }
 
-/// A workload of some size.
+/// A workload of a certain size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct At {
     pub(crate) kind: Kind,

@@ -1,9 +1,9 @@
-//! What goes into the report, made from trials' lines.
+//! Creates the part for the report from trials' lines.
 //!
 //! - [`figures`]: medians by index, workload and size;
-//! - [`bars`]: what must be reached, as ratios to peers in the same run;
-//! - [`tables`]: everything that was measured;
-//! - [`plots`]: what is easier to see than to read.
+//! - [`bars`]: targets, as ratios to peers in the same run;
+//! - [`tables`]: all measurements;
+//! - [`plots`]: measurements that are easier to see than to read.
 
 mod bars;
 mod figures;
@@ -21,7 +21,7 @@ const PEERS: &str = "chain: `ChainIndex` of kv-index 2.0.0 with its lane maps; c
     kvasir-4: ours in 2 and 4 shards by worker. The same prebuilt work for each, each trial in a \
     process of its own, trials interleaved, medians; allocator: ";
 
-/// What the trials say.
+/// The results of the trials.
 pub(crate) fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size) -> Part {
     let figures = Figures::new(records);
     for record in records {

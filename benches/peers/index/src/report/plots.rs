@@ -1,4 +1,4 @@
-//! What is easier to see than to read.
+//! Plots of measurements that are easier to see than to read.
 
 use super::figures::{At, Figures, INDEXES, SHARDED, calls};
 use crate::line::QUANTILES;
@@ -6,7 +6,7 @@ use crate::plan::Size;
 use crate::workload::{Case, Kind, cases};
 use bench_figures::{Axis, Part, Plot};
 
-/// The work of the throughput plots: as in figures, and as people call it.
+/// Work in the throughput plots: its name in figures, and its label.
 const RATES: [(&str, &str); 5] = [
     ("store", "store"),
     ("remove.tail", "remove: tail"),
@@ -14,10 +14,10 @@ const RATES: [(&str, &str); 5] = [
     ("remove.events", "events"),
     ("remove.random", "random"),
 ];
-/// Blocks of the lookups whose distribution is shown.
+/// Number of blocks of the lookups whose distribution is shown.
 const BLOCKS: usize = 256;
 
-/// Adds all plots in which something was measured.
+/// Adds all plots with measurements.
 pub(crate) fn add(part: &mut Part, figures: &Figures, size: Size) {
     for kind in Kind::ALL {
         let at = At::new(kind, size.pairs);
@@ -44,7 +44,7 @@ pub(crate) fn add(part: &mut Part, figures: &Figures, size: Size) {
     }));
 }
 
-/// Lookups by the length of the prefix that is held.
+/// Time of lookups by the length of the cached prefix.
 fn lengths(figures: &Figures, at: At, (measure, how): (&str, &str), quantile: &str) -> Plot {
     let kind = at.kind.name();
     let axes = (Axis::linear("blocks"), Axis::linear(format!("{quantile}, ns")));
@@ -60,7 +60,7 @@ fn lengths(figures: &Figures, at: At, (measure, how): (&str, &str), quantile: &s
     })
 }
 
-/// How latencies of a lookup are distributed.
+/// Distribution of a lookup's latencies.
 fn distribution(figures: &Figures, at: At, (measure, how): (&str, &str)) -> Plot {
     let kind = at.kind.name();
     let case = cases(at.kind).iter().find(|case| (case.known, case.unknown) == (BLOCKS, 0));
@@ -89,7 +89,7 @@ fn rates(figures: &Figures, at: At) -> Plot {
     })
 }
 
-/// Memory while everything is replaced again and again.
+/// Memory during churn.
 fn churn(figures: &Figures, at: At) -> Plot {
     let kind = at.kind.name();
     let name = format!("index-churn-{kind}");

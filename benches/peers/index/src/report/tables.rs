@@ -1,4 +1,4 @@
-//! Everything that was measured.
+//! Tables of all measurements.
 
 use super::figures::{At, CHAIN, Figures, INDEXES, OURS, SHARDED, calls};
 use crate::plan::Size;
@@ -6,7 +6,7 @@ use crate::workload::{Kind, cases};
 use bench_figures::number::{millions, short};
 use bench_figures::{Part, Table};
 
-/// Adds all tables in which something was measured.
+/// Adds all tables with measurements.
 pub(crate) fn add(part: &mut Part, figures: &Figures, size: Size) {
     let mut add = |title: String, note: &str, table: Table| part.add(title, note, table);
     for kind in Kind::ALL {
@@ -188,7 +188,7 @@ fn each_call(indexes: &[&'static str], mut each: impl FnMut(&'static str, &'stat
     }
 }
 
-/// Adds a row, if anything in it was measured.
+/// Adds a row, if it has any measurement.
 fn add_row(table: &mut Table, name: String, cells: Vec<Option<String>>) {
     if cells.iter().any(Option::is_some) {
         table.row([name].into_iter().chain(cells.into_iter().map(Option::unwrap_or_default)));

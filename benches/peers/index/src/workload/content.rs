@@ -1,18 +1,17 @@
 //! Blocks and operations.
 //!
-//! What an engine announces is kept as numbers of blocks, not as any index's own type: it is
-//! turned into that a thousand operations at a time, outside the timed part. So no index is
-//! charged for making its input, none profits from input that lies in memory in its own form, and
-//! what an index frees of its input is small and freed before memory is measured.
+//! Engine announcements are kept as numbers of blocks, not as any index's own type. They are converted to that type a
+//! thousand operations at a time, outside the timed part. So creating input costs no index, no index profits from input
+//! that lies in memory in its own form, and the input that an index frees is small and freed before memory is measured.
 
 use crate::random::mix;
 use kvasir_proto::hash::sequence_hash;
 use kvasir_proto::types::{LocalHash, SequenceHash};
 
-/// Blocks of one seed are fewer than 2 to this.
+/// Each seed has fewer than two to the power of this number of blocks.
 const SEED_SHIFT: u32 = 40;
 
-/// Consecutive blocks of one chain, as numbers into [`Content`].
+/// Consecutive blocks of one chain, as numbers in [`Content`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u32,
@@ -24,16 +23,16 @@ impl Span {
         self.start + self.len
     }
 
-    /// Its last block; a span has one.
+    /// The last block; a span is never empty.
     pub(crate) fn last(self) -> u32 {
         self.end() - 1
     }
 }
 
-/// Every block there is: its name, the same for each engine, and its local hash.
+/// All blocks: the name, equal for all engines, and the local hash of each.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// Contents of different seeds have no block in common.
+    /// Contents of different seeds have no common blocks.
     seed: u64,
     names: Vec<u64>,
     locals: Vec<u64>,
@@ -45,14 +44,14 @@ impl Content {
         Self { seed, names: list(), locals: list() }
     }
 
-    /// Forgets all blocks, but not the memory they took.
+    /// Removes all blocks, but keeps their memory allocated.
     pub(crate) fn clear(&mut self, seed: u64) {
         self.seed = seed;
         self.names.clear();
         self.locals.clear();
     }
 
-    /// Adds `len` new blocks after the block `parent`; none is the root.
+    /// Adds `len` new blocks after the block `parent`; none means the root.
     pub(crate) fn add(&mut self, parent: Option<u32>, len: usize) -> Span {
         let start = self.locals.len();
         let mut name = parent.map(|block| SequenceHash(self.name(block)));
@@ -86,12 +85,12 @@ impl Content {
     }
 }
 
-/// What an engine does.
+/// An engine's operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action {
     /// Stores a span after the block `parent`.
     Store { parent: Option<u32>, blocks: Span },
-    /// Removes the blocks that a span of the script's list names.
+    /// Removes the blocks listed in a span of the script's list.
     Remove { listed: Span },
 }
 
@@ -103,18 +102,18 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Block operations in it.
+    /// Number of block operations.
     pub(crate) fn blocks(&self) -> usize {
         let (Action::Store { blocks: span, .. } | Action::Remove { listed: span }) = self.action;
         span.len as usize
     }
 }
 
-/// Operations in the order in which they are applied.
+/// Operations in the order of application.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     operations: Vec<Operation>,
-    /// Blocks that removals name.
+    /// Blocks listed by removals.
     removed: Vec<u32>,
 }
 

@@ -1,20 +1,20 @@
-//! Who stores what: chains of 64, 80, .. 512 blocks, in events of 16 blocks that name their
-//! parent, one event of each worker in turn.
+//! Assigns chains to workers: chains of 64, 80, .. 512 blocks, in events of 16 blocks that name their parent. Workers
+//! send one event each in turn.
 
 use super::content::{Content, Script, Span};
 use crate::random::Random;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Blocks of one event.
+/// Blocks per event.
 pub(crate) const EVENT_BLOCKS: u32 = 16;
-/// Workers of a chain in `shared8`.
+/// Number of workers per chain in `shared8`.
 const SHARED_BY: usize = 8;
-/// Prompts that all workers hold in `prefix64`.
+/// Number of prompts that all workers have in `prefix64`.
 const PROMPTS: usize = 16;
-/// Blocks of such a prompt.
+/// Blocks per shared prompt.
 pub(crate) const PROMPT_BLOCKS: usize = 256;
-/// Lengths of chains, in blocks.
+/// Number of different lengths of chains.
 const LENGTHS: usize = 29;
 const LENGTH_MIN: usize = 64;
 
@@ -26,14 +26,14 @@ pub(crate) enum Kind {
     Distinct,
     /// Each chain is on 8 random workers.
     Shared8,
-    /// All workers hold 16 prompts of 256 blocks; each chain is a private tail of one of them.
+    /// All workers have 16 prompts of 256 blocks; each chain is a private tail of one of them.
     Prefix64,
 }
 
 impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Distinct, Self::Shared8, Self::Prefix64];
 
-    /// As on the command line.
+    /// Name on the command line.
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -54,28 +54,27 @@ impl Chain {
     }
 }
 
-/// What one worker stores in one go: a prompt, or a chain's own blocks.
+/// Blocks that one worker stores together: a prompt, or a chain's own blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) blocks: Span,
-    /// The worker's piece that it follows.
+    /// The worker's preceding piece.
     pub(crate) after: Option<usize>,
 }
 
-/// All that is stored.
+/// All stored chains.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) kind: Kind,
     pub(crate) content: Content,
     pub(crate) chains: Vec<Chain>,
-    /// For each worker its pieces, in the order of storing.
+    /// Pieces of each worker, in the order of storing.
     pub(crate) pieces: Vec<Vec<Piece>>,
     pub(crate) pairs: usize,
 }
 
 impl Fleet {
-    /// A fleet of `workers` that holds `pairs` (worker, block) pairs: a multiple of 16, but for
-    /// rounding down.
+    /// Creates a fleet of `workers` workers with `pairs` (worker, block) pairs, rounded down to a multiple of 16.
     pub(crate) fn new(kind: Kind, workers: usize, pairs: usize, seed: u64) -> Self {
         let copies = if kind == Kind::Shared8 { SHARED_BY.min(workers) } else { 1 };
         let mut fleet = Self {
@@ -102,7 +101,7 @@ impl Fleet {
                 1 => vec![(number % workers) as u32],
                 _ => random.distinct(copies, workers),
             };
-            // Workers take the prompts in turn, each beginning with another one.
+            // Workers take the prompts in turn, each starting with a different one.
             let turn = number / workers + number;
             let prompt = (!prompts.is_empty()).then(|| turn % prompts.len());
             fleet.add_chain(prompt.map(|at| (at, prompts[at])), len, holders);
@@ -123,7 +122,7 @@ impl Fleet {
     fn add_chain(&mut self, prompt: Option<(usize, Span)>, len: usize, workers: Vec<u32>) {
         let own = self.content.add(prompt.map(|(_, span)| span.last()), len);
         for &worker in &workers {
-            // The prompts are each worker's first pieces.
+            // The prompts are the first pieces of each worker.
             let after = prompt.map(|(at, _)| at);
             self.pieces[worker as usize].push(Piece { blocks: own, after });
         }
@@ -131,7 +130,7 @@ impl Fleet {
         self.chains.push(Chain { prompt: prompt.map(|(_, span)| span), own, workers });
     }
 
-    /// Fills `content` with other blocks in the places of this fleet's.
+    /// Fills `content` with different blocks in the same chains.
     pub(crate) fn refill(&self, content: &mut Content, seed: u64) {
         content.clear(seed);
         let prompts = self.pieces.first().into_iter().flatten();
@@ -148,7 +147,7 @@ impl Fleet {
         self.pieces.len()
     }
 
-    /// The events with which the fleet stores all it holds.
+    /// The events that store all blocks of the fleet.
     pub(crate) fn stores(&self) -> Script {
         let queues: Vec<_> = self.pieces.iter().map(|pieces| worker_events(pieces)).collect();
         let mut script = Script::default();
@@ -170,7 +169,7 @@ fn worker_events(pieces: &[Piece]) -> Vec<(Option<u32>, Span)> {
     events
 }
 
-/// The events that a span is cut into.
+/// The events of a span.
 pub(crate) fn events_of(span: Span) -> impl DoubleEndedIterator<Item = Span> {
     (0..span.len.div_ceil(EVENT_BLOCKS)).map(move |event| {
         let start = span.start + event * EVENT_BLOCKS;
@@ -178,7 +177,7 @@ pub(crate) fn events_of(span: Span) -> impl DoubleEndedIterator<Item = Span> {
     })
 }
 
-/// Takes one item of each worker in turn until none is left.
+/// Takes one item of each worker in turn until all are taken.
 pub(crate) fn in_turn<T>(queues: Vec<Vec<T>>, mut take: impl FnMut(u32, T)) {
     let mut queues: Vec<_> = queues.into_iter().map(Vec::into_iter).collect();
     loop {

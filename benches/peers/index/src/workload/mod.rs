@@ -1,10 +1,10 @@
-//! The work, made before any clock runs and the same for each index.
+//! Generates the workloads, before any clock runs and equally for each index.
 //!
-//! - [`content`]: blocks, operations on them, and how they are kept small;
-//! - [`fleet`]: who stores which chains, and in what order;
-//! - [`removal`]: the orders in which everything goes again;
-//! - [`trace`]: a recorded trace through mock engines;
-//! - [`query`]: prompts to ask for, with the answers they must get.
+//! - [`content`]: blocks, operations on them, and their compact form;
+//! - [`fleet`]: the chains of each worker, and the order of storing;
+//! - [`removal`]: the orders in which all blocks are removed;
+//! - [`trace`]: a recorded trace, played through mock engines;
+//! - [`query`]: queries with their expected answers.
 
 mod content;
 mod fleet;

@@ -1,15 +1,14 @@
-//! Prompts to ask for, with the answers they must get.
+//! Queries with their expected answers.
 
 use super::fleet::{Chain, Fleet, Kind, PROMPT_BLOCKS};
 use crate::random::{Random, mix};
 
-/// Longest prompt asked for, in blocks.
+/// Maximum length of a query, in blocks.
 pub(crate) const QUERY_BLOCKS_MAX: usize = 512;
-/// Unknown blocks count from here: no content has such a number.
+/// First number of unknown blocks, beyond the numbers of any content.
 const UNKNOWN: u64 = 1 << 60;
 
-/// A kind of question: the first `known` blocks of a random chain that is long enough, then
-/// unknown ones.
+/// A kind of query: the first `known` blocks of a random chain that is long enough, then unknown blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -21,7 +20,7 @@ const fn case(name: &'static str, known: usize, unknown: usize) -> Case {
     Case { name, known, unknown }
 }
 
-/// Questions where chains have nothing to do with one another.
+/// Queries for chains without common blocks.
 const SEPARATE: &[Case] = &[
     case("hit64", 64, 0),
     case("hit256", 256, 0),
@@ -30,7 +29,7 @@ const SEPARATE: &[Case] = &[
     case("miss_at64", 64, 448),
 ];
 
-/// Questions where all workers hold the first 256 blocks of every chain.
+/// Queries where all workers have the first 256 blocks of every chain.
 const PREFIXED: &[Case] = &[
     case("hit64", 64, 0),
     case("prompt", 256, 0),
@@ -40,7 +39,7 @@ const PREFIXED: &[Case] = &[
     case("prompt_miss64", 256, 64),
 ];
 
-/// The questions of a workload.
+/// The queries of a workload.
 pub(crate) fn cases(kind: Kind) -> &'static [Case] {
     match kind {
         Kind::Distinct | Kind::Shared8 => SEPARATE,
@@ -48,18 +47,18 @@ pub(crate) fn cases(kind: Kind) -> &'static [Case] {
     }
 }
 
-/// What an answer must say.
+/// Expected answer of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Expected {
-    /// Workers that hold at least one block.
+    /// Number of workers with at least one block.
     pub(crate) workers: usize,
-    /// Most blocks that one of them holds.
+    /// Largest number of leading blocks of a worker.
     pub(crate) deepest: usize,
-    /// Blocks that all of them hold, added up.
+    /// Sum of the leading blocks of all workers.
     pub(crate) sum: usize,
 }
 
-/// One question.
+/// One query.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question {
     chain: u32,
@@ -68,7 +67,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// `count` random questions of a case.
+    /// `count` random queries of a case.
     pub(crate) fn some(fleet: &Fleet, case: Case, count: usize, seed: u64) -> Vec<Self> {
         let long = |at: &usize| fleet.chains[*at].len() >= case.known;
         let chains: Vec<usize> = (0..fleet.chains.len()).filter(long).collect();
@@ -85,7 +84,7 @@ impl Question {
         &fleet.chains[self.chain as usize]
     }
 
-    /// Appends its local hashes to `query`.
+    /// Appends the query's local hashes to `query`.
     pub(crate) fn append<H>(&self, fleet: &Fleet, query: &mut Vec<H>, hash: impl Fn(u64) -> H) {
         let chain = self.chain(fleet);
         let prompt = chain.prompt.map_or(&[][..], |span| fleet.content.locals(span));
@@ -96,14 +95,14 @@ impl Question {
         query.extend(unknown.map(hash));
     }
 
-    /// The blocks it begins with that somebody stored.
+    /// The query's leading blocks that some worker stored.
     pub(crate) fn known_blocks(&self, fleet: &Fleet) -> Vec<u32> {
         let chain = self.chain(fleet);
         let spans = chain.prompt.into_iter().chain([chain.own]);
         spans.flat_map(|span| span.start..span.end()).take(self.case.known).collect()
     }
 
-    /// Its answer once everything is stored.
+    /// The query's answer after everything is stored.
     pub(crate) fn expected(&self, fleet: &Fleet) -> Expected {
         let known = self.case.known;
         let holders = self.chain(fleet).workers.len();

@@ -1,5 +1,5 @@
-//! The orders in which a fleet lets go of everything, in batches of 16 blocks, one batch of
-//! each worker in turn.
+//! Generates the orders in which a fleet removes all blocks, in batches of 16 blocks. Workers send one batch each in
+//! turn.
 
 use super::content::{Script, Span};
 use super::fleet::{EVENT_BLOCKS, Fleet, Piece, events_of, in_turn};
@@ -9,15 +9,15 @@ use clap::ValueEnum;
 /// An order of removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// Newest chain first, last block first: how engines free, when nothing else interferes.
+    /// Newest chain first, last block first: the order in which engines free blocks without interference.
     Tail,
-    /// Chains in random order, last block first: how a cache turns over.
+    /// Chains in random order, last block first: the order of a cache's turnover.
     Chains,
-    /// The last held block of a random chain.
+    /// The last remaining block of a random chain.
     Scattered,
-    /// Whole events, in random order: holes of 16 blocks.
+    /// Complete events, in random order: holes of 16 blocks.
     Events,
-    /// Random single blocks: holes everywhere.
+    /// Single blocks, at random: holes everywhere.
     Random,
 }
 
@@ -34,7 +34,7 @@ fn batches(pieces: &[Piece], order: Order, random: &mut Random) -> Vec<Vec<u32>>
     match order {
         Order::Tail => pieces.iter().rev().flat_map(|piece| tail_first(piece.blocks)).collect(),
         Order::Chains => {
-            // Prompts go last: chains stand on them.
+            // Prompts are removed last, because chains follow them.
             let prefixed = pieces.iter().any(|piece| piece.after.is_some());
             let (mut chains, prompts): (Vec<Piece>, Vec<Piece>) =
                 pieces.iter().partition(|piece| piece.after.is_some() || !prefixed);
@@ -61,7 +61,7 @@ fn tail_first(span: Span) -> Vec<Vec<u32>> {
     events_of(span).rev().map(|event| (event.start..event.end()).rev().collect()).collect()
 }
 
-/// Takes last blocks of random pieces; a prompt has its turn when nothing follows it any more.
+/// Takes last blocks of random pieces. A prompt is removed once no piece follows it any more.
 fn scattered(pieces: &[Piece], random: &mut Random) -> Vec<Vec<u32>> {
     let mut left: Vec<u32> = pieces.iter().map(|piece| piece.blocks.len).collect();
     let mut followers = vec![0_usize; pieces.len()];
@@ -111,7 +111,7 @@ mod tests {
         held
     }
 
-    /// The block before each block of a worker.
+    /// The preceding block of each block of a worker.
     fn parents(pieces: &[Piece]) -> HashMap<u32, u32> {
         let mut parents = HashMap::new();
         for piece in pieces {
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Applies removals; how many of them left a hole. Each must remove what is held.
+    /// Applies removals and returns how many left a hole. Each must remove a cached block.
     fn holes(fleet: &Fleet, script: &Script, held: &mut BTreeSet<(u32, u32)>) -> usize {
         let parents: Vec<_> = fleet.pieces.iter().map(|pieces| parents(pieces)).collect();
         let mut followers = vec![HashMap::<u32, usize>::new(); fleet.workers()];

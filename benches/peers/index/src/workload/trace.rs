@@ -1,9 +1,9 @@
-//! A recorded trace through a fleet of mock engines: what they announce, and what is asked.
+//! Plays a recorded trace through a fleet of mock engines: their events, and the queries.
 //!
-//! The trace is in the Mooncake form: an object per line with `input_length`, `output_length` and
-//! `hash_ids`, one for each 512 tokens of the prompt; the same id means the same tokens after the
-//! same prefix. An engine keeps the blocks of its last prompts and answers, least recently used
-//! out first, the end of a prompt before its beginning.
+//! The trace is in the Mooncake form: an object per line with `input_length`, `output_length` and `hash_ids`, one id
+//! for each 512 tokens of the prompt. Equal ids mean equal tokens after the same prefix. An engine keeps the blocks of
+//! its last prompts and answers. It evicts least recently used blocks first, and the end of a prompt before its
+//! beginning.
 
 use super::content::{Content, Script, Span};
 use super::query::Expected;
@@ -16,16 +16,16 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;
 
-/// Tokens of one hash id.
+/// Tokens per hash id.
 const ID_TOKENS: usize = 512;
-/// Tokens of one block.
+/// Tokens per block.
 const BLOCK_TOKENS: usize = 16;
 const ID_BLOCKS: usize = ID_TOKENS / BLOCK_TOKENS;
-/// Blocks that one engine can keep.
+/// Capacity of one engine, in blocks.
 const POOL_BLOCKS: usize = 16_384;
-/// Most blocks of one event: what an engine computes in one step.
+/// Maximum number of blocks in one event: the blocks computed in one step.
 const EVENT_BLOCKS: usize = 128;
-/// Of so many requests all but one go to the engine that has most of the prompt.
+/// One request in this many goes to a random engine, the others to the engine with most of the prompt.
 const STRAY_EVERY: usize = 4;
 
 #[derive(Debug, Deserialize)]
@@ -35,14 +35,14 @@ struct Entry {
     hash_ids: Vec<u64>,
 }
 
-/// One request: the prompt to ask for, then what its engine announces.
+/// One request: the prompt to query, then the events of its engine.
 #[derive(Debug)]
 pub(crate) struct Request {
     prompt: Vec<Span>,
     pub(crate) operations: Range<usize>,
 }
 
-/// The whole trace.
+/// The complete trace.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) content: Content,
@@ -69,7 +69,7 @@ impl Trace {
         Ok(player.trace)
     }
 
-    /// Pairs that the engines hold at the end.
+    /// Number of pairs in the engines at the end.
     pub(crate) fn pairs(&self) -> usize {
         self.engines.iter().map(|engine| engine.ages.len()).sum()
     }
@@ -80,7 +80,7 @@ impl Trace {
         query.extend(locals.map(|&local| hash(local)));
     }
 
-    /// What a request's prompt must be answered at the end.
+    /// Expected answer to a request's prompt at the end.
     pub(crate) fn expected(&self, request: &Request) -> Expected {
         let blocks = || request.prompt.iter().flat_map(|span| span.start..span.end());
         let leading =
@@ -94,7 +94,7 @@ impl Trace {
     }
 }
 
-/// Least recently used out first.
+/// An LRU cache.
 #[derive(Debug, Default)]
 struct Engine {
     ages: HashMap<u32, u64>,
@@ -102,7 +102,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// Uses a block; whether it is new.
+    /// Marks a block as used. Returns whether the block is new.
     fn touch(&mut self, block: u32, age: u64) -> bool {
         let before = self.ages.insert(block, age);
         if let Some(before) = before {
@@ -112,7 +112,7 @@ impl Engine {
         before.is_none()
     }
 
-    /// Drops what does not fit; the oldest first.
+    /// Evicts blocks beyond the capacity, the oldest first.
     fn evict(&mut self) -> Vec<u32> {
         let mut gone = Vec::new();
         while self.ages.len() > POOL_BLOCKS
@@ -129,7 +129,7 @@ struct Player {
     trace: Trace,
     /// Blocks of each id.
     spans: HashMap<u64, Span>,
-    /// Which engine had an id last.
+    /// The last engine with each id.
     seen_by: HashMap<u64, usize>,
     random: Random,
     clock: u64,
@@ -176,7 +176,7 @@ impl Player {
         self.trace.requests.push(Request { prompt, operations });
     }
 
-    /// The engine that was seen with most of the prompt, or now and then any.
+    /// The engine last seen with most of the prompt, or sometimes a random one.
     fn route(&mut self, entry: &Entry) -> usize {
         let stray = self.random.below(self.trace.engines.len());
         if self.random.below(STRAY_EVERY) == 0 {
@@ -186,7 +186,7 @@ impl Player {
         seen.copied().unwrap_or(stray)
     }
 
-    /// Makes room, then stores what is new.
+    /// Makes room, then stores new blocks.
     fn compute(&mut self, worker: usize, spans: &[Span]) {
         let engine = &mut self.trace.engines[worker];
         let blocks: Vec<u32> = spans.iter().flat_map(|span| span.start..span.end()).collect();
@@ -200,7 +200,7 @@ impl Player {
         }
         let mut at = 0;
         while at < blocks.len() {
-            // An event: consecutive numbers, all new or all known.
+            // One event: consecutive numbers, all new or all known.
             let same = |pair: &(usize, &u32)| *pair.1 == blocks[at] + pair.0 as u32;
             let run = blocks[at..].iter().enumerate().take_while(same);
             let len = run.take_while(|(offset, _)| new[at + offset] == new[at]).count();

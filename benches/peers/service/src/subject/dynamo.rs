@@ -1,4 +1,4 @@
-//! `python -m dynamo.indexer`: JSON over HTTP.
+//! Dynamo's server, `python -m dynamo.indexer`: JSON over HTTP.
 
 use super::{
     Dump, Form, Latencies, MODEL, Programs, Subject, free_address, http::Connection, listening,
@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use tokio::{process::Command, time::Instant};
 
-/// Its `--threads`.
+/// Value of the server's `--threads`.
 const THREADS: &str = "2";
-/// The counter of events that reached the index.
+/// Counter of the events that reached the index.
 const APPLIED: &str = "dynamo_kvrouter_kv_cache_events_applied";
-/// What each block of a dump has once.
+/// A key that each block of a dump has exactly once.
 const BLOCK_KEY: &[u8] = b"\"block_hash\":";
 
 /// The server and the connection to it.
@@ -45,12 +45,12 @@ impl Dynamo {
     }
 }
 
-/// What each holder has, by worker and rank.
+/// Blocks of each holder, by worker and rank.
 fn scores(answer: &Value) -> Result<&Map<String, Value>> {
     answer.get("scores").and_then(Value::as_object).context("scores")
 }
 
-/// True if the answer names the prompt's holder alone, with all its tokens.
+/// True if the answer names exactly the prompt's holder, with all its tokens.
 fn is_right(answer: &[u8], prompt: &Prompt) -> Result<bool> {
     names_holder(&serde_json::from_slice(answer)?, prompt)
 }

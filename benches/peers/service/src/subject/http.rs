@@ -1,4 +1,4 @@
-//! One keep-alive HTTP connection, as lean as can be: what it costs is not the server's.
+//! A keep-alive HTTP connection with minimal overhead, so that the client's cost is not counted for the server.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::net::SocketAddr;
@@ -7,9 +7,9 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Longest head of an answer, in bytes.
+/// Maximum size of an answer's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Longest body of an answer, in bytes.
+/// Maximum size of an answer's body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 30;
 
 /// A connection.
@@ -21,14 +21,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over a fresh connection.
+    /// Wraps a fresh connection.
     pub fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         let address = stream.peer_addr()?;
         Ok(Self { stream, address, buffer: Vec::new() })
     }
 
-    /// The bytes of a request, to be sent as often as needed.
+    /// Encodes a request, to be sent repeatedly.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let address = self.address;
         let length = body.len();
@@ -39,7 +39,7 @@ impl Connection {
         .into_bytes()
     }
 
-    /// Sends a request and reads the answer, whose status must be one of success.
+    /// Sends a request and reads the answer, whose status must be a success.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
@@ -71,7 +71,7 @@ impl Connection {
     }
 }
 
-/// Bytes of the head and of the body, once the head is whole.
+/// Sizes of the head and of the body in bytes, once the head is complete.
 fn head(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
     let searched = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     let Some(end) = searched.windows(4).position(|window| window == b"\r\n\r\n") else {

@@ -1,4 +1,4 @@
-//! `indexer-server`: gRPC.
+//! Kvasir's `indexer-server`: gRPC.
 
 use super::{Dump, Form, Latencies, MODEL, Programs, Subject, free_address, listening};
 use crate::{
@@ -28,11 +28,11 @@ use tonic::{
 pub struct Kvasir {
     server: Server,
     client: IndexerClient<Channel>,
-    /// Where single questions are asked.
+    /// Stream for single queries.
     stream: Option<Stream>,
 }
 
-/// A stream of questions, as `router-client` asks them.
+/// A stream of queries, as used by `router-client`.
 #[derive(Debug)]
 struct Stream {
     ask: mpsc::Sender<pb::FindMatchesRequest>,
@@ -72,7 +72,7 @@ fn query(form: Form, prompt: &Prompt) -> pb::FindMatchesRequest {
     request
 }
 
-/// True if the answer names the prompt's holder alone, with all its blocks.
+/// True if the answer names exactly the prompt's holder, with all its blocks.
 fn is_right(answer: &pb::FindMatchesResponse, prompt: &Prompt) -> bool {
     let [only] = &*answer.matches else { return false };
     only.worker_id == worker_id(prompt.worker)

@@ -1,4 +1,4 @@
-//! The two servers behind one face.
+//! The two servers with a common interface.
 
 mod dynamo;
 mod http;
@@ -19,69 +19,69 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Model that all workers serve.
+/// Name of the model of all workers.
 const MODEL: &str = "bench";
-/// Longest wait for a server to listen.
+/// Timeout for a server to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often something is looked at that nothing announces.
+/// Polling interval.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where the servers' programs are.
+/// Paths of the servers' programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// `indexer-server`, a release build.
+    /// Path of `indexer-server` (release build).
     pub indexer_server: PathBuf,
-    /// The Python that `python -m dynamo.indexer` works with.
+    /// Python interpreter for `python -m dynamo.indexer`.
     pub dynamo_python: PathBuf,
 }
 
-/// How a prompt is asked for.
+/// Form of a query's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// By the local hashes of its blocks.
+    /// Local hashes of the blocks.
     Hashes,
-    /// By its tokens.
+    /// Tokens.
     Tokens,
 }
 
-/// What a series of queries took.
+/// Results of a series of queries.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    /// From the first byte handed over to the whole answer, one each.
+    /// Time of each query, from the first byte sent to the complete answer.
     pub each: Vec<Duration>,
-    /// Answers that did not name exactly the holder, with exactly the depth.
+    /// Number of answers that did not name exactly the holder with exactly its depth.
     pub wrong: u64,
 }
 
-/// What a dump of everything brought.
+/// Results of a complete dump.
 #[derive(Debug)]
 pub struct Dump {
-    /// (worker, block) pairs.
+    /// Number of (worker, block) pairs.
     pub pairs: u64,
-    /// Bytes of its messages or body.
+    /// Bytes of the messages or of the body.
     pub bytes: u64,
-    /// From the first request to the last byte.
+    /// Time from the first request to the last byte.
     pub wall: Duration,
 }
 
-/// A server that follows publishers and answers questions.
+/// A server that follows publishers and answers queries.
 pub trait Subject: Sized {
-    /// As in the report.
+    /// Name in the report.
     const NAME: &'static str;
-    /// A question by the hashes of a prompt, ready to be sent again and again.
+    /// An encoded query by a prompt's hashes, to be sent repeatedly.
     type Question;
 
     /// Starts the server and waits until it listens.
     async fn start(programs: &Programs, log: &Path) -> Result<Self>;
-    /// Its process.
+    /// The server's process.
     fn server(&mut self) -> &mut Server;
-    /// Attaches it to a worker's publisher.
+    /// Connects the server to a worker's publisher.
     async fn register(&mut self, worker: usize, port: u16) -> Result<()>;
-    /// Pairs applied so far.
+    /// Number of pairs applied so far.
     async fn applied_pairs(&mut self) -> Result<u64>;
-    /// Asks `prompts` one after the other, in turn, `requests` times, on one connection.
+    /// Queries `prompts` in turn, `requests` times in total, sequentially on one connection.
     async fn ask(&mut self, form: Form, prompts: &[Prompt], requests: usize) -> Result<Latencies>;
-    /// The same on one stream, `in_flight` at a time; none if it has no such thing.
+    /// Queries on one stream, `in_flight` at a time; none if the server has no stream.
     async fn ask_pipelined(
         &mut self,
         form: Form,
@@ -89,28 +89,28 @@ pub trait Subject: Sized {
         requests: usize,
         in_flight: usize,
     ) -> Result<Option<Latencies>>;
-    /// The question for a prompt.
+    /// Encodes the query for a prompt.
     fn question(&self, prompt: &Prompt) -> Self::Question;
-    /// Whether it says that the prompt's worker holds all of it. An answer that names other workers is an error. `None` if it
-    /// should be asked in a stream, and has no such thing.
+    /// Whether the answer states that the prompt's worker has all its blocks. An answer that names other workers is an
+    /// error. `None` if a stream is requested and the server has none.
     async fn holds(
         &mut self,
         question: &Self::Question,
         prompt: &Prompt,
         is_streamed: bool,
     ) -> Result<Option<bool>>;
-    /// Everything it holds.
+    /// Dumps the complete index.
     async fn dump(&mut self) -> Result<Dump>;
-    /// Ends it.
+    /// Stops the server.
     async fn stop(self) -> Result<()>;
 }
 
-/// A port of the loopback interface that nobody listens on.
+/// An unused port of the loopback interface.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Waits until somebody listens.
+/// Waits until the server listens.
 async fn listening(server: &mut Server, address: SocketAddr, log: &Path) -> Result<TcpStream> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {

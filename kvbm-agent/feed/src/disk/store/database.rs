@@ -1,4 +1,4 @@
-//! The shell: RocksDB.
+//! Shell around RocksDB: writes batches, positions and holdings atomically.
 
 use super::folder;
 use super::format::{
@@ -22,18 +22,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Most bytes of batches without an image: then the disk is not used any more.
+/// Maximum bytes of batches without an image. Beyond it, writing to disk stops.
 const LOG_BYTES_MAX: u64 = 4 << 30;
-/// What a batch costs besides its value.
+/// Estimated bytes of a batch besides its value.
 const BATCH_BYTES: u64 = 64;
 
-/// A journal on disk, open. What is written is in order as long as callers hold the journal's lock.
+/// An open journal on disk. Writes are in order as long as callers hold the journal's lock.
 pub struct Disk {
     pub(super) folder: PathBuf,
     pub(super) database: DB,
-    /// Nothing is written any more.
+    /// Whether writing has stopped.
     given_up: AtomicBool,
-    /// It counts though it is not used any more: that could not be prevented.
+    /// Whether the folder counts although writing has stopped: its mark could not be removed.
     is_stale: AtomicBool,
     state: Mutex<State>,
     figures: DiskFigures,
@@ -44,22 +44,22 @@ pub struct Disk {
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Kept for its memory.
+    /// Buffer, kept for its memory.
     scratch: Vec<u8>,
-    /// The image that counts.
+    /// The current image.
     pub(super) image: Option<ImageRecord>,
     pub(super) status: DiskStatus,
 }
 
 impl State {
-    /// Nothing is left of what was written.
+    /// Resets image and sizes, because the written data is removed.
     const fn forget_image(&mut self) {
         self.image = None;
         (self.status.log_bytes, self.status.image_bytes) = (0, 0);
     }
 }
 
-/// What was read when it was opened.
+/// Facts read when the database was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Read {
     pub(super) image: Option<ImageRecord>,
@@ -109,8 +109,8 @@ impl Origin for DB {
 /// Options of the database.
 pub(super) fn database_options() -> Options {
     let mut options = options::database();
-    // A journal that is older than what was published must not be resumed, and the end of a log does not distinguish
-    // a write that was cut off from damage.
+    // A journal older than the published stream must not be resumed. At the end of a log, a truncated write cannot be
+    // distinguished from damage.
     options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options
 }
@@ -148,26 +148,26 @@ impl Disk {
         }
     }
 
-    /// Its state.
+    /// Current state.
     #[must_use]
     pub fn status(&self) -> DiskStatus {
         self.state.lock().status.clone()
     }
 
-    /// What it costs.
+    /// Metrics of the writes.
     #[must_use]
     pub const fn figures(&self) -> &DiskFigures {
         &self.figures
     }
 
-    /// Whether nothing is written any more.
+    /// Whether writing has stopped.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
 
-    /// Writes what a source has published, its position then, and what is held: handed to the system when this returns,
-    /// or the folder does not count any more.
+    /// Writes published batches, with the source's position and holdings. On return, the operating system has the
+    /// write, or the folder no longer counts.
     pub fn write<'a>(&self, batches: &[Arc<Batch>], change: impl Into<DiskChange<'a>>) {
         let change: DiskChange<'_> = change.into();
         if !batches.is_empty() || !change.is_none() {
@@ -175,7 +175,8 @@ impl Disk {
         }
     }
 
-    /// An incarnation begins with these batches: in one write, so that a process that is killed leaves either incarnation.
+    /// Begins an incarnation with these batches, in one write. A killed process leaves either the old or the new
+    /// incarnation.
     pub fn republish(&self, incarnation: Incarnation, first: u64, batches: &[Arc<Batch>]) {
         let mut changes = WriteBatch::default();
         format::begin_incarnation(incarnation, first, &mut changes);
@@ -222,7 +223,7 @@ impl Disk {
         state.status.written_bytes += size;
         state.status.log_bytes += bytes;
         let log_bytes = state.status.log_bytes;
-        // Twice as much is written as batches need, at most.
+        // Limits the bytes written to twice the bytes of batches.
         if log_bytes >= self.log_bytes_min.max(state.status.image_bytes) {
             self.image_is_due.notify_one();
         }
@@ -233,7 +234,7 @@ impl Disk {
         }
     }
 
-    /// An incarnation begins: nothing is left of the one before.
+    /// Begins an incarnation, and removes the previous one.
     pub fn begin_incarnation(&self, incarnation: Incarnation, first: u64) {
         if self.is_given_up() {
             return;
@@ -249,7 +250,7 @@ impl Disk {
         state.forget_image();
     }
 
-    /// It is known whether the incarnation on disk continues.
+    /// Records whether the incarnation on disk continues.
     pub fn decide(&self, verdict: Verdict) {
         match &verdict {
             Verdict::Pending => {}
@@ -264,8 +265,7 @@ impl Disk {
         self.state.lock().status.verdict = verdict;
     }
 
-    /// Stops writing, and makes the next start begin a new incarnation: what is on disk is older than what was
-    /// published.
+    /// Stops writing, and makes the next start begin a new incarnation: the disk is behind the published stream.
     pub(super) fn give_up(&self, error: &str) {
         if self.given_up.swap(true, Ordering::AcqRel) {
             return;
@@ -287,13 +287,13 @@ impl Disk {
         self.state.lock().status.error = Some(error.into());
     }
 
-    /// Whether the next start would find an incarnation that continued without the disk. It returns true once: then
-    /// that incarnation must be over.
+    /// Whether the next start would find an incarnation that continued without the disk. Returns true once: the caller
+    /// must then end that incarnation.
     pub(crate) fn revokes_incarnation(&self) -> bool {
         self.is_stale.swap(false, Ordering::AcqRel)
     }
 
-    /// Waits until an image is to be made.
+    /// Waits until an image is due.
     pub async fn image_is_due(&self) {
         self.image_is_due.notified().await;
     }

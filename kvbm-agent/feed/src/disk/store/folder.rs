@@ -1,5 +1,5 @@
-//! The folder as files. `db` is the database; `counts` exists as long as the database may be resumed from: the one
-//! thing that can be undone on a disk that is full.
+//! Files of the journal's folder. `db` is the database. `counts` is the mark: while it exists, the database may be
+//! resumed. Removing the mark is the one change that works on a full disk.
 
 use crate::disk::{DiskError, POOL_FOLDER};
 use std::fs;
@@ -10,20 +10,20 @@ const DATABASE: &str = "db";
 const MARK: &str = "counts";
 const IMAGE: &str = "image.sst";
 
-/// Where the database is.
+/// Path of the database.
 pub(super) fn database(folder: &Path) -> PathBuf {
     folder.join(DATABASE)
 }
 
-/// Where an image is written.
+/// Path of an unfinished image.
 pub(super) fn image(folder: &Path) -> PathBuf {
     folder.join(IMAGE)
 }
 
-/// Makes the folder. Whether there is anything in it already.
+/// Creates the folder. Returns whether it has a database already.
 ///
 /// # Errors
-/// If it cannot be made, or has files and no journal.
+/// If the folder cannot be created, or has files that are not a journal's.
 pub(super) fn prepare(folder: &Path) -> Result<bool, DiskError> {
     let failed = |error: io::Error| DiskError::of_io(folder, &error);
     fs::create_dir_all(folder).map_err(failed)?;
@@ -43,22 +43,22 @@ pub(super) fn is_marked(folder: &Path) -> bool {
     folder.join(MARK).exists()
 }
 
-/// From now on the database counts.
+/// Creates the mark: the database counts from now on.
 pub(super) fn mark(folder: &Path) -> Result<(), DiskError> {
     fs::write(folder.join(MARK), []).map_err(|error| DiskError::of_io(folder, &error))
 }
 
-/// From now on it does not.
+/// Removes the mark: the database no longer counts.
 pub(super) fn unmark(folder: &Path) -> Result<(), DiskError> {
     remove(fs::remove_file(folder.join(MARK)), folder)
 }
 
-/// Removes what is left of an image that was not completed.
+/// Removes the rest of an unfinished image.
 pub(super) fn remove_image(folder: &Path) -> Result<(), DiskError> {
     remove(fs::remove_file(image(folder)), folder)
 }
 
-/// Removes the database, which nobody has open.
+/// Removes the database, which must not be open.
 pub(super) fn remove_database(folder: &Path) -> Result<(), DiskError> {
     remove(fs::remove_dir_all(database(folder)), folder)
 }

@@ -1,4 +1,4 @@
-//! Keys, and what is written when: pure.
+//! Keys and values in the database, and which changes belong together. Pure.
 
 use super::records::{HoldingRecord, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord};
 use crate::consolidate::HoldingChange;
@@ -19,7 +19,7 @@ const HOLDING: u8 = b'h';
 const MEANING: u8 = b'n';
 const SOURCE: u8 = b's';
 
-/// Where changes are gathered that become one atomic write.
+/// Collects changes for one atomic write.
 pub(super) trait Target {
     /// Sets a value.
     fn put(&mut self, key: &[u8], value: &[u8]);
@@ -36,7 +36,7 @@ pub(super) fn batch_key(sequence: u64) -> [u8; 9] {
     key
 }
 
-/// Keys of the batches from `first` on, before `behind`; to the last without.
+/// Keys of the batches from `first` to before `behind`; without `behind`, to the last batch.
 pub(super) fn batch_bounds(first: u64, behind: Option<u64>) -> Bounds {
     let end = behind.map_or_else(|| vec![BATCH + 1], |behind| batch_key(behind).to_vec());
     (batch_key(first).to_vec(), end)
@@ -72,8 +72,8 @@ pub(super) fn source_name(key: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// Prefix of the keys of what a source has of one kind. The length of the name comes first, so that the key ranges of two
-/// sources never overlap.
+/// Prefix of one kind of keys of a source. The length of the name comes first, so that the key ranges of two sources
+/// never overlap.
 fn source_prefix(kind: u8, source: &str) -> Vec<u8> {
     // The contract bounds names: see `limits::NAME_BYTES_MAX`.
     let length = u32::try_from(source.len()).unwrap_or(u32::MAX);
@@ -86,7 +86,7 @@ fn holdings_key(source: &str, rank: DpRank) -> Vec<u8> {
     [&source_prefix(HOLDING, source)[..], &rank.to_be_bytes()].concat()
 }
 
-/// Keys of what a source's names mean.
+/// Keys of the meanings of a source's names.
 fn meanings_bounds(source: &str) -> Bounds {
     let first = source_prefix(MEANING, source);
     // Behind the last rank and name.
@@ -94,7 +94,7 @@ fn meanings_bounds(source: &str) -> Bounds {
     (first, behind)
 }
 
-/// Keys of what the names of all sources mean.
+/// Keys of the meanings of all sources' names.
 pub(super) fn all_meanings_bounds() -> Bounds {
     (vec![MEANING], vec![MEANING + 1])
 }
@@ -123,12 +123,12 @@ pub(super) fn read_name_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
     Some((source, u32::from_be_bytes(*rank), BlockName(u64::from_be_bytes(name.try_into().ok()?))))
 }
 
-/// Writes whose folder it is.
+/// Writes the owner and settings of the folder.
 pub(super) fn put_manifest(manifest: &ManifestRecord, target: &mut impl Target) {
     target.put(MANIFEST, &manifest.encode_to_vec());
 }
 
-/// An incarnation begins: nothing of the one before is left.
+/// Begins an incarnation, and removes everything of the previous one.
 pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &mut impl Target) {
     target.remove_range(batch_bounds(0, None));
     target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
@@ -143,7 +143,7 @@ pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &m
 pub(super) fn put_batch(batch: &Batch, scratch: &mut Vec<u8>, target: &mut impl Target) -> usize {
     scratch.clear();
     let message = publish_batch(batch.sequence(), batch.rank(), batch.events());
-    // A vector has room for anything.
+    // Cannot fail: a vector grows as needed.
     let _room = message.encode(scratch);
     target.put(&batch_key(batch.sequence()), scratch);
     scratch.len()
@@ -160,7 +160,7 @@ pub(super) fn put_source(
     target.put(&source_key(&source.name), scratch);
 }
 
-/// Drops what a source's names mean.
+/// Removes the meanings of a source's names.
 pub(super) fn remove_meanings(source: &str, target: &mut impl Target) {
     target.remove_range(meanings_bounds(source));
 }
@@ -183,7 +183,7 @@ pub(super) fn put_meanings(
     }
 }
 
-/// Writes what changes of a source's holdings.
+/// Writes changes of a source's holdings.
 pub(super) fn put_holdings(
     HoldingsChange { source, rank, changes }: &HoldingsChange<'_>,
     scratch: &mut Vec<u8>,
@@ -209,13 +209,13 @@ pub(super) fn put_holdings(
     }
 }
 
-/// A part of an image; without records it means that blocks of the rank were not taken.
+/// Value of one chunk of an image. A chunk without records marks that blocks of the rank were refused.
 pub(super) fn chunk_value(rank: DpRank, records: Vec<HeldBlock>) -> Vec<u8> {
     pb::LocalDumpResponse::from(LocalDumpPart::Chunk { rank, records }).encode_to_vec()
 }
 
-/// An image is complete, and its parts are there: it counts from now on, in place of the one before. Batches
-/// before `retain_from` are not needed any more.
+/// Makes a complete image with all its chunks current, in place of the previous image. Removes batches before
+/// `retain_from`, which are no longer needed.
 pub(super) fn put_image(
     image: ImageRecord,
     before: Option<u32>,

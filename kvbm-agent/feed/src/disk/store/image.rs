@@ -1,5 +1,5 @@
-//! An image on its way: a table of its own, which the database takes over once it is complete. So it fills no
-//! memory, and holds up no write.
+//! Writes an image as a separate SST file, which the database ingests once it is complete. Therefore an image uses
+//! little memory, and delays no write.
 
 use super::database::{Disk, database_options};
 use super::folder;
@@ -11,27 +11,27 @@ use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
 use rocksdb::{IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
 use std::mem;
 
-/// Records in one value of an image.
+/// Maximum records in one chunk of an image.
 const CHUNK_RECORDS: usize = 1_024;
 
-/// An image on its way. Dropped before it is [complete](CompleteImage), it never counts.
+/// An image in progress. If dropped before it is [complete](CompleteImage), it never counts.
 struct ImageWriter<'a> {
     disk: &'a Disk,
     table: SstFileWriter<'a>,
     rank: DpRank,
-    /// At most a chunk and what is added at once.
+    /// Records not written yet: at most a chunk, and one addition.
     records: Vec<HeldBlock>,
     image: ImageRecord,
-    /// Bytes of batches that were in no image when it began.
+    /// Bytes of batches that were in no image when this one began.
     log_bytes: u64,
 }
 
-/// All parts of an image are in the database. It does not count yet.
+/// An image whose chunks are all in the database. It does not count yet.
 #[derive(Debug)]
 pub struct CompleteImage {
     incarnation: Incarnation,
     image: ImageRecord,
-    /// Bytes of batches that are in it, at least.
+    /// Bytes of batches that the image includes, at least.
     log_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'a> ImageWriter<'a> {
             (state.image.map(|image| image.generation), state.status.log_bytes)
         });
         let generation = before.map_or(0, |before| before.wrapping_add(1));
-        // What is left of one that was not completed.
+        // Removes the chunks of an unfinished image.
         let mut changes = WriteBatch::default();
         Target::remove_range(&mut changes, image_bounds(generation));
         disk.database.write(changes).map_err(|error| disk.failed(&error))?;
@@ -52,7 +52,7 @@ impl<'a> ImageWriter<'a> {
         Ok(Self { disk, table, rank: 0, records: Vec::new(), image, log_bytes })
     }
 
-    /// Adds records; of a name, the last counts.
+    /// Adds records. For each name, the last record counts.
     fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Result<(), DiskError> {
         if rank != self.rank {
             self.flush(1)?;
@@ -62,7 +62,7 @@ impl<'a> ImageWriter<'a> {
         self.flush(CHUNK_RECORDS)
     }
 
-    /// Writes chunks as long as there are at least so many records.
+    /// Writes chunks while there are at least `records_min` records.
     fn flush(&mut self, records_min: usize) -> Result<(), DiskError> {
         while self.records.len() >= records_min {
             let rest = self.records.split_off(CHUNK_RECORDS.min(self.records.len()));
@@ -81,7 +81,7 @@ impl<'a> ImageWriter<'a> {
         Ok(())
     }
 
-    /// Adds what a dump ends with, and puts all into the database.
+    /// Adds the final records of a dump, and moves the image into the database.
     fn complete(mut self, cut: DumpCut) -> Result<CompleteImage, DiskError> {
         for (rank, records) in cut.records {
             self.add(rank, records)?;
@@ -107,10 +107,10 @@ impl<'a> ImageWriter<'a> {
 }
 
 impl Disk {
-    /// Writes an image of what a dump reads, a step at a time. It does not count yet.
+    /// Writes an image from the steps of a dump. The image does not count yet.
     ///
     /// # Errors
-    /// If the disk fails, or a step.
+    /// If the disk or a step fails.
     pub fn write_image<E: From<DiskError>>(
         &self,
         mut step: impl FnMut() -> Result<DumpStep, E>,
@@ -121,7 +121,7 @@ impl Disk {
             match step()? {
                 DumpStep::Records { rank, records } => writer.add(rank, records)?,
                 DumpStep::Cut(cut) => {
-                    // The next dump may begin.
+                    // Ends this dump, so that the next one may begin.
                     drop(step);
                     return Ok(writer.complete(cut)?);
                 }
@@ -129,8 +129,8 @@ impl Disk {
         }
     }
 
-    /// Has an image count from now on, if its incarnation is still lived. Batches before it go, but for those that
-    /// memory has for indexes.
+    /// Makes an image current, if its incarnation is still the current one. Removes earlier batches, except those that
+    /// memory retains for indexes.
     pub fn count(&self, complete: &CompleteImage, journal: &Journal) {
         if self.is_given_up() || journal.incarnation() != complete.incarnation {
             return;
@@ -154,7 +154,7 @@ impl Disk {
         }
     }
 
-    /// No image can be made: batches would never be removed.
+    /// Stops writing after a failed image: without images, batches would never be removed.
     pub fn image_failed(&self, error: &DiskError) {
         self.give_up(&error.to_string());
     }

@@ -1,5 +1,5 @@
-//! With RocksDB. What is written and how it is read back are functions over `Target` and `Origin`, tested without it;
-//! `database` is the shell.
+//! Journal on disk with RocksDB. Functions over `Target` and `Origin` write and restore it, and are tested without
+//! RocksDB. `database` is the shell.
 
 mod cause;
 mod database;

@@ -9,8 +9,8 @@ use kvasir_proto::types::Incarnation;
 use rocksdb::{DB, WriteBatch};
 use std::path::Path;
 
-/// Opens a folder, and reads what is there. Blocks for as long as that takes. What does not count is removed, and
-/// `fresh` begins.
+/// Opens a folder and restores its journal. Blocks the thread. Replaces a journal that cannot be resumed by the
+/// incarnation `fresh`.
 ///
 /// # Errors
 /// If the folder cannot be used: see [`DiskError::is_misconfigured`] for what to do then.
@@ -20,7 +20,7 @@ pub fn open(
     fresh: (Incarnation, u64),
 ) -> Result<Opened, DiskError> {
     let is_used = folder::prepare(&config.folder)?;
-    // The first image is due when half of the memory's bound was written.
+    // The first image is due when half of the memory limit was written.
     let log_bytes_min = journal.bytes_max as u64 / 2;
     let why = match (is_used, check_folder(config, journal)) {
         (false, _) => NewIncarnation::First,
@@ -44,15 +44,15 @@ pub fn open(
     Ok(Opened { disk, restored: Err(why) })
 }
 
-/// Makes the next start begin a new incarnation: this one continues without the folder.
+/// Makes the next start begin a new incarnation, because this one continues without the folder.
 ///
 /// # Errors
-/// If that fails: then the folder would count, though what is there is older than what will have been published.
+/// If the mark cannot be removed. Then the folder would count, although it will be behind the published stream.
 pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
     folder::unmark(&config.folder)
 }
 
-/// Reads what is there, or why it does not count.
+/// Reads the journal, or returns why it is not resumed.
 fn check_folder(
     config: &DiskConfig,
     journal: JournalConfig,
@@ -61,7 +61,7 @@ fn check_folder(
     if !folder::database(folder).join("CURRENT").exists() {
         return Ok(Err(NewIncarnation::Damaged("there is no database".to_owned())));
     }
-    // A folder that is in use is found out before anything is decided.
+    // Opening detects a folder in use, before anything is decided.
     let database = connect(folder)?;
     let found = read(&database, config, journal);
     match found.map_err(|error| DiskError::of_rocksdb(folder, &error))? {
@@ -77,7 +77,7 @@ fn check_folder(
     }
 }
 
-/// Begins a database, in place of what is there.
+/// Creates a database in place of the existing data.
 fn begin(
     config: &DiskConfig,
     journal: JournalConfig,

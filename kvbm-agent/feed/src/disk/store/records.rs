@@ -1,4 +1,4 @@
-//! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
+//! Small records, in Protobuf, so that fields can be added. A field that older agents must not skip needs a new
 //! [`FORMAT_VERSION`].
 
 use crate::consolidate::Holding;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 /// Format version if each rank has one source.
 pub(super) const FORMAT_VERSION: u32 = 2;
-/// Format version of consolidated sources. It differs because older agents would take the holdings of several sources for
-/// those of one.
+/// Format version of consolidated sources. It differs because older agents would mistake the holdings of several
+/// sources for one source's.
 pub(super) const FORMAT_VERSION_CONSOLIDATED: u32 = 3;
 
 /// The version that an agent of this configuration writes and reads.
@@ -23,7 +23,7 @@ pub(super) const fn format_version(disk: &DiskConfig) -> u32 {
     if disk.is_consolidated { FORMAT_VERSION_CONSOLIDATED } else { FORMAT_VERSION }
 }
 
-/// Whose journal it is. The first field never changes its meaning.
+/// Owner and settings of the journal. The first field never changes its meaning.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ManifestRecord {
     #[prost(uint32, tag = "1")]
@@ -38,7 +38,7 @@ pub(super) struct ManifestRecord {
     pub(super) block_size: u32,
     #[prost(bool, tag = "6")]
     pub(super) is_counted: bool,
-    /// Names of numbered LoRA adapters. Agents that know no such names skip it.
+    /// Names of numbered LoRA adapters. Agents of older versions skip this field.
     #[prost(btree_map = "uint64, string", tag = "7")]
     pub(super) lora_names: BTreeMap<u64, String>,
 }
@@ -56,34 +56,34 @@ impl ManifestRecord {
         }
     }
 
-    /// None if it names none that may be.
+    /// The worker's address; `None` if it breaks the contract.
     pub(super) fn address(&self) -> Option<WorkerAddress> {
         let partition = PartitionKey::new(&self.model, &self.tenant).ok()?;
         Some(WorkerAddress { partition, worker: WorkerId::new(&self.worker_id).ok()? })
     }
 }
 
-/// The incarnation.
+/// The current incarnation.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct IncarnationRecord {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) incarnation: Vec<u8>,
-    /// Number of its first batch.
+    /// Number of the incarnation's first batch.
     #[prost(uint64, tag = "2")]
     pub(super) first: u64,
 }
 
-/// The image that counts.
+/// The current image.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct ImageRecord {
     #[prost(uint32, tag = "1")]
     pub(super) generation: u32,
-    /// The last batch that it contains; none before the first.
+    /// Last batch that the image contains; `None` before the first batch.
     #[prost(uint64, optional, tag = "2")]
     pub(super) watermark: Option<u64>,
     #[prost(uint32, tag = "3")]
     pub(super) chunks: u32,
-    /// Bytes of its values.
+    /// Size of the image's values in bytes.
     #[prost(uint64, tag = "5")]
     pub(super) bytes: u64,
 }
@@ -118,14 +118,14 @@ pub(super) struct SourceRecord {
     learned: Option<Vec<u8>>,
 }
 
-/// What a source holds under one of its names, which is in the key.
+/// A source's holding of one block. The source's name of the block is in the key.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct HoldingRecord {
     #[prost(fixed64, tag = "1")]
     block: u64,
     #[prost(bool, tag = "2")]
     is_joined: bool,
-    /// By tier, as far as the last that has any.
+    /// Copies by tier, up to the last tier that has any.
     #[prost(uint32, repeated, tag = "3")]
     copies: Vec<u32>,
 }
@@ -140,7 +140,7 @@ impl From<&Holding> for HoldingRecord {
 }
 
 impl HoldingRecord {
-    /// None if it is none that this agent writes.
+    /// The holding; `None` if no version of this agent can have written the record.
     pub(super) fn holding(&self, name: BlockName) -> Option<Holding> {
         let mut copies = [0; Tier::COUNT];
         for (at, stated) in self.copies.iter().enumerate() {
@@ -191,7 +191,7 @@ impl From<&PersistedSource> for SourceRecord {
 }
 
 impl SourceRecord {
-    /// None if it is none that this agent writes.
+    /// The source; `None` if no version of this agent can have written the record.
     pub(super) fn source(self, name: String) -> Option<PersistedSource> {
         let fingerprint = match (self.ts_bits, self.payload_hash) {
             (Some(ts_bits), Some(payload_hash)) => Some(Fingerprint { ts_bits, payload_hash }),

@@ -1,4 +1,4 @@
-//! How what was written is read back: pure.
+//! Restores a journal from the database. Pure.
 
 use super::format::{
     IMAGE, INCARNATION, MANIFEST, all_holdings_bounds, all_meanings_bounds, batch_bounds,
@@ -18,16 +18,16 @@ use kvasir_proto::types::CopyMode;
 use kvasir_store::Bounds;
 use prost::Message;
 
-/// Takes a key and its value, or returns what is wrong with them.
+/// Accepts a key and its value, or returns why they are invalid.
 pub(super) type Show<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), NewIncarnation> + 'a;
 
-/// Where values are read.
+/// Reads values of the database.
 pub(super) trait Origin {
-    /// Why it cannot be.
+    /// Why a value cannot be read.
     type Error;
-    /// One value.
+    /// Reads one value.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
-    /// Shows all values of a range in order, until one is refused.
+    /// Passes all values of a range to `show`, in order, until one is refused.
     fn each(
         &self,
         bounds: Bounds,
@@ -35,15 +35,15 @@ pub(super) trait Origin {
     ) -> Result<Result<(), NewIncarnation>, Self::Error>;
 }
 
-/// What was found.
+/// Content of a folder.
 pub(super) enum Found {
-    /// Nothing at all.
+    /// The folder has no journal.
     Nothing,
     /// Another worker's journal.
     OtherWorker(WorkerAddress),
-    /// Something that cannot be gone on from.
+    /// The journal cannot be resumed.
     Unusable(NewIncarnation),
-    /// An incarnation.
+    /// The incarnation may continue.
     Incarnation(Box<FoundIncarnation>),
 }
 
@@ -51,9 +51,9 @@ pub(super) enum Found {
 pub(super) struct FoundIncarnation {
     pub(super) journal: Journal,
     pub(super) sources: PersistedSources,
-    /// The image that counts; none before the first.
+    /// The current image; `None` before the first.
     pub(super) image: Option<ImageRecord>,
-    /// Batches read, and those that are in no image.
+    /// Number of batches read, whether an image includes them or not.
     pub(super) batches: u64,
     /// Bytes of the values of the batches that are in no image.
     pub(super) log_bytes: u64,
@@ -63,7 +63,7 @@ fn damaged(what: &str) -> NewIncarnation {
     NewIncarnation::Damaged(what.to_owned())
 }
 
-/// Reads a journal.
+/// Reads a journal, unless it cannot be resumed.
 pub(super) fn read<O: Origin>(
     origin: &O,
     disk: &DiskConfig,

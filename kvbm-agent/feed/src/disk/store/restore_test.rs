@@ -1,4 +1,4 @@
-//! What is written and read back, over a map in place of RocksDB.
+//! Tests writing and restoring over a map in place of RocksDB.
 
 use super::format::{
     Target, batch_key, begin_incarnation, chunk_key, chunk_value, put_batch, put_image,
@@ -71,11 +71,11 @@ fn disk() -> DiskConfig {
 }
 
 fn config(copy_mode: CopyMode) -> JournalConfig {
-    // Of 36 names that there may be.
+    // Less than the 36 possible names.
     JournalConfig { copy_mode, batches_max: 6, held_blocks_max: 16, ..JournalConfig::DEFAULT }
 }
 
-/// A journal and what is on disk of it.
+/// A journal, and its state on disk.
 struct Written {
     journal: Journal,
     map: Map,
@@ -100,7 +100,7 @@ impl Written {
         appended.expect("a small batch");
     }
 
-    /// Writes the parts of an image; it does not count yet.
+    /// Writes the chunks of an image. It does not count yet.
     fn image(&mut self) -> ImageRecord {
         let generation = self.image.map_or(0, |image| image.generation + 1);
         let mut image = ImageRecord { generation, ..ImageRecord::default() };
@@ -156,7 +156,7 @@ impl Written {
     }
 }
 
-/// What is held, and of which ranks that is not all.
+/// Held blocks, and the ranks whose list is incomplete.
 type Contents = (BTreeMap<(DpRank, u64), HeldBlock>, Vec<DpRank>);
 
 fn contents(journal: &mut Journal) -> Contents {
@@ -196,7 +196,7 @@ fn event() -> impl Strategy<Value = KvEvent> {
     })
 }
 
-/// Also of a rank that has no others.
+/// Includes a rank without any other blocks.
 #[test]
 fn ranks_of_which_blocks_are_missing_come_back_so() {
     let mut written = Written::new(CopyMode::Set);
@@ -215,7 +215,7 @@ fn ranks_of_which_blocks_are_missing_come_back_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever it is cut off, also in the middle of an image: what comes back is what was held, and goes on alike.
+    /// Cut off anywhere, even within an image: the restored journal equals the original, and continues like it.
     #[test]
     fn what_comes_back_is_what_was_published(
         is_counted: bool,
@@ -227,7 +227,7 @@ proptest! {
             written.say(rank, events);
             if image == 0 {
                 let image = written.image();
-                // Its parts are there, and the one before counts.
+                // The new image's chunks are written, but the previous image counts.
                 prop_assert_eq!(written.life().image, written.image);
                 written.count(image);
             }
@@ -239,7 +239,7 @@ proptest! {
             prop_assert_eq!(contents(&mut found.journal), contents(&mut written.journal));
             let digest = |journal: &Journal| journal.digest();
             prop_assert_eq!(digest(&found.journal), digest(&written.journal));
-            // Whoever asks is given the same batches.
+            // Readers receive the same batches from both.
             prop_assert!(is.oldest <= was.oldest || is.batches == 6);
             let from = was.oldest.unwrap_or(FIRST).max(is.oldest.unwrap_or(FIRST));
             prop_assert_eq!(from, was.oldest.unwrap_or(FIRST));
@@ -367,7 +367,7 @@ fn meanings_come_back_as_they_stood() {
     let put = |written: &mut Written, source, changes: &[NameChange]| {
         put_meanings(&NamesChange { source, changes }, &mut written.map);
     };
-    // One name is the beginning of the other, and one is at its end.
+    // One source name is a prefix of the other, and one block name is the largest possible.
     let all = [
         change(0, 5, Some(meaning(5))),
         change(3, u64::MAX, Some(meaning(6))),

@@ -1,4 +1,4 @@
-//! With RocksDB, in a folder.
+//! Tests with RocksDB, in a folder.
 
 use super::folder;
 use super::open::open;
@@ -68,7 +68,7 @@ fn source(sequence: u64) -> PersistedSource {
     }
 }
 
-/// Ten blocks more, and ten of those before that are gone.
+/// Stores ten blocks, and removes ten earlier ones.
 fn say(feed: &Feed, number: u64) {
     let block = |name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
     let blocks = (10 * number..10 * number + 10).map(block).collect();
@@ -92,7 +92,7 @@ fn held(feed: &Feed) -> Vec<u64> {
     names
 }
 
-/// The verdict that a folder gets.
+/// Why the journal in a folder is not resumed.
 fn why(folder: &Path) -> String {
     let opened = opened(folder, FRESH);
     opened.restored.expect_err("it does not count").to_string()
@@ -164,7 +164,7 @@ async fn what_was_published_comes_back_with_images_and_without() {
     }
 }
 
-/// The log of the database, which has all that was written.
+/// The database's log file, which has all writes.
 fn log(folder: &Path) -> PathBuf {
     let files = fs::read_dir(folder::database(folder)).expect("a folder");
     let paths = files.map(|file| file.expect("a file").path());
@@ -220,15 +220,15 @@ fn a_folder_that_was_given_up_begins_a_new_incarnation() {
     assert!(why(folder.path()).contains("there is no database"));
 }
 
-/// What is on disk counts still, though more is said than it has: so that incarnation is over, and what is held is
-/// said anew.
+/// The folder counts although it is behind the stream. Therefore the incarnation ends, and held blocks are published
+/// again.
 #[test]
 fn a_folder_that_cannot_be_given_up_ends_the_incarnation() {
     let folder = tempfile::tempdir().expect("a folder");
     let (feed, _) = feed(folder.path(), INCARNATION);
     say(&feed, 0);
     let held = feed.status().held_blocks;
-    // No file, so it cannot be removed as one.
+    // A directory cannot be removed as a file.
     let mark = folder.path().join("counts");
     fs::remove_file(&mark).expect("it is there");
     fs::create_dir(&mark).expect("room");
