@@ -32,68 +32,71 @@
 #define KVASIR_TIER_DISK 2
 
 /*
- Storing a block says that it is held, removing it that it is not, however often it was stored.
+ Copy mode set: one removal removes a block, however often it was stored.
  */
 #define KVASIR_COPY_MODE_SET 0
 
 /*
- Storing a block is one more copy of it, removing it one less; it is held while there is one.
+ Copy mode counted: each store adds a copy and each removal removes one. A block is cached while
+ a copy remains.
  */
 #define KVASIR_COPY_MODE_COUNTED 1
 
 /*
- What a call comes to. Of any but KVASIR_OK, kvasir_last_error has the text.
+ Result of a call. For every code but KVASIR_OK, kvasir_last_error has the text.
  */
 typedef enum kvasir_code {
   /*
-   Done.
+   Success.
    */
   KVASIR_OK = 0,
   /*
-   An argument cannot be used; the text names it, and what to give. Nothing was done.
+   An argument is invalid. The error text names it and the valid values. The call had no
+   effect.
    */
   KVASIR_INVALID_ARGUMENT = 1,
   /*
-   This is no publisher, or it was freed. Nothing was done.
+   The handle is no publisher, or the publisher was freed. The call had no effect.
    */
   KVASIR_BAD_HANDLE = 2,
   /*
-   There is no room: as many blocks are held as the publisher may remember, or as many publishers are
-   open as may be. Nothing was done, and no event is lost in silence: this event was not taken.
+   No room: the publisher's limit of held blocks, or the limit of open publishers, is reached.
+   The call had no effect: the event was not accepted.
    */
   KVASIR_FULL = 3,
   /*
-   The publisher was shut down. Nothing was done.
+   The publisher was shut down. The call had no effect.
    */
   KVASIR_SHUT_DOWN = 4,
   /*
-   The time was over first. Nothing is lost by it: what was published is still on its way.
+   The call timed out. No event is lost: delivery continues.
    */
   KVASIR_TIMEOUT = 5,
   /*
-   The other side refuses the publisher, for a wrong block size, say; the text has its reason. It
-   is tried again, every 5 s at last, since it may be the other side that is wrong and is mended:
-   events are taken meanwhile.
+   The peer refuses the publisher, for example because of a wrong block size. The error text
+   has the reason. The publisher retries with a backoff of up to 5 s, because the peer's
+   configuration may be corrected. Events are accepted meanwhile.
    */
   KVASIR_REFUSED = 6,
   /*
-   The system has no thread for us, or this library has a fault, which is also written to stderr.
+   The system cannot start a thread, or this library has a bug, which is also written to
+   stderr.
    */
   KVASIR_INTERNAL = 7,
 } kvasir_code;
 
 /*
- A publisher. Only its address means something, and only to this library.
+ A publisher, as an opaque handle. Never dereference it.
  */
 typedef struct kvasir_publisher kvasir_publisher;
 
 /*
- Who publishes, and where to. Set struct_size, the four that are required, and what you need of the
- rest: 0 and NULL mean the default.
+ Options of a publisher. Set struct_size and the four required fields. In the other fields, 0 and
+ NULL mean the default.
  */
 typedef struct kvasir_publisher_options {
   /*
-   sizeof(kvasir_publisher_options): tells that header and library fit each other.
+   sizeof(kvasir_publisher_options). The library checks by it that header and library match.
    */
   size_t struct_size;
   /*
@@ -101,15 +104,16 @@ typedef struct kvasir_publisher_options {
    */
   const char *endpoint;
   /*
-   Required: the worker, as the agent knows it (--worker-id). 1 to 256 bytes, as all names here.
+   Required: the worker's id, as configured at the agent (--worker-id). 1 to 256 bytes, like
+   all names here.
    */
   const char *worker_id;
   /*
-   Required: its model.
+   Required: the worker's model.
    */
   const char *model;
   /*
-   Its tenant; "" by default.
+   The worker's tenant; "" by default.
    */
   const char *tenant;
   /*
@@ -117,56 +121,58 @@ typedef struct kvasir_publisher_options {
    */
   const char *source;
   /*
-   Required: tokens per block. Another than the agent's is refused.
+   Required: tokens per block. Must equal the agent's block size.
    */
   uint32_t block_size;
   /*
-   The data-parallel rank that holds the blocks, below 1,024. An engine with several has a publisher for
-   each.
+   The data-parallel rank that holds the blocks, below 1,024. An engine with several ranks
+   opens a publisher for each.
    */
   uint32_t dp_rank;
   /*
-   KVASIR_COPY_MODE_SET or KVASIR_COPY_MODE_COUNTED; the agent's, if it is not configured to
-   consolidate.
+   KVASIR_COPY_MODE_SET or KVASIR_COPY_MODE_COUNTED. Must equal the agent's copy mode, unless
+   the agent consolidates sources.
    */
   uint32_t copy_mode;
   /*
-   For an index only: the worker is registered there, with this lease in milliseconds, 1,000 to
-   3,600,000, and removed at shutdown. 0: it is registered elsewhere, such as by an agent.
+   For an index only: registers the worker with this lease in milliseconds, 1,000 to 3,600,000,
+   and removes it at shutdown. 0: the worker is registered elsewhere, for example by an agent.
    */
   uint32_t lease_ms;
   /*
-   Most blocks that are remembered as held, 44 bytes each; 4,194,304 by default.
+   Maximum number of held blocks, 44 bytes of memory each; 4,194,304 by default.
    */
   size_t held_blocks_max;
   /*
-   Most bytes of events that are retained, for a peer that connects late or again; 33,554,432 by default.
-   A peer that lacks more is sent all that is held instead, for which twice the bytes of that are retained.
+   Maximum bytes of events retained for a peer that connects late or again; 33,554,432 by
+   default. A peer that lacks older events receives all held blocks instead, for which twice
+   their bytes are retained.
    */
   size_t journal_bytes_max;
 } kvasir_publisher_options;
 
 /*
- What is in a picture, a sound or the like among the tokens.
+ An image, sound or other multimodal item among the tokens.
  */
 typedef struct kvasir_multimodal {
   /*
-   What identifies the content, 1 to 256 bytes: its hash in 64 hexadecimal digits, or any other text.
+   Identifier of the content, 1 to 256 bytes: a hash of 64 hexadecimal digits, or any other
+   text.
    */
   const char *identifier;
   /*
-   Its first token, by its place among the tokens of this call.
+   Index of the item's first token among the tokens of this call.
    */
   size_t start;
   /*
-   One past its last token.
+   Index one past the item's last token.
    */
   size_t end;
 } kvasir_multimodal;
 
 /*
- Blocks that are now held, each the parent of the next. What is in them is given by tokens, or by
- local_hashes, or not at all where the names are known and now lie in one more tier.
+ Blocks that are now cached, each the parent of the next. Give their content by tokens or by
+ local_hashes. Give neither to add a tier to known blocks.
  */
 typedef struct kvasir_stored {
   /*
@@ -178,28 +184,28 @@ typedef struct kvasir_stored {
    */
   const uint64_t *names;
   /*
-   How many, 1 to 65,536.
+   Number of names, 1 to 65,536.
    */
   size_t names_count;
   /*
-   The block before the first; NULL at the start of a prompt.
+   Name of the block before the first; NULL at the start of a prompt.
    */
   const uint64_t *parent;
   /*
-   Token ids, a block size for each name. They are hashed before the call returns, and neither
+   Token ids: block-size tokens for each name. Hashed before the call returns, and neither
    retained nor sent. NULL for none.
    */
   const uint32_t *tokens;
   /*
-   How many: names_count times the block size.
+   Number of tokens: names_count times the block size.
    */
   size_t tokens_count;
   /*
-   Hashes of the blocks' tokens by themselves, one for each name. NULL for none.
+   Hashes of each block's own tokens, one for each name. NULL for none.
    */
   const uint64_t *local_hashes;
   /*
-   How many: names_count.
+   Number of local hashes: names_count.
    */
   size_t local_hashes_count;
   /*
@@ -211,15 +217,15 @@ typedef struct kvasir_stored {
    */
   const char *cache_salt;
   /*
-   With tokens: multimodal content among them; NULL for none.
+   With tokens: multimodal items among the tokens; NULL for none.
    */
   const struct kvasir_multimodal *multimodal;
   /*
-   How many, at most 1,024.
+   Number of multimodal items, at most 1,024.
    */
   size_t multimodal_count;
   /*
-   Where the blocks lie: a KVASIR_TIER.
+   Tier of the blocks: a KVASIR_TIER.
    */
   uint32_t tier;
 } kvasir_stored;
@@ -233,21 +239,21 @@ typedef struct kvasir_publisher_status {
    */
   size_t struct_size;
   /*
-   Batches so far, numbered from 0: the next has this number. An event is one batch, or several if
-   it is large.
+   Number of batches so far, and the number of the next batch. An event is one batch, or
+   several if it is large.
    */
   uint64_t head;
   /*
-   The other side has all batches below this number, and with them all that is held, if it is head.
+   The peer has all batches below this number. If it equals head, the peer has all held blocks.
    */
   uint64_t acknowledged;
   /*
-   Events that were not taken since there was no room: each such call returned KVASIR_FULL.
+   Events not accepted for lack of room: each such call returned KVASIR_FULL.
    */
   uint64_t dropped_events;
   /*
-   Block operations that the other side did not take, for a limit of its own or because the rank is
-   another source's: the index credits less.
+   Block operations that the peer refused, because of its own limit or because the rank belongs
+   to another source. The index then credits too little.
    */
   uint64_t rejected_blocks;
   /*
@@ -259,7 +265,7 @@ typedef struct kvasir_publisher_status {
    */
   uint64_t streams;
   /*
-   Times that the other side lacked more than was retained, and was sent all that is held.
+   Times that the peer lacked events no longer retained, and received all held blocks instead.
    */
   uint64_t retold;
   /*
@@ -267,12 +273,12 @@ typedef struct kvasir_publisher_status {
    */
   bool connected;
   /*
-   It was refused, for the reason in error; it is tried again all the same.
+   The peer refused the stream, for the reason in error. The publisher keeps retrying.
    */
   bool refused;
   /*
-   Why the last stream ended or could not be opened; "" once one is accepted. Ends with a 0 byte, and
-   is cut to fit.
+   Why the last stream ended or could not be opened; "" once a stream is accepted. Ends with a
+   0 byte, and is truncated to fit.
    */
   char error[256];
 } kvasir_publisher_status;
@@ -282,13 +288,14 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Opens a publisher and starts its thread, which connects, and connects again whenever that is needed. The other
- side need not be there yet.
+ Opens a publisher and starts its thread, which connects and reconnects. The peer (agent or
+ index) need not be running yet.
 
- Nothing of options is used after the call. On KVASIR_OK, *publisher is the new publisher: give it to
- kvasir_publisher_free in the end. It does not outlive a fork: open publishers in the child.
+ The options are not used after the call. On KVASIR_OK, *publisher is the new publisher: free it
+ with kvasir_publisher_free. A publisher does not survive a fork: open publishers in the child.
 
- KVASIR_INVALID_ARGUMENT, KVASIR_FULL (1,024 publishers are open), KVASIR_INTERNAL (no thread).
+ Errors: KVASIR_INVALID_ARGUMENT, KVASIR_FULL (1,024 publishers are open), KVASIR_INTERNAL (no
+ thread).
 
  # Safety
  options leads to a structure whose texts end with a 0 byte; publisher to a place for a pointer.
@@ -297,25 +304,26 @@ enum kvasir_code kvasir_publisher_open(const struct kvasir_publisher_options *op
                                        struct kvasir_publisher **publisher);
 
 /*
- Blocks are held now. Never waits for the other side; threads may share a publisher.
+ Publishes that blocks are now cached. Never waits for the peer. Threads may share a publisher.
 
- Nothing that stored leads to is used after the call: tokens are hashed before it returns. Unless
- event_id is NULL, *event_id is the event's number among all of this publisher: from 0, one more each
- time.
+ The data behind stored is not used after the call: tokens are hashed before it returns. Unless
+ event_id is NULL, *event_id is set to the event's number. Each publisher numbers its events 0,
+ 1, 2 and so on.
 
- KVASIR_INVALID_ARGUMENT, KVASIR_FULL (the event was not taken), KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+ Errors: KVASIR_INVALID_ARGUMENT, KVASIR_FULL (the event was not accepted), KVASIR_SHUT_DOWN,
+ KVASIR_BAD_HANDLE.
 
  # Safety
- stored leads to a structure whose pointers are NULL, or lead to what it says; event_id is NULL, or
- leads to a place for a number.
+ stored leads to a structure whose pointers are NULL, or lead to the stated data; event_id is
+ NULL, or leads to a place for a number.
  */
 enum kvasir_code kvasir_publish_stored(struct kvasir_publisher *publisher,
                                        const struct kvasir_stored *stored,
                                        uint64_t *event_id);
 
 /*
- Blocks are no longer held in a tier (a KVASIR_TIER): names_count of them, 1 to 65,536. Otherwise as
- kvasir_publish_stored, but that there is always room.
+ Publishes that names_count blocks, 1 to 65,536, were evicted from a tier (a KVASIR_TIER).
+ Otherwise like kvasir_publish_stored, except that there is always room.
 
  # Safety
  names leads to names_count numbers; event_id is NULL, or leads to a place for a number.
@@ -327,7 +335,8 @@ enum kvasir_code kvasir_publish_removed(struct kvasir_publisher *publisher,
                                         uint64_t *event_id);
 
 /*
- The rank holds nothing any more, in any tier. Otherwise as kvasir_publish_removed.
+ Publishes that the rank's blocks were removed from all tiers. Otherwise like
+ kvasir_publish_removed.
 
  # Safety
  event_id is NULL, or leads to a place for a number.
@@ -335,58 +344,60 @@ enum kvasir_code kvasir_publish_removed(struct kvasir_publisher *publisher,
 enum kvasir_code kvasir_publish_all_cleared(struct kvasir_publisher *publisher, uint64_t *event_id);
 
 /*
- Waits until the other side has accepted the publisher, for timeout_ms milliseconds at most. To publish,
- nobody needs to wait.
+ Waits until the peer has accepted the publisher, at most timeout_ms milliseconds. Publishing
+ does not require this wait.
 
- KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
+ Errors: KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN, KVASIR_BAD_HANDLE.
  */
 enum kvasir_code kvasir_publisher_wait_connected(struct kvasir_publisher *publisher,
                                                  uint32_t timeout_ms);
 
 /*
- Waits until the other side has everything that was published before, for timeout_ms milliseconds at
- most. An agent that has it has it in its journal; an index has it in its index.
+ Waits until the peer has all events published before, at most timeout_ms milliseconds. An agent
+ then has them in its journal, an index server in its index.
 
- KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN (and not all was delivered), KVASIR_BAD_HANDLE.
+ Errors: KVASIR_TIMEOUT, KVASIR_REFUSED, KVASIR_SHUT_DOWN (with events not delivered),
+ KVASIR_BAD_HANDLE.
  */
 enum kvasir_code kvasir_publisher_flush(struct kvasir_publisher *publisher, uint32_t timeout_ms);
 
 /*
- The engine ends: publishes that its cache is gone, and delivers that with all that was published before,
- within timeout_ms milliseconds. Afterwards nothing is taken any more. A second call does nothing.
- The publisher is not freed by it.
+ Shuts the publisher down when the engine ends. Publishes that the engine's cache is gone, and
+ delivers all events within timeout_ms milliseconds. Later events are refused. A second call does
+ nothing. Does not free the publisher.
 
- KVASIR_TIMEOUT and KVASIR_REFUSED (it is shut down, and not all was delivered: the other side drops the
- source's blocks after receiving nothing from it for some time), KVASIR_BAD_HANDLE.
+ Errors: KVASIR_TIMEOUT and KVASIR_REFUSED (the publisher is shut down, but some events were not
+ delivered: the peer drops the source's blocks once the source has been silent for some time),
+ KVASIR_BAD_HANDLE.
  */
-enum kvasir_code kvasir_publisher_shutdown(struct kvasir_publisher *publisher,
-                                           uint32_t timeout_ms);
+enum kvasir_code kvasir_publisher_shutdown(struct kvasir_publisher *publisher, uint32_t timeout_ms);
 
 /*
- State of the publisher, also after it was shut down.
+ Reads the state of a publisher, also after its shutdown.
 
- KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
+ Errors: KVASIR_INVALID_ARGUMENT, KVASIR_BAD_HANDLE.
 
  # Safety
- status leads to a structure of which struct_size is set.
+ status leads to a structure whose struct_size is set.
  */
 enum kvasir_code kvasir_publisher_get_status(struct kvasir_publisher *publisher,
                                              struct kvasir_publisher_status *status);
 
 /*
- Frees a publisher, whose handle is no publisher's from then on. Calls of other threads that are under way
- come to their ends first. Without kvasir_publisher_shutdown before, what was not delivered yet is not, and the other
- side holds what was delivered until it has received nothing from the source for some time.
+ Frees a publisher; its handle becomes invalid. Active calls of other threads end first. Without
+ kvasir_publisher_shutdown before, undelivered events are lost. The peer keeps the delivered
+ blocks until the source has been silent for some time.
 
- Waits for the publisher's thread, about a second at most. NULL is fine.
+ Waits for the publisher's thread, about a second at most. NULL is allowed.
 
- KVASIR_BAD_HANDLE.
+ Errors: KVASIR_BAD_HANDLE.
  */
 enum kvasir_code kvasir_publisher_free(struct kvasir_publisher *publisher);
 
 /*
- The text of the last call on this thread that did not return KVASIR_OK; "" before the first. It is the
- library's, UTF-8, ends with a 0 byte, and is there until the next such call on this thread, or its end.
+ Error text of the last call on this thread that did not return KVASIR_OK; "" before the first
+ such call. UTF-8, ends with a 0 byte. The library owns the text: it is valid until the next
+ failed call on this thread, or the thread's end.
  */
 const char *kvasir_last_error(void);
 
