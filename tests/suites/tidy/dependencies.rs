@@ -75,3 +75,16 @@ fn the_c_library_depends_on_few_crates() {
     let count = crates.len();
     assert!((20..=LIBRARY_CRATES_MAX).contains(&count), "{count} crates: {crates:?}");
 }
+
+/// Cargo reads the manifests of all members, even to build one of them.
+#[test]
+fn the_image_is_built_from_every_crate() {
+    let dockerfile = read("docker/Dockerfile.indexer-server");
+    let members = members();
+    let tops: BTreeSet<&str> =
+        members.iter().map(|member| member.split('/').next().unwrap_or_default()).collect();
+    for top in tops {
+        let copy = format!("COPY {top} {top}");
+        assert!(dockerfile.lines().any(|line| line == copy), "the Dockerfile lacks {copy:?}");
+    }
+}
