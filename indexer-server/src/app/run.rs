@@ -5,7 +5,7 @@ use super::{
     restore::{self, Plan, Ways},
 };
 use crate::{
-    grpc,
+    grpc::{self, Parts},
     ingest::{Ingest, IngestError},
     partitions::{Origin, Speculation, WriterThreads},
 };
@@ -164,10 +164,7 @@ impl App {
                 Box::pin(broker.run(ingest, stop)).await;
             });
         }
-        tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
-        let speculation = Arc::clone(&self.parts.speculation);
-        let origin = self.parts.origin;
-        tasks.spawn("placement expiry", expire_placements(speculation, origin, stop.clone()));
+        spawn_expiry(&mut tasks, &self.parts, &stop);
         let grpc_listener = self.grpc_listener;
         let grpc_config = self.config.grpc;
         let parts = self.parts;
@@ -236,6 +233,12 @@ async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunEr
 fn task_error(Ended { name, outcome }: Ended) -> RunError {
     let reason = outcome.err().map_or_else(|| "early".to_owned(), |error| format!("{error:#}"));
     RunError::Task { name, reason }
+}
+
+fn spawn_expiry(tasks: &mut Tasks, parts: &Parts, stop: &CancellationToken) {
+    tasks.spawn("expiry", expire_publishers(Arc::clone(&parts.ingest), stop.clone()));
+    let speculation = Arc::clone(&parts.speculation);
+    tasks.spawn("placement expiry", expire_placements(speculation, parts.origin, stop.clone()));
 }
 
 async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyhow::Result<()> {

@@ -181,16 +181,6 @@ impl IngestMetrics {
             metrics.replays.clone(),
         );
         registry.register(
-            "engine_connections_cut",
-            "Connections to engines closed because a frame or message exceeded a limit, by limit",
-            metrics.excesses.clone(),
-        );
-        registry.register(
-            "publish_refusals",
-            "Batches refused from publishers, by reason",
-            metrics.refusals.clone(),
-        );
-        registry.register(
             "asks",
             "Requests to workers' local indexers (range: batches by number, dump: all cached blocks) \
              by outcome; gone: no longer retained, other_life: from another incarnation",
@@ -203,13 +193,28 @@ impl IngestMetrics {
         );
         metrics.register_audits(registry);
         metrics.register_blocks(registry);
-        registry.register("workers", "Registered workers", metrics.workers.clone());
+        metrics.register_senders(registry);
+        metrics
+    }
+
+    /// Registers what counts workers and the connections that carry their events.
+    fn register_senders(&self, registry: &mut Registry) {
+        registry.register("workers", "Registered workers", self.workers.clone());
         registry.register(
             "publishers",
             "Open PublishEvents streams of publishers",
-            metrics.publishers.clone(),
+            self.publishers.clone(),
         );
-        metrics
+        registry.register(
+            "engine_connections_cut",
+            "Connections to engines closed because a frame or message exceeded a limit, by limit",
+            self.excesses.clone(),
+        );
+        registry.register(
+            "publish_refusals",
+            "Batches refused from publishers, by reason",
+            self.refusals.clone(),
+        );
     }
 
     fn register_blocks(&self, registry: &mut Registry) {

@@ -94,79 +94,90 @@ impl Finder {
     ) -> Result<Option<FindAnswer>, QueryError> {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
-        let present = partition.block_size();
-        check_block_size(query, present)?;
+        check_block_size(query, partition.block_size())?;
         if limits.is_some_and(|limits| limits.are_exceeded(query, &partition)) {
             return Ok(None);
         }
+        let now = self.origin.since(begin);
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            let Workspace { scratch, placed, locals, shared, ahead } = workspace;
-            ahead.begin();
-            let (key, blocks) = key(&query.input, present, locals)?;
-            let now = self.origin.since(begin);
-            let at = (now, query.explain);
-            let placed = match key {
-                // Blocks of a placement will be in device memory.
-                QueryKey::Locals(locals) if query.tiers.contains(Tier::Device) => {
-                    partition.find_speculative(locals, now, placed)
-                }
-                QueryKey::Locals(_) | QueryKey::Names(_) => &[],
-            };
-            // Overlaps below the requested minimum are needed, too: the answer reports the best overlap.
-            let minimum_overlap = query.minimum_overlap_blocks.min(1);
-            // Speculative blocks may change the order and the set of workers.
-            let (top_k, at_least) = if placed.is_empty() {
-                (query.top_k.unwrap_or(usize::MAX), query.minimum_overlap_blocks)
-            } else {
-                (usize::MAX, minimum_overlap)
-            };
-            let workers = query.workers.as_deref();
-            let asked = pools::ask(&partition, (query, key), shared, now, &is_wanted);
-            let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
-            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
-            let mut best_overlap_blocks = 0;
-            let mut matches = Vec::new();
-            for shard in partition.shards() {
-                let index = shard.read();
-                if !is_wanted() || !index.find_while(requested, scratch, &is_wanted) {
-                    return Ok(None);
-                }
-                let asked = (query, present);
-                let found = ahead.add(&index, asked, requested, scratch.matches(), &is_wanted);
-                let Some(found) = found else { return Ok(None) };
-                let best = found.first().map_or(0, |best| best.blocks);
-                best_overlap_blocks = best_overlap_blocks.max(best);
-                let wanted = found.partition_point(|at| at.blocks >= at_least);
-                let wanted = wanted.min(top_k);
-                if limits.is_some_and(|limits| matches.len() + wanted > limits.matches) {
-                    return Ok(None);
-                }
-                matches.reserve(wanted);
-                let listed = found.iter().take(wanted);
-                matches.extend(listed.filter_map(|found| answer(&index, found, at)));
-            }
-            if partition.shards().len() > 1 {
-                merge(&mut matches, top_k);
-            }
-            if !placed.is_empty() {
-                let unconfirmed = |key: &WorkerKey| unconfirmed(&partition, key, at);
-                speculative::add(&mut matches, placed, query, unconfirmed);
-            }
-            Ok::<_, QueryError>(Some(FindAnswer {
-                query_blocks: blocks,
-                best_overlap_blocks,
-                block_size: present,
-                matches,
-                restoring,
-                pools,
-                wants_next_tokens: ahead.is_lacking(),
-            }))
+            find_in(&partition, (query, now), limits, workspace, is_wanted)
         })?;
         if let Some(answer) = &answer {
             self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
         }
         Ok(answer)
     }
+}
+
+/// Answers a query from a partition. `None` if the answer is no longer wanted, or if it exceeds the limits.
+fn find_in(
+    partition: &Partition,
+    (query, now): (&FindQuery, Duration),
+    limits: Option<Small>,
+    workspace: &mut Workspace,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Option<FindAnswer>, QueryError> {
+    let present = partition.block_size();
+    let Workspace { scratch, placed, locals, shared, ahead } = workspace;
+    ahead.begin();
+    let (key, blocks) = key(&query.input, present, locals)?;
+    let at = (now, query.explain);
+    let placed = match key {
+        // Blocks of a placement will be in device memory.
+        QueryKey::Locals(locals) if query.tiers.contains(Tier::Device) => {
+            partition.find_speculative(locals, now, placed)
+        }
+        QueryKey::Locals(_) | QueryKey::Names(_) => &[],
+    };
+    // Overlaps below the requested minimum are needed, too: the answer reports the best overlap.
+    let minimum_overlap = query.minimum_overlap_blocks.min(1);
+    // Speculative blocks may change the order and the set of workers.
+    let (top_k, at_least) = if placed.is_empty() {
+        (query.top_k.unwrap_or(usize::MAX), query.minimum_overlap_blocks)
+    } else {
+        (usize::MAX, minimum_overlap)
+    };
+    let workers = query.workers.as_deref();
+    let asked = pools::ask(partition, (query, key), shared, now, &is_wanted);
+    let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
+    let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
+    let mut best_overlap_blocks = 0;
+    let mut matches = Vec::new();
+    for shard in partition.shards() {
+        let index = shard.read();
+        if !is_wanted() || !index.find_while(requested, scratch, &is_wanted) {
+            return Ok(None);
+        }
+        let asked = (query, present);
+        let found = ahead.add(&index, asked, requested, scratch.matches(), &is_wanted);
+        let Some(found) = found else { return Ok(None) };
+        let best = found.first().map_or(0, |best| best.blocks);
+        best_overlap_blocks = best_overlap_blocks.max(best);
+        let wanted = found.partition_point(|at| at.blocks >= at_least);
+        let wanted = wanted.min(top_k);
+        if limits.is_some_and(|limits| matches.len() + wanted > limits.matches) {
+            return Ok(None);
+        }
+        matches.reserve(wanted);
+        let listed = found.iter().take(wanted);
+        matches.extend(listed.filter_map(|found| answer(&index, found, at)));
+    }
+    if partition.shards().len() > 1 {
+        merge(&mut matches, top_k);
+    }
+    if !placed.is_empty() {
+        let unconfirmed = |key: &WorkerKey| unconfirmed(partition, key, at);
+        speculative::add(&mut matches, placed, query, unconfirmed);
+    }
+    Ok(Some(FindAnswer {
+        query_blocks: blocks,
+        best_overlap_blocks,
+        block_size: present,
+        matches,
+        restoring,
+        pools,
+        wants_next_tokens: ahead.is_lacking(),
+    }))
 }
 
 fn check_block_size(query: &FindQuery, present: u32) -> Result<(), QueryError> {
