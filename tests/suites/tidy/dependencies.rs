@@ -88,3 +88,26 @@ fn the_image_is_built_from_every_crate() {
         assert!(dockerfile.lines().any(|line| line == copy), "the Dockerfile lacks {copy:?}");
     }
 }
+
+/// Versions of the packages of a lock file that come from folders.
+fn local_versions(lock: &str) -> BTreeSet<(String, String)> {
+    let lock: Table = read(lock).parse().expect("a lock file");
+    let packages = lock["package"].as_array().expect("a list").iter();
+    let local = packages.filter(|package| package.get("source").is_none());
+    let text = |package: &toml::Value, key: &str| package[key].as_str().expect("a text").to_owned();
+    local.map(|package| (text(package, "name"), text(package, "version"))).collect()
+}
+
+/// Otherwise `benches/report` refuses to build: it builds its own workspace with `--locked`.
+#[test]
+fn the_lock_file_of_the_benches_has_the_versions_of_our_crates() {
+    let ours = local_versions("Cargo.lock");
+    let names: BTreeSet<_> = ours.iter().map(|(name, _)| name).collect();
+    let peers = local_versions("benches/peers/Cargo.lock");
+    let stale: Vec<_> =
+        peers.iter().filter(|at| names.contains(&at.0) && !ours.contains(at)).collect();
+    assert!(
+        stale.is_empty(),
+        "run `cargo metadata --manifest-path benches/peers/Cargo.toml`: {stale:?}"
+    );
+}
