@@ -1,5 +1,6 @@
-//! Code shared by both ordering methods: the loop from inputs to steps, the reorder buffer, outcomes, losses,
-//! and rounds that request missing batches.
+//! Puts a source's batches into order. This is the part that two state machines share: the `Sequencer` of an engine's
+//! sockets, and the `Recovery` of pushed events. It has the loop from inputs to steps (`core.rs`), the reorder buffer,
+//! the counts of outcomes, the reaction to losses, and the rounds that request missing batches.
 
 mod buffer;
 mod core;

@@ -1,5 +1,6 @@
-//! Images of workers: the writer thread cuts and restores them in slices. Readers get in between two slices, other
-//! writes do not. Therefore an image is consistent (one point in time).
+//! Saves and restores a worker's state. An image contains all blocks of one worker at one point in time. The writer
+//! thread reads or restores it in slices. Queries can run between two slices. Other writes wait for the last slice, so
+//! that an image is consistent.
 
 use kvasir_index::{Cut, CutReceipt, Index, IndexError, Restore, Restored, WorkerImage};
 use kvasir_proto::types::WorkerId;

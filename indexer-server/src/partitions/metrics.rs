@@ -143,6 +143,7 @@ type PartitionLabels = [(&'static str, String); 2];
 type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabels, u64)>);
 
 impl Sizes {
+    /// Reads the sizes of all partitions.
     fn read(&self) -> [SizeFamily; 6] {
         let mut families: [SizeFamily; 6] = [
             (
@@ -154,7 +155,7 @@ impl Sizes {
             ("index_holdings", "Pairs of rank and placed block in the index", None, vec![]),
             (
                 "index_parked_blocks",
-                "Parked blocks in the index: cached by a rank, but the parent block is unknown",
+                "Cached blocks that no query can match yet, because a block before them is unknown (parked)",
                 None,
                 vec![],
             ),

@@ -159,7 +159,7 @@ impl AgentMetrics {
         let DiskStatus { verdict, written_bytes, log_bytes, images, image_bytes, .. } = status;
         let words = Verdict::WORDS
             .map(|word| (vec![("verdict", word.to_owned())], u64::from(word == verdict.as_str())));
-        let help = "1 for the result of the last start: incarnation on disk continued (kept), or why a new one began";
+        let help = "1 for the outcome of the last start: kept if the incarnation on disk continued, else why a new one began";
         gauge(to, "disk_verdict", help, words.to_vec())?;
         counter(
             to,

@@ -65,7 +65,8 @@ pub struct BlocksOptions {
     #[arg(long, value_name = "OPTION", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks_volume_option: Vec<StoreOption>,
-    /// Maximum size of the blocks at --blocks-volume that this agent tracks. Required with --blocks-volume
+    /// Size of the volume tier: how many bytes of the blocks at --blocks-volume this agent tracks. A full tier evicts
+    /// unused blocks. Required with --blocks-volume
     #[arg(long, value_name = "BYTES")]
     pub blocks_volume_bytes: Option<ByteCount>,
     /// Number of copies and lookups before a block is copied to --blocks-volume

@@ -1,8 +1,11 @@
-//! Loads of the worker's ranks. An engine that embeds the agent reports them ([`WorkerMetricsPublisher`]), or a caller
-//! of `ReportLoad`, or they are read from the engine's Prometheus endpoint ([`scrape`]). The latest report counts.
+//! Loads of the worker's ranks: how many requests, tokens and blocks each rank has. The latest report of a rank
+//! replaces earlier ones. Reports have three sources:
+//! - [`WorkerMetricsPublisher`]: an engine that embeds the agent reports its loads;
+//! - `ReportLoad`: a gRPC client reports the loads;
+//! - [`scrape`]: the agent reads the engine's Prometheus endpoint.
 //!
-//! [`Loads`] has the latest report of each rank, and its changes. Pure. [`LoadBoard`] shares it between tasks. A value
-//! is absent until the engine reports it, and again once its last report is too old.
+//! [`Loads`] stores the latest report of each rank, and which ranks changed. Pure. [`LoadBoard`] shares it between
+//! tasks. A value is absent until the engine reports it, and becomes absent if its last report is too old.
 
 mod board;
 mod config;

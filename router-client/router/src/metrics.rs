@@ -184,7 +184,7 @@ impl RequestMetrics {
             "Requests whose end was reported to the router as failed by the worker",
             at.failed.clone(),
         );
-        let help = "Cached prompt tokens found by the engine, minus the expected number; below 0: overestimated";
+        let help = "Cached prompt tokens that the engine reports, minus the tokens that the router expected; below 0: too many expected";
         registry.register("cached_tokens_error", help, at.cached_tokens_error.clone());
         metrics
     }

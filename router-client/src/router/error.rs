@@ -11,13 +11,17 @@ pub enum RouteError {
     #[error(transparent)]
     Select(#[from] SelectError),
     /// The router already has an active request with this id.
-    #[error("a request with this request id is under way: free it first, or choose another id")]
+    #[error(
+        "an active request already has this request id: free that request, or choose another id"
+    )]
     DuplicateId,
     /// All workers are over the queue threshold, and the queue is full.
-    #[error("all workers have enough to compute, and the queue is full: try again later")]
+    #[error("all workers are over the queue threshold, and the queue is full: try again later")]
     QueueFull,
     /// All workers were over the queue threshold for as long as the request may wait.
-    #[error("all workers had enough to compute for {0:?}, as long as the request may wait")]
+    #[error(
+        "all workers stayed over the queue threshold for {0:?}, the maximum wait of the request"
+    )]
     QueueTimeout(Duration),
 }
 

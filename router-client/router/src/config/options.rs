@@ -78,8 +78,8 @@ pub struct RoutingOptions {
     /// Fraction of overlap credited where the index is behind or stale (0–1)
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     pub uncertain_credit: f64,
-    /// Plan which blocks a worker fetches from other workers' agents. The worker fetches the planned blocks instead of
-    /// computing them. The plan is part of the answer and of the worker's cost
+    /// Plan which missing blocks a worker copies from other workers' agents. A copy is planned only if it is faster
+    /// than computing the blocks. Each answer contains the chosen worker's plan, and a worker's cost includes its plan
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub fetch_plans: bool,
     /// Assumed bandwidth between two agents in bytes per second, such as 1GiB. Used until a fetch is reported, and from
