@@ -281,7 +281,7 @@ fn restore(shared: &Shared, storages: &TierStorages) -> Records {
             Some(Err(_)) | None => {
                 shared.counters.restore_refused.up();
                 let SlotId(slot) = info.slot;
-                records.is_stale(Record::Slot(slot, info.identity.sequence));
+                records.mark_stale(Record::Slot(slot, info.identity.sequence));
             }
         }
     }

@@ -104,7 +104,7 @@ impl Driver {
                 _ = ticks.tick() => self.on_tick(),
                 stop = stops.recv() => break stop,
             }
-            self.go_on();
+            self.start_ready();
         };
         let now = Instant::now();
         let stop = stop.unwrap_or(Stop { drain_until: now, stop_until: now });
@@ -120,7 +120,7 @@ impl Driver {
                 Some(step) = self.running.next(), if !self.running.is_empty() => self.on_step(step),
                 _ = ticks.tick() => self.on_tick(),
             }
-            self.go_on();
+            self.start_ready();
         }
         let is_drained = self.is_idle();
         let mut running: Vec<TransferId> = self.cancels.keys().copied().collect();
@@ -129,7 +129,7 @@ impl Driver {
             self.shared.state.cancel(*id);
             self.cancel(*id);
         }
-        for order in self.records.give_up().into_iter().chain(self.relays.give_up()) {
+        for order in self.records.take_waiting().into_iter().chain(self.relays.take_waiting()) {
             self.settle(&order, Outcome::Cancelled, None);
         }
         while !self.running.is_empty() {
@@ -138,7 +138,7 @@ impl Driver {
                 () = tokio::time::sleep_until(stop.stop_until) => break,
             }
         }
-        self.tell_all();
+        self.notify_all();
         // From now on no slot is allocated.
         self.shared.orphans.lock().clear();
         Left { is_drained, cancelled: running.len(), stuck: self.running.len() }
@@ -150,6 +150,8 @@ impl Driver {
         is_idle && self.running.is_empty() && self.records.is_idle()
     }
 
+    /// Periodic work: cancels overdue transfers, frees expired leases, decays block frequencies, and retries
+    /// erasures.
     fn on_tick(&mut self) {
         let now = self.shared.now();
         for id in self.shared.state.expire(now) {
@@ -164,6 +166,7 @@ impl Driver {
         for seat in seats {
             seat.expire(now);
         }
+        // Slots of lost sessions: the engine may still write until its lease and the grace period are over.
         let grace = self.shared.config.lease_grace;
         let over: Vec<_> = {
             let is_over =
@@ -187,21 +190,24 @@ impl Driver {
     }
 
     /// Starts everything that can start.
-    fn go_on(&mut self) {
+    fn start_ready(&mut self) {
+        // Cancels onboard transfers without waiters.
         for sequence in self.shared.waiters.take_deserted() {
             for id in self.shared.state.cancel_onboard(sequence) {
                 self.cancel(id);
             }
         }
-        self.erase();
+        self.erase_stale();
+        // An order that fails immediately leaves its place to the next one.
         loop {
             let orders = self.shared.state.start(self.shared.now());
             if orders.is_empty() {
                 break;
             }
-            self.carry_out(orders);
+            self.submit_orders(orders);
         }
-        self.relay();
+        self.start_relays();
+        // Without a transfer, no result would come: the waiters must search for the block again.
         for sequence in self.shared.waiters.awaited() {
             if !self.shared.state.is_onboarding(sequence) {
                 self.shared.waiters.tell(sequence, Arrival::Look);
@@ -211,10 +217,10 @@ impl Driver {
 
     /// Sends orders to the threads: offloads in batches, onboards one by one, because each may be cancelled
     /// individually.
-    fn carry_out(&mut self, orders: Vec<TransferOrder>) {
+    fn submit_orders(&mut self, orders: Vec<TransferOrder>) {
         let mut batches: BTreeMap<BlockTier, (Vec<Option<Work>>, Vec<Job>)> = BTreeMap::new();
         for order in orders {
-            if self.records.keep_back(&order) {
+            if self.records.delay_if_erasing(&order) {
                 continue;
             }
             if self.executors.is_relay(&order) {
@@ -238,7 +244,8 @@ impl Driver {
         }
     }
 
-    fn relay(&mut self) {
+    /// Starts waiting transfers between two storages that need a copy in memory, while relay slots are free.
+    fn start_relays(&mut self) {
         while let Some((order, slot)) = self.relays.next() {
             match Executors::fetch(&order, &self.relays.arena, slot) {
                 Ok((tier, job)) => {
@@ -253,13 +260,13 @@ impl Driver {
     }
 
     /// Erases records of blocks that no longer exist.
-    fn erase(&mut self) {
+    fn erase_stale(&mut self) {
         for record in self.records.begin(ERASING_MAX) {
             match self.is_stale(record) {
-                None => self.records.is_for_later(record),
+                None => self.records.erase_later(record),
                 Some(false) => {}
                 Some(true) => {
-                    self.records.erasing(record);
+                    self.records.mark_erasing(record);
                     let (tier, job) = Executors::erase(record);
                     self.submit(tier, vec![Some(Work::Erase(record))], vec![job]);
                 }
@@ -282,6 +289,7 @@ impl Driver {
         }
     }
 
+    /// Submits jobs to a tier's threads. If the queue is full, all works end as cancelled.
     fn submit(&mut self, tier: BlockTier, works: Vec<Option<Work>>, jobs: Vec<Job>) {
         let Some(transfer) = self.executors.submit(tier, jobs) else {
             self.shared.counters.executor_refusals.up();
@@ -309,6 +317,7 @@ impl Driver {
         }
     }
 
+    /// Handles the result of one job of a batch, or the end of the batch.
     fn on_step(&mut self, (mut works, transfer, done): Step) {
         let Some(Done { index, job, result }) = done else {
             // All transfers have reported, or their threads are gone: nothing accesses their slots.
@@ -326,6 +335,8 @@ impl Driver {
         }
     }
 
+    /// Handles the result of a job. A relayed transfer continues with its second half; the end of an erasure releases
+    /// the transfers that waited for it.
     fn on_work(&mut self, work: Work, result: Result<Option<Sealed>, TransferError>) {
         match work {
             Work::Copy(order) => {
@@ -350,15 +361,17 @@ impl Driver {
                     Err(error) => {
                         self.shared.counters.erase_failures.up();
                         tracing::debug!(?record, %error, "record can't be erased");
-                        self.records.is_for_later(record);
+                        self.records.erase_later(record);
                     }
                 }
-                let kept_back = self.records.ended(record);
-                self.carry_out(kept_back);
+                let kept_back = self.records.end_erasing(record);
+                self.submit_orders(kept_back);
             }
         }
     }
 
+    /// Handles the first half of a relayed transfer: starts the second half, unless the first failed or was
+    /// cancelled.
     fn on_fetched(
         &mut self,
         order: TransferOrder,
@@ -386,19 +399,21 @@ impl Driver {
     /// Reports the result of a transfer to the plan and to its waiters.
     fn settle(&mut self, order: &TransferOrder, outcome: Outcome, error: Option<&TransferError>) {
         self.cancels.remove(&order.id);
-        self.records.settled(order);
+        self.records.end_writing(order);
         let shared = Arc::clone(&self.shared);
         let route = order.id.route;
+        // Hold the source before `finish` releases it, because its slot could be reused.
         let source = shared.state.pool(route.from).filter(|_| error.is_some()).and_then(|pool| {
             let found = pool.match_prefix(&[order.identity.sequence]).pop();
             found.filter(|block| block.slot() == order.source)
         });
         let Some(settled) = shared.state.finish(order.id, outcome, shared.now()) else { return };
+        // The transfer may have written a record, although the pool does not have the block.
         if !self.is_kept(order)
             && let Some(record) =
                 Record::written_by(order).filter(|at| at.tier() == BlockTier::Disk)
         {
-            self.records.is_stale(record);
+            self.records.mark_stale(record);
         }
         if settled.verdict != Verdict::Committed {
             let verdict = &settled.verdict;
@@ -416,7 +431,7 @@ impl Driver {
             }
             drop(source);
             if let Some(record) = Record::read_by(order).filter(|_| is_corrupt || is_gone) {
-                self.records.is_stale(record);
+                self.records.mark_stale(record);
             }
         }
         if route.is_up() {
@@ -431,7 +446,7 @@ impl Driver {
         pool.and_then(|pool| pool.slot_state(order.destination)) == Some(SlotState::Active)
     }
 
-    fn tell_all(&self) {
+    fn notify_all(&self) {
         for sequence in self.shared.waiters.awaited() {
             self.shared.waiters.tell(sequence, Arrival::Look);
         }

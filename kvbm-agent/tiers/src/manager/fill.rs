@@ -159,6 +159,8 @@ impl Filling {
         registered
     }
 
+    /// Computes the checksum and registers the block. Fails if the checksum differs from the stated one, or if the
+    /// session has ended.
     fn try_commit(&mut self, commit: &Commit) -> Result<Filled, CommitError> {
         let seat = &self.place.0;
         let shared = &seat.shared;

@@ -144,6 +144,7 @@ impl Fresh {
     }
 }
 
+/// Completes and registers a block. After a failure, the block is returned.
 fn register<T: AnyTier>(
     block: MutableBlock<T>,
     identity: BlockIdentity,

@@ -166,7 +166,9 @@ async fn bring_up(
                 }
                 shared.wake.notify_one();
             }
+            // Another request's transfer brings the block.
             Offered::Pending => is_shared = true,
+            // The block has arrived meanwhile.
             Offered::Present => continue,
             Offered::QueueFull | Offered::NoLane | Offered::Infrequent => {
                 return Err(StopReason::Busy);

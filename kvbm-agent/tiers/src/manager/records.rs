@@ -74,14 +74,14 @@ pub(super) struct Records {
 
 impl Records {
     /// Marks a record as stale: it may exist, but its block no longer counts.
-    pub(super) fn is_stale(&mut self, record: Record) {
+    pub(super) fn mark_stale(&mut self, record: Record) {
         if self.to_erase.len() < RECORDS_MAX {
             self.to_erase.insert(record);
         }
     }
 
     /// Postpones the erasure of a record to the next round.
-    pub(super) fn is_for_later(&mut self, record: Record) {
+    pub(super) fn erase_later(&mut self, record: Record) {
         if self.later.len() < RECORDS_MAX {
             self.later.insert(record);
         }
@@ -91,7 +91,7 @@ impl Records {
     pub(super) fn next_round(&mut self) -> usize {
         let later = std::mem::take(&mut self.later);
         let count = later.len();
-        later.into_iter().for_each(|record| self.is_stale(record));
+        later.into_iter().for_each(|record| self.mark_stale(record));
         count
     }
 
@@ -108,19 +108,19 @@ impl Records {
     }
 
     /// Marks a record as being erased.
-    pub(super) fn erasing(&mut self, record: Record) {
+    pub(super) fn mark_erasing(&mut self, record: Record) {
         self.erasing.insert(record.key());
     }
 
     /// Marks the end of a record's erasure. Returns the transfers that waited for it.
-    pub(super) fn ended(&mut self, record: Record) -> Vec<TransferOrder> {
+    pub(super) fn end_erasing(&mut self, record: Record) -> Vec<TransferOrder> {
         self.erasing.remove(&record.key());
         self.waiting.remove(&record.key()).unwrap_or_default()
     }
 
     /// Delays an order if it writes where a record is being erased, and returns true. Otherwise marks its record as
     /// being written.
-    pub(super) fn keep_back(&mut self, order: &TransferOrder) -> bool {
+    pub(super) fn delay_if_erasing(&mut self, order: &TransferOrder) -> bool {
         let Some(key) = Record::written_by(order).map(Record::key) else { return false };
         let is_kept = self.erasing.contains(&key);
         if is_kept {
@@ -132,7 +132,7 @@ impl Records {
     }
 
     /// Marks the end of an order.
-    pub(super) fn settled(&mut self, order: &TransferOrder) {
+    pub(super) fn end_writing(&mut self, order: &TransferOrder) {
         if let Some(key) = Record::written_by(order).map(Record::key) {
             self.writing.remove(&key);
         }
@@ -147,7 +147,7 @@ impl Records {
     }
 
     /// Removes and returns all waiting transfers.
-    pub(super) fn give_up(&mut self) -> Vec<TransferOrder> {
+    pub(super) fn take_waiting(&mut self) -> Vec<TransferOrder> {
         std::mem::take(&mut self.waiting).into_values().flatten().collect()
     }
 

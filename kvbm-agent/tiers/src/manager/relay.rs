@@ -54,7 +54,7 @@ impl Relays {
     }
 
     /// Removes and returns all waiting orders.
-    pub(super) fn give_up(&mut self) -> VecDeque<TransferOrder> {
+    pub(super) fn take_waiting(&mut self) -> VecDeque<TransferOrder> {
         std::mem::take(&mut self.waiting)
     }
 

@@ -90,7 +90,7 @@ impl Seat {
         for lease in &over {
             let session = &*self.name;
             let slot = lease.block.slot().0;
-            tracing::warn!(session, slot, "lease is over, slot is free again");
+            tracing::warn!(session, slot, "a lease has expired: its slot is free again");
         }
         self.shared.counters.leases_over.add_len(over.len());
     }
@@ -102,6 +102,8 @@ impl Seat {
         self.shared.wake.notify_one();
     }
 
+    /// Ends a session whose connection was lost. Releases its held blocks. Its leased slots stay reserved until lease
+    /// and grace period are over, because the engine may still write.
     fn lose(&self) {
         let (leases, held) = {
             let mut holdings = self.holdings.lock();
@@ -116,6 +118,7 @@ impl Seat {
         self.shared.wake.notify_one();
     }
 
+    /// Checks that the manager is not stopping and the session has not ended.
     fn check(&self, holdings: &Holdings) -> Result<(), SessionError> {
         // Check this first, because a stopping manager ends its sessions.
         if self.shared.is_stopping() {
@@ -150,6 +153,8 @@ impl Seat {
         self.hold_in(&mut self.holdings.lock(), block, found_in)
     }
 
+    /// As [`hold`](Self::hold), under the lock of the holdings. In this order: the session has ended, the
+    /// block was withdrawn, the limit is reached.
     fn hold_in(
         &self,
         holdings: &mut Holdings,
@@ -273,6 +278,7 @@ impl Session {
 
     fn try_commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
         let shared = self.shared();
+        // `committing` counts the lease meanwhile, so that the lock is free while the checksum is computed.
         let Lease { mut writer, block, deadline, .. } = self.take_lease(slot)?;
         let cleared = shared.memory.clear_padding(&mut writer);
         // From here on, this process does not write the slot.
@@ -304,6 +310,8 @@ impl Session {
         Err(refused)
     }
 
+    /// Takes a lease out of the holdings, and counts it as `committing`. Fails at the limit of held blocks, and for
+    /// an expired lease.
     fn take_lease(&self, slot: SlotId) -> Result<Lease, CommitError> {
         let shared = self.shared();
         let mut holdings = self.seat.holdings.lock();
@@ -326,6 +334,7 @@ impl Session {
         Ok(lease)
     }
 
+    /// Holds a registered block, and offers it to the next tier.
     fn hold_committed(
         &self,
         kind: CommitKind,
@@ -409,6 +418,7 @@ impl Session {
         self.verified(slot, in_place).map(|((), found)| found)
     }
 
+    /// Reads a held block and compares its checksum. A corrupt block is withdrawn from its tier.
     fn verified<T>(
         &self,
         slot: SlotId,

@@ -76,6 +76,7 @@ impl Waiters {
         deserted
     }
 
+    /// Removes a waiter. A block without waiters is listed as deserted, so that its transfer is cancelled.
     fn leave(&self, sequence: SequenceHash, number: u64) {
         let mut book = self.0.lock();
         let Some(waiting) = book.by_sequence.get_mut(&sequence) else { return };
