@@ -220,6 +220,7 @@ impl Expiry {
         }
     }
 
+    /// Removes the deadlines of a rank, in all tiers or in one.
     fn forget_rank(&mut self, rank: DpRank, only: Option<Tier>) {
         let of_rank = self.deadlines.remove(&rank);
         for ((tier, name), deadline) in of_rank.into_iter().flatten() {

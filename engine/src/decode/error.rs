@@ -30,8 +30,8 @@ pub enum DecodeError {
         /// Events claimed.
         events: usize,
     },
-    /// The third member, the rank, is neither nil nor an unsigned 32-bit number. Without a rank, the blocks
-    /// cannot be assigned to one.
+    /// The third member, the rank, must be nil or an unsigned 32-bit number, and is another value. Without a rank, the
+    /// blocks cannot be assigned to one.
     #[error("the rank is neither nil nor an unsigned 32-bit number")]
     Rank,
     /// Bytes follow the batch.

@@ -57,6 +57,8 @@ pub(super) fn extra_keys<'a>(
     Ok(())
 }
 
+/// Reads one extra key: a text, a number, or a multimodal item as a pair of identifier and offset. Any other value is
+/// `Unknown`.
 fn extra_key<'a>(reader: &mut Reader<'a>) -> Result<ExtraKey<'a>, DecodeError> {
     let value = reader.value()?;
     Ok(match value {
@@ -120,6 +122,8 @@ pub(super) fn multimodal<'a>(
     Ok(())
 }
 
+/// Reads a multimodal item that is a map. A numeric `mm_hash` is the item's hash, a text is its identifier. Any other
+/// item is `Unknown`.
 fn multimodal_object<'a>(reader: &mut Reader<'a>) -> Result<ExtraKey<'a>, DecodeError> {
     let Value::Map(entries) = reader.value()? else {
         return Ok(ExtraKey::Unknown);

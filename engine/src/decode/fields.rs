@@ -28,6 +28,8 @@ pub(super) fn event<'a>(
     }
 }
 
+/// Reads an event that is an array: its kind, then the fields of this kind by position. Fields after the last known
+/// one are skipped.
 fn array_event<'a>(
     reader: &mut Reader<'a>,
     members: usize,
@@ -53,12 +55,13 @@ fn array_event<'a>(
     Ok(draft.finish(tag, kind))
 }
 
+/// Reads an event that is a map. An event of an unknown kind, or without a valid kind, is skipped and reported.
 fn map_event<'a>(
     reader: &mut Reader<'a>,
     entries: usize,
     engine: EngineKind,
 ) -> Result<RawEvent<'a>, DecodeError> {
-    let (tag, kind, dialect) = match map_tag(*reader, entries)? {
+    let (tag, kind, dialect) = match read_map_tag(*reader, entries)? {
         Ok((Tag::Unknown, kind, _)) => {
             reader.skip_many(entries * 2)?;
             return Ok(RawEvent::Unknown(kind));
@@ -83,8 +86,10 @@ fn map_event<'a>(
     Ok(draft.finish(tag, kind))
 }
 
-/// Finds the tag. Engines send it first, but need not.
-fn map_tag<'a>(
+/// Reads the kind of an event that is a map, and the dialect in which the key of the kind is written. An engine's
+/// key takes precedence: the search ends there. Other dialects are searched to the end, and the last one counts.
+/// Engines usually send the key first, but any order is valid.
+fn read_map_tag<'a>(
     mut reader: Reader<'a>,
     entries: usize,
 ) -> Result<Result<(Tag, &'a str, Dialect), Fault>, DecodeError> {
@@ -175,6 +180,7 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Parses the value of `field` into the draft.
     fn assign(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), FieldError> {
         match field {
             Field::Names => self.names = Some(self.read_names(reader)?),
@@ -221,6 +227,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Reads the list of block hashes, at most [`EVENT_BLOCKS_MAX`].
     fn read_names(&mut self, reader: &mut Reader<'a>) -> Result<Vec<BlockName>, FieldError> {
         let count = length(reader, EVENT_BLOCKS_MAX, &mut self.operations)?;
         let mut names = Vec::with_capacity(count);
@@ -247,6 +254,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Converts the draft to an event of kind `tag`. Without hashes, the block's hash is parsed from its object key.
+    /// An invalid or missing field makes the event unreadable.
     fn finish(mut self, tag: Tag, kind: &'a str) -> RawEvent<'a> {
         let operations = self.operations.unwrap_or(1);
         if let Some(key) = self.object_key.filter(|_| operations == 0) {
@@ -278,6 +287,7 @@ impl<'a> Draft<'a> {
         Ok(RawEvent::Cleared(self.place))
     }
 
+    /// Converts the draft of a move. Fails if hashes or one of the two media are missing.
     fn moved(self) -> Result<RawEvent<'a>, (Field, Fault)> {
         self.fault.map_or(Ok(()), Err)?;
         let names = self.names.ok_or((Field::Names, Fault::Missing))?;
@@ -287,6 +297,8 @@ impl<'a> Draft<'a> {
         Ok(RawEvent::Moved(RawMoved { names, place: self.place, from: self.from }))
     }
 
+    /// Converts the draft of a store. Fails with the first invalid field, or the first required field that is
+    /// missing.
     fn stored(self) -> Result<RawEvent<'a>, (Field, Fault)> {
         self.fault.map_or(Ok(()), Err)?;
         Ok(RawEvent::Stored(Box::new(RawStored {
@@ -307,6 +319,8 @@ impl<'a> Draft<'a> {
         })))
     }
 
+    /// Converts the draft of a removal. Fails if the hashes are missing, or if there is not one remaining count per
+    /// hash.
     fn removed(self) -> Result<RawEvent<'a>, (Field, Fault)> {
         self.fault.map_or(Ok(()), Err)?;
         let names = self.names.ok_or((Field::Names, Fault::Missing))?;

@@ -190,6 +190,7 @@ impl Field {
         }
     }
 
+    /// The field of a clear with this key; `None` for keys that are skipped.
     fn of_clear_key(key: &[u8]) -> Option<Self> {
         match key {
             b"medium" => Some(Self::Medium),
@@ -199,6 +200,7 @@ impl Field {
         }
     }
 
+    /// The field of a move with this key; `None` for keys that are skipped.
     fn of_move_key(key: &[u8]) -> Option<Self> {
         match key {
             b"block_hashes" => Some(Self::Names),
@@ -210,6 +212,7 @@ impl Field {
         }
     }
 
+    /// The field with this key in RFC 1527's naming; `None` for keys that are skipped.
     fn of_rfc_key(key: &[u8], tag: Tag) -> Option<Self> {
         let field = match key {
             b"seq_hashes" => Self::Names,
@@ -226,6 +229,7 @@ impl Field {
         Some(field)
     }
 
+    /// The field with this key in an engine's naming; `None` for keys that are skipped.
     fn of_engine_key(key: &[u8], tag: Tag, engine: EngineKind) -> Option<Self> {
         let field = match key {
             b"block_hashes" => Self::Names,

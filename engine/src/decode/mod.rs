@@ -126,6 +126,7 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// Reads the list of events. Fails if it is longer than [`PAYLOAD_EVENTS_MAX`].
 fn events<'a>(
     reader: &mut Reader<'a>,
     engine: EngineKind,

@@ -73,6 +73,7 @@ pub(super) fn hexadecimal(digits: &[u8], engine: EngineKind) -> Option<BlockName
     u64::from_str_radix(digits, 16).ok().map(BlockName)
 }
 
+/// The bytes of a long hash that count: SGLang's first ones, other engines' last ones.
 fn significant(bytes: &[u8], count: usize, engine: EngineKind) -> &[u8] {
     let found = match engine {
         EngineKind::Sglang => bytes.get(..count),

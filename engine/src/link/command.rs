@@ -79,7 +79,7 @@ pub enum SourceCommand {
 pub enum ReplayOutcome {
     /// The publisher sent the end of the replay.
     Completed,
-    /// The round failed: no reply in time, a malformed reply, or no connection.
+    /// The round failed: the connection failed, or the reply was late or malformed.
     Failed,
     /// The link ended the round: a hole in the replay, a new incarnation, or the end of the live connection.
     Cancelled,

@@ -136,6 +136,7 @@ impl Driver {
         }
     }
 
+    /// Alternates between steps and events. While the outbox is full, live messages stay in the socket.
     async fn run(&mut self) -> Result<Infallible, ReceiverGone> {
         loop {
             let done = self.work().await?;
@@ -226,8 +227,8 @@ impl Driver {
         }
     }
 
+    /// Time of the next timer event, at most an hour ahead.
     fn deadline(&self) -> Instant {
-        /// Deadline for a sequencer without one.
         const FAR: Duration = Duration::from_secs(3_600);
         let far = Instant::now() + FAR;
         let after_origin = |deadline| self.origin + deadline;
@@ -266,6 +267,7 @@ impl Driver {
         self.sequencer.handle(input, self.origin.elapsed());
     }
 
+    /// Handles a live message. Drops messages of other topics and malformed ones: the sequencer then finds a gap.
     fn take_live(&mut self, message: &Message) {
         let topic = frames::topic(message);
         if !self.topics.admit_live(topic) {
@@ -317,6 +319,8 @@ impl Driver {
         }
     }
 
+    /// Handles an event of the replay round. Fails at its end if replies had other topics, because batches may be
+    /// missing.
     fn take_reply(&mut self, event: ReplayEvent) {
         let Some(replay) = &self.replay else { return };
         let round = replay.round;
@@ -360,6 +364,7 @@ impl Driver {
         self.input(input);
     }
 
+    /// Executes a step of the sequencer: starts or cancels a replay, or sends a command to the index.
     fn carry_out(&mut self, step: Step<Payload>) -> Result<(), ReceiverGone> {
         let command = match step {
             Step::Apply { cursor, item } => return self.apply(cursor, &item),
@@ -418,6 +423,7 @@ impl Driver {
             Target::from(&self.config).map(|target| Replay::start(round, from, target, permits));
     }
 
+    /// Sends a decoded batch to the index. Reports an undecodable one to the sequencer as lost content.
     fn apply(&mut self, cursor: Cursor, payload: &Payload) -> Result<(), ReceiverGone> {
         let batch = match decode(&payload.bytes, self.config.normaliser.engine) {
             Ok(batch) => batch,

@@ -113,6 +113,8 @@ fn topic_incarnation(topic: &[u8]) -> Option<Incarnation> {
     stated_incarnation(suffix.split(|&byte| byte == 0).next()?)
 }
 
+/// Creates a batch from its frames. Fails if the number is out of range. The incarnation is stated with the number,
+/// or in the topic.
 fn received(
     message: &Message,
     topic: &Bytes,

@@ -130,6 +130,7 @@ impl Replay {
         }
     }
 
+    /// Waits for the next reply: opens the socket first, then reads one message within the reply timeout.
     async fn advance(&mut self) -> Result<Reply, ReplayError> {
         loop {
             match &mut self.stage {

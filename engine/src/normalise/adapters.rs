@@ -39,7 +39,7 @@ impl Normaliser {
             return adapter.replaced(number);
         }
         if adapters.len() >= WORKER_LORA_NAMES_MAX {
-            // Forgets a replaced number first, and the oldest of these.
+            // Forgets replaced numbers first, the oldest number before the others.
             let later = |at: usize, of: &AdapterNumber| {
                 let mut later = adapters.iter().skip(at + 1);
                 later.any(|other| (other.rank, other.adapter) == (of.rank, of.adapter))

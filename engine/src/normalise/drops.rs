@@ -136,6 +136,7 @@ pub struct StatedBlockSize {
 struct Values(Vec<(Box<str>, u64)>);
 
 impl Values {
+    /// Counts operations for a value. Beyond the limits on values and their length, new values are ignored.
     fn add(&mut self, value: &str, operations: u64) {
         let known = self.0.iter_mut().find(|(known, _)| **known == *value);
         if let Some((_, count)) = known {

@@ -271,6 +271,7 @@ impl KnownNames {
 
 const NO_COPIES: [u32; Tier::COUNT] = [0; Tier::COUNT];
 
+/// Adds a copy: counted, or at most one.
 fn add_copy(copies: &mut [u32; Tier::COUNT], tier: Tier, mode: CopyMode) {
     if let Some(copies) = copies.get_mut(tier.index()) {
         *copies = match mode {

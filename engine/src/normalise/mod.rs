@@ -391,7 +391,7 @@ impl Normaliser {
         out.add(location, KvEvent::StoredNames { tier, names }, self.ttl(location));
     }
 
-    /// All index names of these blocks: a look-ahead block and a chunk have several.
+    /// All names of the blocks in the index: a look-ahead block and a chunk have several names.
     fn all_names(&self, location: Location, names: Vec<BlockName>) -> Vec<BlockName> {
         let chunk = self.chunk_blocks(location).filter(|_| self.learned.splits_chunks);
         if let Some(blocks) = chunk {

@@ -18,6 +18,8 @@ pub(super) fn of_drops(drops: &Drops) -> Vec<(Reason, u64, String)> {
     reasons
 }
 
+/// The reason that a dropped operation adds to the source's state, with a count and an example. `None` if the drop
+/// does not change the state.
 fn of_drop(dropped: DropReason, operations: u64, drops: &Drops) -> Option<(Reason, u64, String)> {
     let plain = |reason| Some((reason, operations, dropped.as_str().to_owned()));
     match dropped {

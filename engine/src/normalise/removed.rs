@@ -6,6 +6,8 @@ use crate::decode::{Place, RawMoved, RawRemoved};
 use kvasir_proto::types::KvEvent;
 
 impl Normaliser {
+    /// Converts a clear. If it states no medium and concerns the worker itself, it clears all blocks of the rank;
+    /// otherwise it clears the blocks of one tier, or of the pool.
     pub(super) fn take_cleared(&mut self, place: &Place<'_>, out: &mut Normalised) {
         let is_local = |locality: &str| locality.eq_ignore_ascii_case("LOCAL");
         let everywhere = place.medium.is_none() && place.locality.is_none_or(is_local);
@@ -63,6 +65,7 @@ impl Normaliser {
         self.take_removed(RawRemoved { names, place: left, remaining: None }, out);
     }
 
+    /// Converts a removal. If the engine states remaining copies, only blocks without a remaining copy are removed.
     pub(super) fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
         let RawRemoved { mut names, place, remaining } = removed;
         let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));

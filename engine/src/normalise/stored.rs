@@ -55,6 +55,7 @@ struct Chain {
 }
 
 impl Normaliser {
+    /// Converts a store. If it cannot be represented, counts its operations as dropped.
     pub(super) fn take_stored(&mut self, stored: RawStored<'_>, out: &mut Normalised) {
         let operations = stored.names.len();
         let place = stored.place;
@@ -65,6 +66,8 @@ impl Normaliser {
         }
     }
 
+    /// Converts a store. In this order: naming, attention group, location, tokens, chunks of a connector, block
+    /// sizes. Without the keys that determine a block's content, only the names are stored.
     fn store(&mut self, stored: RawStored<'_>, out: &mut Normalised) -> Result<(), DropReason> {
         self.learn_naming(&stored);
         self.check_naming()?;

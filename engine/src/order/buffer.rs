@@ -66,6 +66,7 @@ impl<B: Numbered> Buffer<B> {
         self.take_front_if(|front| front == sequence)
     }
 
+    /// Removes the lowest batch, if its number is wanted.
     fn take_front_if(&mut self, wanted: impl FnOnce(u64) -> bool) -> Option<B> {
         if !wanted(self.batches.front()?.sequence()) {
             return None;

@@ -180,6 +180,9 @@ pub(crate) trait Machine {
 }
 
 /// The next step of a machine; `None` after all consequences of the last input.
+///
+/// Emits queued steps first. Then it applies one batch, whose steps must be emitted before the next batch. When no
+/// batch can be applied, it derives further steps, which may make more batches applicable.
 pub(crate) fn next_step<M: Machine>(machine: &mut M) -> Option<M::Step> {
     loop {
         if let Some(step) = machine.core().steps.pop_front() {

@@ -14,6 +14,8 @@ const HOLES_MAX: u32 = 2;
 // === messages of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
+    /// Handles a new stream of `incarnation`, whose hello may state the incarnation's first and newest number. Doubts
+    /// the current incarnation if the new one is not admitted.
     pub(super) fn on_connected(
         &mut self,
         (incarnation, in_order): (Incarnation, bool),
@@ -29,7 +31,7 @@ impl<I: Item, C> Recovery<I, C> {
         if let (Base::Before(believed), Some(stated)) = (progress.base, first)
             && stated < believed
         {
-            // None of its batches was applied yet: the source's statement of its first number counts.
+            // The index has applied no batch yet. Therefore the first number that the source states counts.
             progress.base = Base::Before(stated);
         }
         if rewinds {
@@ -47,6 +49,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
+    /// Handles the report that the stream is no longer behind.
     pub(super) fn on_caught_up(&mut self) {
         if self.stream != Stream::Behind {
             return;
@@ -76,6 +79,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
+    /// Records the newest number that the source announces. Nothing newer exists if it is already applied.
     fn note_announced(&mut self, head: Option<u64>) {
         let (Some(progress), Some(head)) = (&mut self.progress, head) else { return };
         if !progress.believes(head) {
@@ -92,6 +96,8 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
+    /// Handles a live batch. In this order: a batch of another incarnation that is not admitted is stale; a received
+    /// number is a duplicate; a batch with missing predecessors is buffered or refused, depending on the recourse.
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
         self.core.receive();
         let sequence = batch.sequence;
@@ -112,6 +118,8 @@ impl<I: Item, C> Recovery<I, C> {
             self.progress_at = self.core.now;
         }
         let follows = expected.is_none_or(|expected| expected == sequence);
+        // A source that answers requests only needs plausible numbers: missing batches are requested. A source that
+        // rewinds must send the expected batch next. From other sources, batches are all the index can get.
         let refuses = match self.config.recourse {
             Recourse::Ask => !is_near,
             Recourse::Rewind => !(is_near && follows),
@@ -167,6 +175,7 @@ impl<I: Item, C> Recovery<I, C> {
         true
     }
 
+    /// Begins an incarnation, after ending the current one. Its blocks in the index are dropped.
     fn begin_incarnation(&mut self, incarnation: Incarnation, first: Option<u64>) {
         debug_assert!(!self.is_present(incarnation), "an incarnation begins once");
         self.end_incarnation();
@@ -175,6 +184,8 @@ impl<I: Item, C> Recovery<I, C> {
         }
         self.past.remove(incarnation);
         let base = first.map_or(Base::Open, Base::Before);
+        // Without a first number, missing batches cannot be recognised. A dump states the number up to which it is
+        // complete.
         let needs_dump = base == Base::Open && self.config.recourse == Recourse::Ask;
         self.progress = Some(Progress { needs_dump, ..Progress::new(incarnation, base) });
         self.progress_at = self.core.now;
@@ -185,6 +196,7 @@ impl<I: Item, C> Recovery<I, C> {
 // === answers of the source ===
 
 impl<I: Item, C> Recovery<I, C> {
+    /// Handles a batch of the current range request. If it does not follow the previous batch, the round ends.
     pub(super) fn on_range_batch(&mut self, number: u64, batch: Numbered<I>) {
         self.core.receive();
         let sequence = batch.sequence;
@@ -218,12 +230,15 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
+    /// Handles the end of a range. If the source has more batches than the answer, the range is requested again.
+    /// Otherwise the answer is complete.
     pub(super) fn on_range_end(&mut self, number: u64, head: Option<u64>) {
         let Some(progress) = self.progress.as_mut().filter(|_| self.asks.current(number).is_some())
         else {
             return;
         };
         self.seen_at = self.core.now;
+        // All batches of the answer are applied by now, but the source has more.
         if let Some(head) = head.filter(|head| !progress.is_beyond(*head)) {
             progress.note_head(head);
             self.found_hole(number);
@@ -278,6 +293,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.round_brought_nothing();
     }
 
+    /// Handles the answer that the source no longer retains the requested batches: only a dump helps.
     pub(super) fn on_range_gone(&mut self, number: u64) {
         if self.asks.finish(number).is_none() {
             return;
@@ -288,6 +304,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
+    /// Handles the answer that the source is in incarnation `present`.
     pub(super) fn on_other_incarnation(&mut self, number: u64, present: Incarnation) {
         if self.asks.finish(number).is_none() {
             return;
@@ -329,6 +346,8 @@ impl<I: Item, C> Recovery<I, C> {
         true
     }
 
+    /// Handles the end of a dump. A dump of another incarnation begins that incarnation. Otherwise the index now has
+    /// exactly the dump's blocks, and batches up to the watermark are dropped.
     pub(super) fn on_dump_end(
         &mut self,
         number: u64,
@@ -343,12 +362,14 @@ impl<I: Item, C> Recovery<I, C> {
             self.switch_to(incarnation);
             return;
         }
+        // An empty dump has no parts. Begin it here, so that its end drops the blocks of the index.
         self.begin_dump(number);
         self.asks.finish(number);
         self.asks.succeeded();
         self.seen_at = self.core.now;
         let Some(progress) = &mut self.progress else { return };
         let base = watermark.map_or(Base::Open, Base::At);
+        // Announcements remain valid. The dump replaces everything else.
         *progress = Progress {
             head: progress.head,
             target: progress.target,
@@ -356,6 +377,7 @@ impl<I: Item, C> Recovery<I, C> {
         };
         if let Some(watermark) = watermark {
             progress.note_head(watermark);
+            // The dump includes these batches.
             self.core.counts.duplicate += self.core.buffer.drop_through(watermark);
         }
         self.progress_at = self.core.now;
@@ -367,6 +389,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.push(Step::FinishDump { cursor });
     }
 
+    /// Handles the failure of a round.
     pub(super) fn on_round_failed(&mut self, number: u64) {
         match self.asks.finish(number) {
             // The round broke off midway. The next one resumes after its last batch.

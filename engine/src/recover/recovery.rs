@@ -209,6 +209,8 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.counts
     }
 
+    /// State of the source: cold without an applied or stated position, degraded after a permanent loss, else
+    /// catching up, gap or exact.
     fn state(&self) -> SourceState {
         let Some(progress) = self.progress else { return SourceState::Cold };
         if self.core.is_degraded() {
@@ -252,6 +254,9 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress.is_some() && expires
     }
 
+    /// The data to request from the agent. A dump, if it must come before any batch. Else a range, if batches are
+    /// missing. Else a dump, if the index lacks blocks. `None` if the index has all data, or if the source cannot be
+    /// queried.
     fn need(&self) -> Option<Need> {
         let progress = self.progress.filter(|_| self.config.recourse == Recourse::Ask)?;
         if progress.needs_dump {
@@ -269,6 +274,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.asks.under_way() == Some(&Round::Dump { begun: true })
     }
 
+    /// Drops the source's blocks after `worker_timeout` of silence.
     fn expire_when_due(&mut self) {
         if !self.can_expire() || self.core.now < self.seen_at + self.config.worker_timeout {
             return;
@@ -285,10 +291,12 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn give_up(&mut self) -> bool {
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         let front = self.core.buffer.front().map(|batch| batch.sequence);
+        // Without an answer of the source, a past incarnation never resumes.
         let proved = |progress: &&mut Progress| progress.trust != Trust::Returned;
         let Some(progress) = self.progress.as_mut().filter(proved) else { return false };
         let announced = progress.head.filter(|_| late).map(|head| head.saturating_add(1));
         let mut given_up = mem::take(&mut progress.needs_dump);
+        // Everything before the first buffered batch is lost. Without buffered batches, all overdue announced ones are.
         if let (Some(expected), Some(next)) = (progress.expected(), front.or(announced))
             && let Some(last) = next.checked_sub(1).filter(|last| *last >= expected)
         {
@@ -296,6 +304,7 @@ impl<I: Item, C> Recovery<I, C> {
             progress.base = Base::At(last);
             given_up = true;
         }
+        // No answer stated the incarnation's first number: begin with the first batch received.
         if let (Base::Open, Some(first)) = (progress.base, front) {
             progress.base = Base::Before(first);
             given_up = true;
@@ -329,11 +338,13 @@ impl<I: Item, C> Machine for Recovery<I, C> {
 
     fn take_next(&mut self) -> bool {
         let Some(progress) = &mut self.progress else { return false };
+        // The dump includes some of the buffered batches. Its watermark will show which.
         if progress.needs_dump {
             return false;
         }
         let is_open = progress.base == Base::Open;
         let next = match progress.base {
+            // An answer will state where the incarnation begins.
             Base::Open if self.config.recourse == Recourse::Ask => None,
             Base::Open => self.core.buffer.front().map(|batch| batch.sequence),
             Base::Before(_) | Base::At(_) => progress.expected(),
@@ -365,6 +376,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
     }
 
     fn settle(&mut self) {
+        // A dump that is being read may still confirm suspect blocks.
         if !self.is_dumping() {
             self.core.drop_suspects_when_due();
         }
@@ -388,6 +400,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
             }
             Need::Dump => (Round::Dump { begun: false }, Ask::Dump { incarnation }),
         };
+        // If the answer is empty, these batches cannot be of this incarnation: see `drop_refuted`.
         self.asked_with = match need {
             Need::Range { .. } => self.core.buffer.numbers().collect(),
             Need::Dump => Vec::new(),

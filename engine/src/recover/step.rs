@@ -106,7 +106,7 @@ pub enum Input<I, C> {
         /// The round.
         round: u64,
     },
-    /// The index evicted blocks of the source, and has room for them now. Request a dump, once no batches are
+    /// The index evicted blocks of the source, and has room again. Request a dump, once no batches are
     /// missing.
     LacksBlocks,
     /// Time passed.

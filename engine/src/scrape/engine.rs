@@ -96,6 +96,7 @@ pub fn read_metrics(
     Ok(metrics)
 }
 
+/// Reads the known gauges of an engine from a Prometheus page, by rank.
 fn readings(engine: ScrapedEngine, text: &str) -> Result<Readings, ReadError> {
     let names = engine.names();
     let wanted = |name: &str| names.iter().find(|(at, _)| *at == name).map(|(_, metric)| *metric);

@@ -124,17 +124,17 @@ fn metrics_that_make_no_sense_say_why() {
         (
             ScrapedEngine::Vllm,
             SGLANG,
-            "there is no metric of vLLM: is it that engine, with metrics enabled?",
+            "the page has no metric of vLLM: check the kind of engine, and that its metrics are enabled",
         ),
         (
             ScrapedEngine::Sglang,
             VLLM,
-            "there is no metric of SGLang: is it that engine, with metrics enabled?",
+            "the page has no metric of SGLang: check the kind of engine, and that its metrics are enabled",
         ),
         (
             ScrapedEngine::Vllm,
             "",
-            "there is no metric of vLLM: is it that engine, with metrics enabled?",
+            "the page has no metric of vLLM: check the kind of engine, and that its metrics are enabled",
         ),
         (
             ScrapedEngine::Vllm,
@@ -144,12 +144,12 @@ fn metrics_that_make_no_sense_say_why() {
         (
             ScrapedEngine::Vllm,
             "vllm:num_requests_waiting{engine=\"0\"} -1",
-            "the waiting requests of rank 0 is -1, which counts nothing",
+            "the waiting requests of rank 0 is -1, which is not a valid count",
         ),
         (
             ScrapedEngine::Sglang,
             "sglang:num_running_reqs{dp_rank=\"2\"} +Inf",
-            "the running requests of rank 2 is inf, which counts nothing",
+            "the running requests of rank 2 is inf, which is not a valid count",
         ),
         (
             ScrapedEngine::Vllm,

@@ -15,7 +15,7 @@ pub enum UrlError {
     },
     /// The URL has an unsupported form.
     #[error(
-        "{0:?} must be host:port or http://host:port, with a path unless that is /metrics, and nothing more"
+        "{0:?} must be host:port or http://host:port; a path is needed only if it is not /metrics"
     )]
     Unsupported(String),
 }
@@ -42,7 +42,7 @@ pub enum FetchError {
     #[error("the answer's body: {0}")]
     Body(String),
     /// The time limit passed.
-    #[error("there is no answer within {0:?}")]
+    #[error("no answer within {0:?}")]
     TooSlow(Duration),
 }
 
@@ -71,7 +71,7 @@ pub enum ReadError {
         value: String,
     },
     /// A value that is not a valid count.
-    #[error("{metric} of rank {rank} is {value}, which counts nothing")]
+    #[error("{metric} of rank {rank} is {value}, which is not a valid count")]
     Count {
         /// Metric of the number.
         metric: &'static str,
@@ -81,6 +81,8 @@ pub enum ReadError {
         value: f64,
     },
     /// The answer has no metric of this engine.
-    #[error("there is no metric of {0}: is it that engine, with metrics enabled?")]
+    #[error(
+        "the page has no metric of {0}: check the kind of engine, and that its metrics are enabled"
+    )]
     Nothing(ScrapedEngine),
 }

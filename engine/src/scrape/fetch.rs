@@ -29,6 +29,7 @@ pub async fn fetch(
     fetched.unwrap_or_else(|_late| Err(FetchError::TooSlow(limit)))
 }
 
+/// Connects and requests the page once.
 async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, FetchError> {
     let stream = TcpStream::connect(&target.address).await.map_err(FetchError::Connect)?;
     let mut builder = Builder::new();
@@ -44,6 +45,7 @@ async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, Fetch
     }
 }
 
+/// Sends the request and reads the body. Fails for any status but 200, and for a body over `body_bytes_max`.
 async fn ask(
     mut sender: SendRequest<Empty<Bytes>>,
     target: &Target,

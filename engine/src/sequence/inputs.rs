@@ -11,6 +11,8 @@ use kvasir_proto::types::Incarnation;
 use std::mem;
 
 impl<I: Item> Sequencer<I> {
+    /// Handles a new connection. With a replay socket, a round proves the cursor. Without one, the cursor is accepted
+    /// unproved: immediately, or after a timeout if the publisher may still state its incarnation.
     pub(super) fn on_connected(&mut self) {
         if matches!(self.connection, Connection::Up { .. }) {
             self.on_disconnected();
@@ -30,6 +32,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
+    /// Handles the end of the connection. Drops buffered batches, and marks the cursor as unproven.
     pub(super) fn on_disconnected(&mut self) {
         if matches!(self.connection, Connection::Down { .. }) {
             return;
@@ -48,6 +51,8 @@ impl<I: Item> Sequencer<I> {
         self.caught_up = false;
     }
 
+    /// Handles a live batch. Stale: without a connection, of the ended incarnation, or with an implausible number.
+    /// Otherwise the batch may show a restart; then it is buffered, unless its number was received before.
     pub(super) fn on_live(&mut self, received: Received<I>) {
         self.core.receive();
         let Received { sequence, fingerprint, incarnation, .. } = received;
@@ -68,6 +73,7 @@ impl<I: Item> Sequencer<I> {
         let restarted = match incarnation {
             Some(incarnation) => self.enter(incarnation) || self.start_over(sequence, incarnation),
             None => {
+                // A copy of the newest batch. Any other batch with a number that is not higher shows a restart.
                 if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
                     self.core.counts.duplicate += 1;
                     return;
@@ -75,6 +81,7 @@ impl<I: Item> Sequencer<I> {
                 self.follow_number(&received)
             }
         };
+        // The end of the incarnation reset `live_seen`, but this batch of the new one is live.
         if restarted {
             self.connection = Connection::Up { live_seen: true };
         }
@@ -139,11 +146,14 @@ impl<I: Item> Sequencer<I> {
             })
     }
 
+    /// Handles a batch of replay round `number`. A reply of another round or incarnation is stale. The first reply
+    /// proves or refutes the cursor; later replies must follow without a hole, except on the last attempt.
     pub(super) fn on_reply(&mut self, number: u64, received: Received<I>) {
         self.core.receive();
         let last_attempt = self.replays.is_last_attempt();
         let Received { sequence, fingerprint, incarnation, .. } = received;
         let is_believable = self.believes(sequence, incarnation);
+        // A reply of another incarnation ends this one, and the round with it.
         if let Some(incarnation) = incarnation
             && is_believable
             && self.replays.rounds.current(number).is_some()
@@ -168,6 +178,8 @@ impl<I: Item> Sequencer<I> {
             self.break_off(number);
             return;
         }
+        // A round starts at the cursor, inclusive. If the publisher's batch has the cursor's fingerprint, the
+        // incarnation continues; another fingerprint shows a restart.
         if let Some(cursor) = self.progress.position().filter(|cursor| sequence <= cursor.sequence)
         {
             self.core.counts.duplicate += 1;
@@ -192,6 +204,7 @@ impl<I: Item> Sequencer<I> {
             self.break_off(number);
             return;
         }
+        // The last attempt accepts a hole: `leap_to` counts the missing numbers as lost.
         let follows = (mem::replace(&mut round.proved, true) || continues) && !hole;
         round.brought = true;
         if !follows {
@@ -226,6 +239,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
+    /// Handles the end of a replay round: a restart, another attempt, or success.
     pub(super) fn on_replay_end(&mut self, number: u64) {
         let Some(round) = self.replays.rounds.finish(number) else { return };
         let nothing_retained = round.cursor.is_some_and(|cursor| round.last < Some(cursor));

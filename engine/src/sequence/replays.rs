@@ -17,7 +17,7 @@ pub(super) struct Round {
     pub(super) brought: bool,
 }
 
-/// Rounds of replay of one source, to recover missing batches or to probe for them.
+/// Replay rounds of one source: a round fetches missing batches, or only checks whether batches are missing.
 #[derive(Debug, Clone)]
 pub(super) struct Replays {
     pub(super) rounds: Rounds<Round>,

@@ -189,6 +189,8 @@ impl<I: Item> Sequencer<I> {
         Some(Cursor { incarnation: self.progress.incarnation()?, sequence, fingerprint })
     }
 
+    /// State of the source. A permanent loss comes first. A source that has caught up is exact, or has a gap if
+    /// batches are buffered.
     fn state(&self) -> SourceState {
         if self.core.is_degraded() {
             SourceState::Degraded
@@ -210,6 +212,7 @@ impl<I: Item> Sequencer<I> {
         }
     }
 
+    /// Drops the source's blocks once it was disconnected for `worker_timeout`.
     fn expire_when_due(&mut self, since: Duration, expired: bool) {
         if expired || self.core.now < since + self.config.worker_timeout {
             return;
@@ -298,9 +301,12 @@ impl<I: Item> Machine for Sequencer<I> {
     }
 
     fn take_next(&mut self) -> bool {
+        // The buffered batches may be of another incarnation than the cursor. A replay must first prove that they
+        // follow.
         if self.progress.is_unproven() {
             return false;
         }
+        // May raise `next`, past numbers that are lost.
         self.skip_given_up();
         let Some(received) = self.core.buffer.take_front(self.next) else { return false };
         let Received { sequence, fingerprint, item, .. } = received;
@@ -309,6 +315,7 @@ impl<I: Item> Machine for Sequencer<I> {
         self.progress = Progress::Known(incarnation, Position { sequence, fingerprint });
         self.next = self.progress.next();
         self.core.counts.applied += 1;
+        // From its first batch on, a live connection delivers every batch in order: nothing newer exists.
         if self.connection == (Connection::Up { live_seen: true }) && self.core.buffer.len() == 0 {
             self.core.verified_at = Some(self.core.now);
         }
@@ -321,12 +328,14 @@ impl<I: Item> Machine for Sequencer<I> {
         self.core.drop_suspects_when_due();
         let live_seen = match self.connection {
             Connection::Down { since, expired } => {
+                // Replays need a connection.
                 self.expire_when_due(since, expired);
                 return;
             }
             Connection::Up { live_seen } => live_seen,
         };
         self.trust_when_due();
+        // Batches that stay buffered here wait for missing ones. An unproven cursor already has a round planned.
         if self.core.buffer.len() > 0 && !self.progress.is_unproven() {
             self.replays.recover(self.core.now);
         }

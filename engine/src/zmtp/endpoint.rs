@@ -116,6 +116,8 @@ impl Endpoint {
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
+    /// Parses `tcp://host:port`. The port is digits only. The host is an IPv6 address in brackets, `*`, or a name or
+    /// IPv4 address.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let owned = || text.to_owned();
         let rest =

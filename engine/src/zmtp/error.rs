@@ -59,10 +59,10 @@ pub enum LinkError {
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The first bytes are not a ZMTP signature.
-    #[error("the peer does not speak ZMTP")]
+    #[error("the peer does not use ZMTP")]
     Signature,
     /// The peer uses ZMTP 2 or older.
-    #[error("the peer speaks ZMTP {major}, at least 3 is needed")]
+    #[error("the peer uses ZMTP {major}, at least 3 is required")]
     Version {
         /// Announced major version.
         major: u8,

@@ -195,6 +195,8 @@ impl Session {
         Ok(Step::Again)
     }
 
+    /// Reads the READY command that ends the handshake, and checks the peer's socket type. A subscriber then sends
+    /// its subscription.
     fn read_ready(&mut self, pings: bool) -> Result<Step, ProtocolError> {
         let Some(header) = FrameHeader::parse(&self.input)? else {
             return Ok(Step::Incomplete);
@@ -214,6 +216,8 @@ impl Session {
         Ok(Step::Event(SessionEvent::Ready { pings }))
     }
 
+    /// Reads one frame, and returns the message with its last frame. A command between two frames is handled
+    /// immediately.
     fn read_frame(&mut self) -> Result<Step, ProtocolError> {
         let Some(header) = FrameHeader::parse(&self.input)? else {
             return Ok(Step::Incomplete);
@@ -279,6 +283,8 @@ impl Session {
         Some(body)
     }
 
+    /// Handles a command: ERROR fails the session, PING is answered with PONG, and any other command is ignored.
+    /// Fails if the peer reads too little, so that unsent answers exceed the limit.
     fn handle_command(&mut self, body: &[u8]) -> Result<(), ProtocolError> {
         handshake::check_error(body)?;
         let Some(ping) = body.strip_prefix(PING) else {

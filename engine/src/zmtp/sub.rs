@@ -108,6 +108,7 @@ impl SubSocket {
         }
     }
 
+    /// Waits for the next event: opens a connection if there is none, then reads a message.
     async fn advance(&mut self) -> Result<SubEvent, LinkError> {
         loop {
             match &mut self.state {
@@ -144,6 +145,7 @@ impl SubSocket {
         self.state = State::Waiting { until: now + delay };
     }
 
+    /// Starts to connect, or to accept a connection.
     fn open(&mut self) -> Result<Opening, LinkError> {
         match &self.attach {
             Attach::Connect(endpoint) => {

@@ -21,7 +21,6 @@ impl Index {
     /// Sets names of a source to their reported state. If a name repeats, its last report counts. Other
     /// sources keep their blocks, except under a name that now has other content. Owners pass bounded
     /// batches.
-    /// bounded batches.
     ///
     /// # Errors
     /// If the source is unknown or its worker has too many ranks.
@@ -63,12 +62,15 @@ impl Index {
 }
 
 impl RankChange<'_> {
+    /// Sets a name to the state that its source reports: removes it if it has no copies, else stores it in each tier,
+    /// then corrects its copies and parent.
     fn set_name(&mut self, by: Announcement, state: &HeldBlock) -> BlockOutcome {
         let by = |tier| Announcement { tier, mode: CopyMode::Set, ..by };
         if state.copies == [0; Tier::COUNT] {
             return self.withdraw_all(by(Tier::Device), state.name);
         }
         let mut counts = BlockCounts::default();
+        // The source reports the name without tokens: its earlier content no longer counts.
         if state.local.is_none() && self.has_content(state.name) {
             counts.add(self.withdraw_all(by(Tier::Device), state.name));
         }
@@ -164,6 +166,7 @@ impl RankChange<'_> {
         self.correct_record(by, state, copies)
     }
 
+    /// As [`correct`](Self::correct), for a name with a record.
     fn correct_record(
         &mut self,
         by: Announcement,

@@ -58,6 +58,7 @@ impl Changes {
         self.last.take().is_none_or(|(page, released)| self.put(page, released))
     }
 
+    /// Adds a page with its released slots. Returns `false` beyond the limit.
     fn put(&mut self, page: Page, released: u64) -> bool {
         if let Some(noted) = self.pages.get_mut(page) {
             *noted |= released;

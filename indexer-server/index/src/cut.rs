@@ -130,6 +130,7 @@ impl RankCut {
         }
     }
 
+    /// The next item to read: all pages first, then all names, each with the holes found from it.
     fn next(&mut self, holder: &Holder) -> Option<Next> {
         while self.todo.is_empty() {
             if !self.load(holder) {
@@ -302,6 +303,7 @@ impl Index {
         next.len()
     }
 
+    /// Reads a page: its plain blocks as runs, and the positions above them.
     fn read_page(
         &self,
         holder: &Holder,
@@ -325,7 +327,8 @@ impl Index {
         for parent in runs.iter().filter_map(|run| run.parent) {
             self.read_parent(holder, parent, rank, image);
         }
-        self.read_released(holder, page, rank);
+        self.schedule_released_slots(holder, page, rank);
+        // In an incremental image, a page without runs replaces the page's earlier content.
         if !rank.whole || !runs.is_empty() {
             image.pages.push(PageImage { page, runs });
         }
@@ -365,15 +368,18 @@ impl Index {
         image: &mut RankImage,
     ) {
         if !self.trie.holds_any(parent, holder.index()) {
-            // Otherwise it is in the image after its release, or in the last complete one.
+            // An incremental image does not repeat the hole: an earlier image of the generation has it.
             if rank.whole {
                 rank.todo.push(Next::Hole(parent));
             }
         } else if holder.is_recorded(parent) && rank.own_names.insert(parent) {
+            // The rank may hold the position only under other names. The hole adds the position's own name.
             image.holes.push(self.hole(parent));
         }
     }
 
+    /// Reads a name with a record. A name whose record was removed gets an empty entry, which replaces its earlier
+    /// one.
     fn read_name(
         &self,
         holder: &Holder,
@@ -402,6 +408,7 @@ impl Index {
         });
         if let Some(Position { slot, parent }) = position {
             let is_plain = |child| holder.is_plain(&self.trie, child);
+            // Plain blocks below refer to this position, and need its own name. A complete image adds it with them.
             if !rank.whole && self.trie.may_have_child(slot, is_plain) {
                 self.read_parent(holder, slot, rank, image);
             }
@@ -413,8 +420,9 @@ impl Index {
         1
     }
 
-    /// Adds a page's released slots, if the rank may hold a block below them.
-    fn read_released(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
+    /// For an image of changes only: schedules the slots of a page that the rank released and below which it may
+    /// still hold a block. They become holes of the image. A whole image finds its holes from the blocks below.
+    fn schedule_released_slots(&self, holder: &Holder, page: Page, rank: &mut RankCut) {
         let changes = rank.changes.as_ref().filter(|_| !rank.whole);
         let released = changes.map_or(0, |changes| changes.released(page));
         let is_held = |slot| self.trie.holds_any(slot, holder.index());
@@ -455,6 +463,7 @@ fn source_image(id: SourceId, source: &Source, reasons: Arc<[StateReason]>) -> S
     }
 }
 
+/// The copies of a record by source and tier.
 fn by_source(record: &Record) -> Vec<(SourceId, [u32; Tier::COUNT])> {
     let mut copies: Vec<(SourceId, [u32; Tier::COUNT])> = Vec::new();
     for at in &record.copies {

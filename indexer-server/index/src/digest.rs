@@ -50,7 +50,7 @@ impl Index {
         }
     }
 
-    /// Digest of all blocks of a source; `None` without digests, or if the index lacks blocks of it.
+    /// Digest of all blocks of a source. `None` if digests are off, or if the index lacks some of the source's blocks.
     #[must_use]
     pub fn digest(&self, source: SourceId) -> Option<u64> {
         let known = self.source(source).ok()?;
@@ -79,6 +79,8 @@ impl Index {
         others.flat_map(Source::ranks).any(|(rank, _)| is_ours(rank))
     }
 
+    /// Starts the digests of a source with given values; other ranks of the source start empty. Returns false,
+    /// without digests, if the source does not feed a rank with blocks.
     fn begin_digests(&mut self, source: SourceId, ranks: &[(DpRank, RankDigest)]) -> bool {
         self.forget_digests(source);
         let Some(at) = self.sources.get(&source) else {

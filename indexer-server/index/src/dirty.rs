@@ -14,6 +14,7 @@ struct DirtyNames {
 }
 
 impl DirtyNames {
+    /// Adds a changed name. Aborts the dump beyond the limit.
     fn touch(&mut self, name: BlockName) {
         if self.aborted.is_some() {
             return;

@@ -54,7 +54,7 @@ pub struct DumpSourceEnd {
     pub copy_mode: CopyMode,
     /// Dumped ranks that the source feeds.
     pub ranks: Vec<DpRank>,
-    /// Meanings of the source's names besides their tokens, for these ranks.
+    /// Meanings of the source's names besides their tokens, for the ranks of the dump.
     pub meanings: Vec<(DpRank, BlockName, NameMeaning)>,
 }
 
@@ -252,6 +252,7 @@ impl Index {
         self.trie.slots.is_used(slot) && self.trie.holds_any(slot, holder.index())
     }
 
+    /// Reads all names of a slot that the rank holds.
     fn read_slot(&self, holder: &Holder, slot: Slot, out: &mut VecDeque<DumpRecord>) {
         if !self.is_held(holder, slot) {
             return;
@@ -310,6 +311,7 @@ impl Index {
         check.map(|()| DumpTail { records, ends })
     }
 
+    /// Reads the names that changed since the dump began, in order. A removed name becomes a record without copies.
     fn read_dirty(&self, dump: u64, rank: &RankScan, source: SourceId, out: &mut Vec<DumpRecord>) {
         let Some(holder) = self.holder_at(rank.holder) else {
             return;
@@ -365,6 +367,7 @@ fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>)
     }
 }
 
+/// One record per source that has the name.
 fn by_source<'a>(
     holder: &'a Holder,
     name: BlockName,
@@ -377,6 +380,7 @@ fn by_source<'a>(
     sources.into_iter().map(move |source| as_dumped(holder.rank(), source, name, record))
 }
 
+/// The record of a name, with the copies of one source.
 fn as_dumped(rank: DpRank, source: SourceId, name: BlockName, record: &Record) -> DumpRecord {
     DumpRecord {
         rank,

@@ -60,6 +60,7 @@ impl Trie {
         segment.children = child.children;
     }
 
+    /// Merges a segment with its child and with its parent, where both are consecutive and have the same holders.
     fn merge_around(&mut self, id: SegmentId) {
         self.merge_with_child(id);
         let segment = self.segments.get(id);
@@ -114,7 +115,7 @@ impl Trie {
         self.mark_stored(slot);
     }
 
-    /// Removes a rank as holder of these slots in a tier. Frees unheld positions without held descendants.
+    /// Removes a rank as holder of consecutive slots in a tier. Frees positions that no rank needs any more.
     pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         if self.cut_tail(slot, len, holder, tier) {
             return;
@@ -135,6 +136,9 @@ impl Trie {
         true
     }
 
+    /// Replaces the holders of consecutive slots of one segment in a tier by `edit`. First tries to move the boundary
+    /// to a neighbour segment that already has the new holders. Otherwise splits the segment, then frees or merges
+    /// the part.
     fn change(
         &mut self,
         slot: Slot,
@@ -200,6 +204,8 @@ impl Trie {
         }
     }
 
+    /// Removes a segment from its parent's children. A root segment is only in the branch table; the first child of a
+    /// segment is stored in the parent.
     fn detach(&mut self, id: SegmentId, parent: Slot) {
         if parent == NONE {
             self.remove_branch(id);

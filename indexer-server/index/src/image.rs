@@ -76,7 +76,7 @@ pub struct MeaningImage {
     pub source: SourceId,
     /// The name.
     pub name: BlockName,
-    /// Meaning of the name; `None` if it has none any more.
+    /// Meaning of the name; `None` after the meaning was removed.
     pub meaning: Option<NameMeaning>,
 }
 

@@ -215,6 +215,8 @@ impl Sub {
         Inserted::New
     }
 
+    /// Removes an entry. Searches from the home line of the hash up to the first line that is not full. Returns false
+    /// if the entry is missing.
     fn remove(&mut self, hash: u32, number: u32) -> bool {
         let mut at = self.home(hash);
         let place = loop {
@@ -284,7 +286,7 @@ impl Numbers {
     /// Grows or splits the sub-table of a hash.
     fn make_room(&mut self, sub: usize, hash: u32) {
         let crowded = std::mem::take(&mut self.subs[sub]);
-        // Most of these lines have probably left the cache.
+        // Most of the prefetched lines have probably left the cache.
         crowded.lines.iter().for_each(prefetch);
         let bits = crowded.bits;
         let lines = crowded.lines.len();

@@ -110,7 +110,7 @@ impl Confirmed {
     }
 }
 
-/// The pages of consecutive slots, with the number of these slots in each.
+/// Divides consecutive slots into pages. Returns each page with the number of its slots.
 fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
     debug_assert!(len > 0, "at least one slot");
     let end = slot + len;

@@ -34,6 +34,7 @@ impl RankChange<'_> {
     ) {
         let slot = match self.trie.child(parent, block.local) {
             Some(slot) => {
+                // If the rank holds the position plainly, the position now gets a second name.
                 self.spell_out(slot);
                 slot
             }
@@ -78,6 +79,7 @@ impl RankChange<'_> {
             // If the rank had all its blocks, a rejected block might have placed the waiting names earlier.
             return;
         }
+        // A placed name may place others that wait for it. The list replaces recursion.
         let mut placed = Names::from_elem(name, 1);
         while let Some(name) = placed.pop() {
             if !self.holder.records().has_waiting() {
@@ -87,6 +89,7 @@ impl RankChange<'_> {
                 continue;
             };
             if self.trie.depth(slot) >= self.limits.chain_blocks_max {
+                // The waiting names would be too deep. They stay parked.
                 continue;
             }
             for child in self.holder.records_mut().take_waiting(name) {
@@ -108,6 +111,8 @@ impl RankChange<'_> {
         debug_assert!(placed.is_none(), "{name} is parked");
     }
 
+    /// Places a parked name below its parent. A name without tokens stays parked. If the position has all names that
+    /// it may have, the name is dropped.
     fn place_parked(&mut self, parent: Slot, name: BlockName) {
         let Some(record) = self.holder.records().get(name) else {
             return;
@@ -115,6 +120,7 @@ impl RankChange<'_> {
         let (Some(local), Some(&copies)) = (record.local, record.copies.first()) else {
             return;
         };
+        // One copy is enough to create the position. Its tiers then follow from all copies of the record.
         let by = Announcement {
             source: copies.source,
             tier: copies.tier,

@@ -137,6 +137,7 @@ impl RankChange<'_> {
         }
     }
 
+    /// Applies `change` to the source's digest for each of the slots, if the source has digests.
     fn each_digest(
         &mut self,
         source: SourceId,

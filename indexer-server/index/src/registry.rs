@@ -88,6 +88,7 @@ impl Index {
         Ok(())
     }
 
+    /// Removes a source, and its worker with the last source. Frees the tables after the last worker.
     fn forget(&mut self, id: SourceId) {
         let Some(source) = self.sources.remove(&id) else {
             return;
@@ -199,6 +200,7 @@ impl Index {
         self.sources.get(&id).ok_or(IndexError::UnknownSource { source_id: id })
     }
 
+    /// How changes of a source in a tier are counted now.
     pub(crate) fn announcement(
         &self,
         id: SourceId,
@@ -227,6 +229,7 @@ impl Index {
         made
     }
 
+    /// Makes a source feed a rank.
     fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
         let has_digests = self.has_digests(id);
         self.change_source(id, |source| source.add_rank(rank, holder));
@@ -391,12 +394,12 @@ impl Index {
     /// Records that blocks of a rank were evicted, or rejected as a consequence. The sources that feed the
     /// rank are partial at best until they are cleared.
     pub(crate) fn mark_short(&mut self, holder: HolderIndex, blocks: u64) {
-        self.mark_short_of(holder, blocks, |_| true);
+        self.mark_sources_short(holder, blocks, |_| true);
     }
 
-    /// Records the same as [`mark_short`](Self::mark_short), for the rank's sources that `is_affected`
-    /// accepts. No effect without such a source.
-    pub(crate) fn mark_short_of(
+    /// Records that `blocks` blocks of a rank were evicted, for the sources of the rank that `is_affected`
+    /// selects. No effect if `blocks` is 0, or if no source is selected.
+    pub(crate) fn mark_sources_short(
         &mut self,
         holder: HolderIndex,
         blocks: u64,

@@ -60,6 +60,8 @@ impl RankChange<'_> {
         let segment = self.trie.segment_of(slot);
         let head = segment.head;
         let tail = segment.tail();
+        // An engine evicts a chain from its last block or from its first, so the names may continue in either
+        // direction.
         let down = self.plain_run((head..slot).rev(), names);
         let up = if down == 0 { self.plain_run(slot + 1..=tail, names) } else { 0 };
         let len = 1 + down + up;
@@ -91,6 +93,7 @@ impl RankChange<'_> {
         self.holder.drop_plain(self.trie, slot, len, !in_others);
     }
 
+    /// Removes one copy from the record of a name. `Noop` if the source has no copy in the tier.
     fn remove_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;

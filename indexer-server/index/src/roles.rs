@@ -138,7 +138,7 @@ impl Roles {
         self.rank_chunks.get(holder as usize).filter(|sizes| **sizes != NO_CHUNKS)
     }
 
-    /// Resets the roles of a worker with these ranks. Returns whether it was a pool.
+    /// Removes the roles of a worker and of its ranks. Returns whether the worker was a pool.
     pub(crate) fn forget(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
         self.set_reads(worker, &[], ranks);
         self.set_chunks(worker, NO_CHUNKS, ranks);

@@ -98,6 +98,7 @@ impl Segments {
         self.heads[id as usize / CHUNK_SEGMENTS][id as usize % CHUNK_SEGMENTS] = head;
     }
 
+    /// Stores a segment under a free id, or under a new one.
     pub(crate) fn add(&mut self, segment: Segment) -> SegmentId {
         debug_assert!(segment.len > 0, "a segment has slots");
         self.used += 1;
@@ -121,6 +122,7 @@ impl Segments {
         id
     }
 
+    /// Frees an id: it becomes the head of the list of free ids. After the last one, frees all memory.
     pub(crate) fn remove(&mut self, id: SegmentId) {
         let free = self.free;
         let segment = self.get_mut(id);

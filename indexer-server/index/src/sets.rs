@@ -180,6 +180,7 @@ impl Sets {
         self.intern(words)
     }
 
+    /// The bits of a set.
     fn words(&self, set: SetId) -> Words {
         match set.as_single() {
             Some(single) => {
@@ -192,6 +193,7 @@ impl Sets {
         }
     }
 
+    /// The id of a set with these bits: a single holder needs no entry, and equal sets share one.
     fn intern(&mut self, words: Words) -> SetId {
         let holders: u32 = words.iter().map(|word| word.count_ones()).sum();
         if let (Some(&last), true) = (words.last(), holders == 1) {

@@ -17,7 +17,7 @@ pub struct SharedBlocks {
 }
 
 impl SharedBlocks {
-    /// Begins a query of `blocks` blocks, none of them found yet.
+    /// Starts a query of `blocks` blocks: resets the result so that no block is found yet.
     pub fn begin(&mut self, blocks: usize) {
         self.pools.clear();
         self.held.clear();
@@ -49,6 +49,7 @@ impl SharedBlocks {
         self.held.len()
     }
 
+    /// Marks blocks as available in a pool.
     fn add(&mut self, pool: usize, from: u32, end: u32) {
         let held = self.held.get_mut(from as usize..end as usize).unwrap_or_default();
         let bit = 1 << pool;
@@ -99,6 +100,7 @@ impl Index {
         }
     }
 
+    /// Marks the blocks of a prompt that each of the pools' ranks holds.
     fn add_along(
         &self,
         locals: &[LocalHash],

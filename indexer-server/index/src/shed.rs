@@ -36,7 +36,7 @@ impl Index {
     /// at the end of a chain, for every rank that holds it. The chain is the least recently stored among some
     /// candidates.
     ///
-    /// The sources of those ranks are partial until they are cleared.
+    /// The sources of ranks with evicted blocks are partial until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {
         let budget = budget.max(1);
         if self.totals.parked > 0 {

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 /// Missing blocks of one rank, because of the byte budget.
 #[derive(Debug, Default)]
 pub(crate) struct Shortfall {
-    /// Blocks evicted or, as a consequence, rejected, while any source may lack some of them.
+    /// Number of blocks that were evicted, or rejected as a consequence. 0 once no source may lack a block.
     blocks: u64,
-    /// Sources that may lack some of these blocks.
+    /// Sources that may lack evicted blocks.
     sources: SmallVec<[SourceId; 1]>,
 }
 

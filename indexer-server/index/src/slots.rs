@@ -309,6 +309,7 @@ impl Slots {
         }
     }
 
+    /// Frees the memory of an empty chunk. Its number can be reused.
     fn give_back(&mut self, number: u32) {
         self.contents[number as usize] = Content::default();
         self.absent.push(number);

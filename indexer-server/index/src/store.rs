@@ -80,7 +80,7 @@ impl RankChange<'_> {
         self.holder.adopt(by.source);
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
-            Place::Recorded => self.announce_record(by, name),
+            Place::Recorded => self.announce_recorded(by, name),
             Place::Unknown if self.holder.is_short() => BlockOutcome::Shed,
             Place::Unknown => {
                 let record =
@@ -94,7 +94,8 @@ impl RankChange<'_> {
 // === ordinary blocks ===
 
 impl RankChange<'_> {
-    /// Stores the leading blocks that are ordinary. Returns their number, and the slot of the last one.
+    /// Stores the leading blocks that are ordinary. Returns their number, and the slot of the last one. Ordinary blocks
+    /// come from the rank's primary source, and continue the chain under the same parent name as the trie.
     fn store_ordinary(
         &mut self,
         by: Announcement,
@@ -204,6 +205,9 @@ enum Relation {
 }
 
 impl RankChange<'_> {
+    /// Stores a block that is not ordinary: compares the block with the present content of its name, then counts a
+    /// copy, completes or moves the name, parks it, or rejects the block. `wanted` is the number of blocks left in the
+    /// event.
     fn store_one(
         &mut self,
         by: Announcement,
@@ -222,12 +226,14 @@ impl RankChange<'_> {
         match relation {
             Relation::SamePlain(slot) => return self.announce_plain(by, slot),
             Relation::SameRecord => {
+                // A parked name is completed if the store brings its position or its tokens. Any other store is one
+                // more copy.
                 let parked =
                     self.holder.records().get(block.name).is_some_and(|at| at.slot.is_none());
                 let unread =
                     self.holder.records().get(block.name).is_some_and(|at| at.local.is_none());
                 if !parked || (at == At::Unknown && !unread) {
-                    return self.announce_record(by, block.name);
+                    return self.announce_recorded(by, block.name);
                 }
                 if self.has_all_names(at, block) {
                     self.refuse(block.name);
@@ -246,6 +252,7 @@ impl RankChange<'_> {
                 return BlockOutcome::Conflict;
             }
             Relation::New => self.holder.forget_contradiction(block.name),
+            // No copy of the present content is certain: the announced content replaces it.
             Relation::Conflict => {}
         }
         let record =
@@ -319,7 +326,7 @@ impl RankChange<'_> {
     fn announce_copy(&mut self, by: Announcement, name: BlockName) {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
-            Place::Recorded => self.announce_record(by, name),
+            Place::Recorded => self.announce_recorded(by, name),
             Place::Unknown => BlockOutcome::Noop,
         };
     }
@@ -335,6 +342,8 @@ impl RankChange<'_> {
         }
     }
 
+    /// Compares a block with the present content of its name. With a known parent position, the content is equal if the
+    /// name is at the parent's child; else if parent name and local hash are equal.
     fn relation(&self, at: At, parent: Option<BlockName>, block: StoredBlock) -> Relation {
         let target = match at {
             At::Slot(slot) => Some(self.trie.child(slot, block.local)),
@@ -426,6 +435,7 @@ impl RankChange<'_> {
         BlockOutcome::Applied
     }
 
+    /// Adds a copy of a parked name.
     fn announce_parked(&mut self, by: Announcement, name: BlockName) {
         let Some(record) = self.holder.records_mut().get_mut(name) else { return };
         let change = record.announce(by);
@@ -458,11 +468,12 @@ impl RankChange<'_> {
             }
         }
         self.spell_out(slot);
-        self.announce_record(by, name)
+        self.announce_recorded(by, name)
     }
 
-    /// Adds an announcement of a name with a record.
-    fn announce_record(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
+    /// Counts an announcement in the record of a name. `Noop` if the record is missing or stays unchanged.
+    /// The trie changes only if the record has a slot: parked names have none.
+    fn announce_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;
         };

@@ -253,7 +253,7 @@ impl Trie {
         self.names.insert(mix(name.0), slot, |at| slots.name(at) == name)
     }
 
-    /// Prefetches the name table's lines of these names concurrently.
+    /// Prefetches the lines of the name table for all `names` concurrently.
     pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
         names.for_each(|name| self.names.touch(mix(name.0)));
     }

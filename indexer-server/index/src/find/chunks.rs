@@ -8,7 +8,7 @@ use crate::source::HolderId;
 use kvasir_proto::types::{Tier, TierSet};
 
 impl Match {
-    /// The match of a rank with these runs, counting only complete chunks of these sizes.
+    /// Counts the match of a rank from its runs. Only complete chunks of the given sizes count.
     pub(super) fn of_chunks(
         holder: HolderId,
         runs: &[Run],
@@ -39,7 +39,7 @@ impl Index {
         let mut is_ordered = true;
         for at in matches.iter_mut() {
             let Some(&sizes) = self.roles.chunks_of(at.holder.0) else { continue };
-            self.write_runs(at, stretches, (tiers, pools), runs);
+            self.replace_runs(at, stretches, (tiers, pools), runs);
             let counted = Match::of_chunks(at.holder, runs, sizes, *positions);
             is_ordered &= counted.blocks == at.blocks;
             *at = counted;
@@ -50,8 +50,9 @@ impl Index {
         }
     }
 
-    /// Writes the runs in which a rank caches its leading blocks.
-    fn write_runs(
+    /// Replaces `runs` by the runs of a rank's matched blocks. Blocks of one run are cached in the same tiers, of
+    /// which only `tiers` count, and are equally available in a pool. The runs end at the last matched block.
+    fn replace_runs(
         &self,
         at: &Match,
         stretches: &[Stretch],

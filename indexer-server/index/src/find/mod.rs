@@ -118,6 +118,7 @@ impl Scratch {
         &self.matches
     }
 
+    /// Resets the scratch memory. All present ranks are candidates, or only the ranks of the query's workers.
     fn begin(&mut self, index: &Index, query: Query<'_>) {
         self.minimum_overlap = query.minimum_overlap;
         self.positions.all = index_u32(query.key.len());
@@ -200,6 +201,8 @@ impl Scratch {
             self.push_here(index, blocks, only);
         }
         let stopped = std::mem::take(&mut self.stopped);
+        // Ranks stopped in ascending order of blocks, with one entry per word of the bitmap. The list is descending, so
+        // entries with equal blocks are merged from the end.
         let mut rest = stopped.as_slice();
         while let Some(last) = rest.last() {
             let same = rest.iter().rev().take_while(|at| at.blocks == last.blocks).count();
@@ -224,6 +227,8 @@ impl Scratch {
         let listed =
             |at: HolderIndex| Match { blocks, by_tier, by_best_tier, ..Match::none(HolderId(at)) };
         let count: u32 = here.iter().map(|word| word.count_ones()).sum();
+        // The bitmap is in order of holder numbers. If these are not in order of worker and rank, many ranks are listed
+        // by a scan of all ranks, and few by sorting their places.
         if index.listing.is_by_index() || count < 2 {
             matches.extend(bits(here).map(listed));
         } else if count as usize * SCAN_FRACTION >= index.listing.len() {
@@ -302,6 +307,8 @@ impl Index {
         self.find_positions(query, scratch, is_wanted)
     }
 
+    /// Answers a query: with pools, by local hashes, or by names. For names, ranks with records are excluded from the
+    /// walk, because they may use names of their own, and are checked one by one at the end.
     fn find_positions(
         &self,
         query: Query<'_>,
@@ -348,6 +355,7 @@ impl Index {
         matches.sort_unstable_by_key(|at| (Reverse(at.blocks), self.listing.place(at.holder.0)));
     }
 
+    /// Counts a rank's matched blocks by tier, stretch by stretch.
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
         let mut from = 0;
         let blocks = at.blocks;

@@ -17,7 +17,7 @@ pub(super) struct Pools<'a> {
 }
 
 impl Pools<'_> {
-    /// The readers of these pools; `pools` has one bit per pool.
+    /// The readers of the pools in `pools`, which has one bit per pool.
     fn readers(&self, pools: u64) -> impl Iterator<Item = &Readers> {
         ones(0, pools).filter_map(|pool| *self.readers.get(pool as usize)?)
     }

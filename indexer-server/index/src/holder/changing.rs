@@ -79,6 +79,8 @@ impl Holder {
         }
     }
 
+    /// Drops the record of a slot's only name, if the trie alone expresses it: own name and parent match, and every
+    /// copy is a current, single copy of the primary source.
     fn make_plain(&mut self, trie: &Trie, slot: Slot, name: BlockName, epoch: u32) {
         let Some(record) = self.records.get(name) else {
             return;

@@ -82,6 +82,7 @@ fn hash_of(pages: &Pages<Node>, node: u32) -> u64 {
 }
 
 impl Nodes {
+    /// The child of a node with this content; `None` if it does not exist.
     pub(super) fn child(&self, parent: u32, local: LocalHash) -> Option<u32> {
         if parent != NONE {
             // The child is most likely the next node. Check it first: its address does not depend on the
@@ -160,6 +161,7 @@ impl Nodes {
         }
     }
 
+    /// Removes a holder from a node.
     pub(super) fn remove_entry(&mut self, node: u32, holder: u32) {
         let node = &mut self.pages[node];
         let Ok(at) = node.place_of(holder) else { return };

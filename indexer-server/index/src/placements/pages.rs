@@ -56,6 +56,7 @@ impl<T> IndexMut<u32> for Pages<T> {
 }
 
 impl<T: Default> Pages<T> {
+    /// Stores an item in a page with room, and returns its number.
     pub(super) fn add(&mut self, item: T) -> u32 {
         if self.open == NONE {
             self.new_page();
@@ -72,6 +73,7 @@ impl<T: Default> Pages<T> {
         index_u32(at * PAGE_ITEMS) + offset
     }
 
+    /// Removes an item, and frees its page after the last item.
     pub(super) fn remove(&mut self, number: u32) -> T {
         let (at, item) = place(number);
         let page = &mut self.pages[at];
@@ -97,6 +99,7 @@ impl<T: Default> Pages<T> {
         removed
     }
 
+    /// Adds an empty page to the list of pages with room. Reuses a freed page, if there is one.
     fn new_page(&mut self) {
         let items = (0..PAGE_ITEMS).map(|_| T::default()).collect();
         let page = Page { used: 0, previous: NONE, next: NONE, items };

@@ -43,6 +43,7 @@ impl Queue {
         self.rise(placements, last);
     }
 
+    /// Removes a placement from the heap.
     pub(super) fn remove(&mut self, placements: &mut Pages<Placement>, number: u32) {
         let place = placements[number].place as usize;
         self.0.swap_remove(place);
@@ -56,6 +57,7 @@ impl Queue {
         }
     }
 
+    /// Sifts an entry up the heap.
     fn rise(&mut self, placements: &mut Pages<Placement>, mut place: usize) {
         while place > 0 {
             let above = (place - 1) / 2;
@@ -67,6 +69,7 @@ impl Queue {
         }
     }
 
+    /// Sifts an entry down the heap.
     fn sink(&mut self, placements: &mut Pages<Placement>, mut place: usize) {
         loop {
             let below = place * 2 + 1..(place * 2 + 3).min(self.0.len());

@@ -101,7 +101,9 @@ impl Item {
     }
 }
 
-/// Sorts a rank. Returns `None` if two runs have the same slot.
+/// Sorts the saved blocks of a rank, so that each parent is before its children. The images of a generation may have
+/// several entries for one slot: a run counts first, then names, then a hole. Returns `None` if two
+/// runs overlap, which no valid image has.
 pub(super) fn order(saved: SavedRank) -> Option<Order> {
     let SavedRank { runs, names, holes, .. } = saved;
     let mut order = Order::default();
@@ -109,6 +111,7 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
     for run in runs {
         places.push(Place::new(run.first, run.blocks.len(), run.parent, What::Run(run)));
     }
+    // A name without a position is parked: it needs no place.
     let (mut placed, parked): (Vec<_>, Vec<_>) =
         names.into_iter().partition(|name| name.position.is_some());
     order.parked = parked;
@@ -117,6 +120,7 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
         placed.chunk_by(|a, b| a.position.map(|at| at.slot) == b.position.map(|at| at.slot))
     {
         if let [NameImage { position: Some(at), name, local, .. }, ..] = names {
+            // The names of a position share its block. Its own name is in the hole of the same block, if there is one.
             let own = holes
                 .get(&at.slot)
                 .filter(|hole| hole.position.parent == at.parent && Some(hole.local) == *local);
@@ -124,17 +128,19 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
             places.push(Place::new(at.slot, 1, at.parent, What::Names(names.to_vec(), own)));
         }
     }
+    // A hole that belongs to names sorts behind them, and is dropped below.
     let unheld =
         |hole: HoleImage| Place::new(hole.position.slot, 1, hole.position.parent, What::Hole(hole));
     places.extend(holes.into_values().map(unheld));
     places.sort_unstable_by_key(|place| (place.first, place.rank()));
-    let places = without_overlaps(places, &mut order)?;
+    let places = drop_overlaps(places, &mut order)?;
     order.items = Places(places).in_order();
     Some(order)
 }
 
-/// Drops a slot's entries except the one with the lowest rank.
-fn without_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>> {
+/// Keeps the first entry of each slot, and drops later entries that overlap it. Dropped names are returned in
+/// `order.displaced`. Returns `None` if a run overlaps an earlier entry.
+fn drop_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>> {
     let mut apart: Vec<Place> = Vec::with_capacity(places.len());
     for place in places {
         if apart.last().is_none_or(|last| last.end() <= u64::from(place.first)) {
@@ -150,10 +156,12 @@ fn without_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>>
     Some(apart)
 }
 
-/// Places in order of their slots.
+/// Places in order of their slots, without overlaps.
 struct Places(Vec<Place>);
 
 impl Places {
+    /// Depth-first search along the parents, without recursion: `open` is the stack of places that wait for their
+    /// parent.
     fn in_order(mut self) -> Vec<Item> {
         let mut items: Vec<Item> = Vec::with_capacity(self.0.len());
         let mut open = Vec::new();
@@ -184,6 +192,7 @@ impl Places {
         items
     }
 
+    /// Moves a place to the items.
     fn finish(&mut self, at: usize, above: Above, items: &mut Vec<Item>) {
         let parent = match above {
             Above::At { item, offset } => items[item as usize].own_name(offset),

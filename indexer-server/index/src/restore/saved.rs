@@ -51,7 +51,7 @@ impl Saved {
     }
 
     /// Sets a rank's data besides its blocks: the source of its plain blocks, the number of blocks evicted
-    /// for the byte budget, and the sources that may lack some of them.
+    /// for the byte budget, and the sources that may lack evicted blocks.
     pub fn rank(
         &mut self,
         rank: DpRank,

@@ -202,6 +202,7 @@ impl Restore {
         added
     }
 
+    /// Adds the saved sources and their ranks. The sources are marked as changing until the restore is finished.
     fn add_sources(&mut self, index: &mut Index) -> Result<(), IndexError> {
         for SourceImage { id, name, copy_mode, ranks, .. } in &self.sources {
             for (number, &rank) in ranks.iter().enumerate() {
@@ -223,7 +224,7 @@ impl Restore {
             let short = |id: &SourceId| {
                 self.ids.iter().any(|(old, new)| new == id && rank.short.contains(old))
             };
-            index.mark_short_of(rank.holder, rank.shed_blocks, short);
+            index.mark_sources_short(rank.holder, rank.shed_blocks, short);
         }
         let is_damaged = self.restored.unplaced + self.restored.dropped > 0;
         for (source, &(_, id)) in self.sources.iter().zip(&self.ids) {
@@ -261,6 +262,7 @@ impl RankSteps {
             && self.displaced.as_slice().is_empty()
     }
 
+    /// Creates the rank, and remembers its present numbers of blocks.
     fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
         self.holder = index.make_rank(worker, self.rank)?;
         if let Some(change) = index.change_of(self.holder) {
