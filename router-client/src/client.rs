@@ -163,6 +163,7 @@ impl IndexerClient {
         timeout(LIST_TIMEOUT, self.list_pages(partition)).await.map_err(late)?
     }
 
+    /// Lists workers page by page, at most [`LISTED_WORKERS_MAX`]. Pools are excluded.
     async fn list_pages(
         &self,
         partition: Option<&PartitionKey>,
@@ -217,6 +218,8 @@ impl IndexerClient {
             .map_err(|status| ClientError::Status(Box::new(status)))
     }
 
+    /// Queries through the stream. If the server does not support it or the stream ended, queries with a separate
+    /// call, for which `again` repeats the request.
     async fn ask(
         &self,
         mut request: FindMatchesRequest,

@@ -179,6 +179,7 @@ impl Waiting {
         }
     }
 
+    /// Ends all waiting queries. After a broken stream, they receive its status; otherwise their callers may retry.
     fn end(&self, end: End) {
         let mut state = lock(&self.0);
         state.ended = Some(end.clone());

@@ -69,6 +69,7 @@ impl MapFollower {
         }
     }
 
+    /// Waits for the next map: read from the file after SIGHUP, or received from the broker.
     async fn next(&mut self) -> anyhow::Result<Result<ShardMap, ConfigError>> {
         match self {
             Self::File(path, hangup) => {
@@ -85,6 +86,8 @@ fn refused(error: &str) {
     tracing::error!(error, "the new map of shards is rejected");
 }
 
+/// Adopts a new map, and registers the configured workers whose buckets this shard has now. A rejected map is logged;
+/// the previous one stays.
 async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
     let version = map.version();
     let before = match ingest.adopt(map).await {

@@ -132,6 +132,8 @@ impl Plan {
     }
 }
 
+/// Plans the restore of a remembered worker. `None`, so that the worker starts empty, if its configuration has
+/// changed or the registration fails.
 async fn expect(
     ingest: &Ingest,
     remembered: Remembered,
@@ -178,6 +180,7 @@ pub(super) async fn run(
     Ok(())
 }
 
+/// Restores all planned workers, some of them concurrently. Readiness shows the progress.
 async fn bring_all(
     plan: Plan,
     ways: &Ways,
@@ -217,6 +220,8 @@ async fn bring_all(
 }
 
 impl Planned {
+    /// Restores one worker from the checkpoint or a sibling, then admits its events. A worker that all siblings have
+    /// removed is removed here, too, unless it is configured.
     async fn bring(self, ways: &Ways, ingest: &Arc<Ingest>, stop: &CancellationToken) -> Brought {
         let Self { worker, expected, origin, is_configured } = self;
         let mut is_gone = false;
@@ -269,6 +274,7 @@ impl Ways {
         2 * self.copier.writer_threads()
     }
 
+    /// Restores a worker from the checkpoint, and returns its sources. After a failure, the worker starts empty.
     async fn restore(
         &self,
         partition: &Partition,
@@ -291,6 +297,8 @@ impl Ways {
         }
     }
 
+    /// Puts a sibling's copy of a worker into the index, and returns the worker's sources. After a failure, the
+    /// worker starts empty.
     async fn place(
         &self,
         partition: &Partition,

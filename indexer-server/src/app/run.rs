@@ -104,6 +104,8 @@ impl App {
         }
     }
 
+    /// Starts all tasks. The restore is planned before queries are answered, and runs beside them. The broker is read
+    /// after the restore.
     async fn start(self) -> Result<Running, RunError> {
         let mut tasks = Tasks::default();
         let stop_http = CancellationToken::new();
@@ -179,6 +181,8 @@ impl App {
 }
 
 impl Running {
+    /// Stops the server within `limit`: first clients, then the input, then the last checkpoint, then the writer
+    /// threads, and the side port last.
     async fn drain(mut self, limit: Duration) -> Result<(), RunError> {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
@@ -235,12 +239,14 @@ fn task_error(Ended { name, outcome }: Ended) -> RunError {
     RunError::Task { name, reason }
 }
 
+/// Spawns the tasks that drop expired sources and placements.
 fn spawn_expiry(tasks: &mut Tasks, parts: &Parts, stop: &CancellationToken) {
     tasks.spawn("expiry", expire_publishers(Arc::clone(&parts.ingest), stop.clone()));
     let speculation = Arc::clone(&parts.speculation);
     tasks.spawn("placement expiry", expire_placements(speculation, parts.origin, stop.clone()));
 }
 
+/// Removes expired sources and workers at an interval, until `stop` is cancelled.
 async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyhow::Result<()> {
     let mut ticks = interval(EXPIRY_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -252,6 +258,7 @@ async fn expire_publishers(ingest: Arc<Ingest>, stop: CancellationToken) -> anyh
     }
 }
 
+/// Drops expired placements at an interval, until `stop` is cancelled.
 async fn expire_placements(
     speculation: Arc<Speculation>,
     origin: Origin,

@@ -94,7 +94,8 @@ impl Diagnosis {
         Self { servers: Arc::new(servers.clone()), last: Mutex::new(None) }
     }
 
-    fn is_due(&self) -> bool {
+    /// Returns true, and records the time, if the last diagnosis was long ago.
+    fn begin_if_due(&self) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() >= DIAGNOSIS_INTERVAL);
         if is_due {
@@ -103,9 +104,11 @@ impl Diagnosis {
         is_due
     }
 
+    /// After a failed attempt over TLS, connects once more to log why. Does nothing after other events, or if the
+    /// last such log line is recent.
     fn after(&self, event: &Event) -> impl Future<Output = ()> + use<> {
         let failed = matches!(event, Event::ClientError(_)) && self.servers.uses_tls();
-        let servers = (failed && self.is_due()).then(|| Arc::clone(&self.servers));
+        let servers = (failed && self.begin_if_due()).then(|| Arc::clone(&self.servers));
         async move {
             let Some(servers) = servers else { return };
             let mut trying = JoinSet::new();

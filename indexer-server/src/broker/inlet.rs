@@ -87,6 +87,7 @@ impl Inlet {
         None
     }
 
+    /// As [`take`](Self::take), with the error.
     async fn try_take(
         &mut self,
         subject: &str,

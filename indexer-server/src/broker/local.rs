@@ -86,6 +86,8 @@ struct Answer {
 }
 
 impl Answer {
+    /// Confirms the previous part, then receives the next one. Fails if no agent answers, if the agent refuses, or if
+    /// a part is missing.
     async fn next(&mut self) -> Result<Option<Bytes>, AskError> {
         if let Some(confirm) = self.confirm.take() {
             let sent = self.client.publish(confirm, Bytes::new()).await;

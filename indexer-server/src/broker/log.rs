@@ -64,6 +64,8 @@ struct Reading {
 type Fault = async_nats::Error;
 
 impl Reader {
+    /// Reads the stream until `stop` is cancelled. After an error, the sources count as behind, and the stream is
+    /// reopened after a pause.
     pub(super) async fn run(mut self, not_ready: NotReady, stop: CancellationToken) {
         let mut starting = Some(Starting::new(not_ready, &self.inlet));
         self.inlet.behind().await;

@@ -2,7 +2,7 @@
 //! names.
 //!
 //! - [`Connection`]: a connection and its state.
-//! - `inlet`: turns messages into batches of sessions, like those of `PublishEvents` streams.
+//! - `inlet`: converts messages to batches of sessions, as a `PublishEvents` stream does.
 //! - `core`: receives current messages. Missed messages are requested from the agents.
 //! - `log`: reads the JetStream stream in order, from the checkpoint's position on.
 //! - `position`: tracks the stream position of the index. Pure.

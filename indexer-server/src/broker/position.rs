@@ -74,6 +74,7 @@ impl Position {
 }
 
 impl State {
+    /// Advances over leading messages whose answers have arrived.
     fn settle(&mut self) {
         while let Some((sequence, answer)) = self.unanswered.front_mut() {
             if self.frozen || !answer.is_there() {

@@ -61,6 +61,7 @@ impl ShardMaps {
         }
     }
 
+    /// Watches the key of the shard map. Creates the bucket if it is missing.
     async fn open(connection: Connection) -> Result<Watch, async_nats::Error> {
         let name = connection.namespace.stored(SHARDS);
         let context = jetstream::new(connection.client);

@@ -80,7 +80,7 @@ impl Snapshots {
         Self { connection, shared_store, shards, own, replica, threshold, turns: Turns::default() }
     }
 
-    /// Imports the shard's snapshot into an empty local store. `None` if there is no snapshot, or the download fails.
+    /// Imports the shard's snapshot into an empty local store. `None` if the snapshot is missing or the download fails.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.shared_store.call(|store| store.is_empty()).await;
         if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
@@ -120,6 +120,7 @@ impl Snapshots {
         }
     }
 
+    /// Waits for the broker. Returns false after [`BROKER_TIMEOUT`].
     async fn wait_for_broker(&self) -> bool {
         let mut link = self.connection.link.clone();
         let up = timeout(BROKER_TIMEOUT, link.wait_for(|link| link.up)).await;
@@ -153,6 +154,7 @@ impl Snapshots {
         Ok(Some(imported))
     }
 
+    /// Downloads the snapshot and imports it meanwhile. Fails if the download stalls.
     async fn download(&self, bucket: &Bucket) -> Result<Imported, Fault> {
         let mut object = bucket.get().await?;
         let (mut sink, source) = duplex(BYTES_BETWEEN);
@@ -223,6 +225,8 @@ impl Snapshots {
         }
     }
 
+    /// Publishes the replica's position. If the stream needs a newer snapshot and no other replica has the lease,
+    /// uploads one and purges messages. Does nothing while the broker is unreachable.
     async fn run_once(&mut self, position: StreamPosition) -> Result<(), Fault> {
         if !self.connection.link.borrow().up {
             return Ok(());
@@ -264,6 +268,8 @@ impl Snapshots {
         taken
     }
 
+    /// Exports the local store and uploads it, unless the lease is lost meanwhile. Does nothing if the store has no
+    /// position.
     async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
         let bucket = Bucket::open(&self.context(), &self.connection.namespace, &self.own).await?;
         bucket.tidy().await?;
@@ -299,6 +305,7 @@ impl Snapshots {
         }
     }
 
+    /// Purges the messages that all shards' snapshots and all replicas' disks include.
     async fn purge(&self, stream: &Stream, coverage: &Store) -> Result<(), Fault> {
         let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
@@ -323,7 +330,7 @@ impl Snapshots {
             tracing::info!(
                 through,
                 messages = purged.purged,
-                "purged what all replicas have on disk"
+                "purged messages that all replicas have on disk"
             );
         }
         Ok(())
@@ -337,6 +344,7 @@ impl Snapshots {
         self.connection.namespace.stored(name)
     }
 
+    /// The bucket of the replicas' positions, created if it is missing.
     async fn coverage(&self, context: &Jetstream) -> Result<Store, Fault> {
         let bucket = self.stored(COVERAGE);
         if let Ok(coverage) = context.get_key_value(&bucket).await {
@@ -368,6 +376,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for CompleteUpload<R> {
     }
 }
 
+/// Writes an export into `sink`, and sets `is_complete` at its end.
 fn write_out(
     mut export: Export,
     mut sink: impl Write,

@@ -46,6 +46,7 @@ fn shard(parts: &Parts) -> Option<pb::ShardInfo> {
     parts.ingest.shard().map(|shard| convert::shard_info(shard.place, &shard.map))
 }
 
+/// Describes a worker: its registration, ranks and sources, also sources that are still to be restored.
 fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
     // Read before the index: a source that is no longer awaited is already in the index.
     let awaited = parts.ingest.awaited_sources(&registration.address());
@@ -81,6 +82,7 @@ fn on_its_way(name: String) -> SourceView {
     SourceView { name, status, verified_age: None, reasons }
 }
 
+/// Describes a source of a worker.
 fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
     let endpoint = registration.endpoints.iter().find(|spec| spec.endpoint == view.name);
     let replay = endpoint.and_then(|spec| spec.replay.clone());
@@ -159,6 +161,7 @@ pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsRespons
     }
 }
 
+/// All counters of events and speculative blocks.
 fn counters(parts: &Parts) -> Vec<pb::Counter> {
     let counted = parts.ingest.counts().into_iter();
     let counters = counted.map(|count| pb::Counter {

@@ -72,6 +72,7 @@ fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), 
     Err(status(QueryError::from(no_rank)))
 }
 
+/// Sends a dump to the client: records, then the sources. Cancels the dump when the client is gone or too slow.
 async fn run(
     mut dump: Dump,
     (parts, place): (&Parts, &Place),
@@ -106,6 +107,8 @@ async fn run(
     }
 }
 
+/// Sends one message. Fails when the server stops, the client is gone or stopped reading, or its permit is revoked
+/// for other clients.
 async fn deliver(
     (parts, place): (&Parts, &Place),
     parcels: &Outlet<pb::DumpWorkerResponse>,
@@ -154,6 +157,7 @@ impl Sources {
         chunks.map(|chunk| message(pb::dump_worker_response::Part::Chunk(chunk))).collect()
     }
 
+    /// Converts a record, and counts it for its source.
     fn record(&mut self, record: &DumpRecord) -> pb::BlockRecord {
         let number = self.number(record.source);
         if let Some((_, count)) = self.seen.get_mut(number) {
@@ -190,6 +194,7 @@ impl Sources {
         })
     }
 
+    /// Converts the ends of the sources, in order of their numbers in the dump.
     fn ends(&mut self, ends: &[DumpSourceEnd]) -> Vec<pb::DumpWorkerResponse> {
         let mut numbered: Vec<_> = ends.iter().map(|end| (self.number(end.source), end)).collect();
         numbered.sort_by_key(|(number, _)| *number);

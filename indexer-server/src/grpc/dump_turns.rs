@@ -58,6 +58,7 @@ impl DumpTurns {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
+    /// Requests a permit. Refused if the connection has too many waiting requests.
     pub(super) fn ask(&mut self, dumper: Dumper, now: Instant) -> Asked {
         let waiting = self.waiting.iter().filter(|at| at.peer == dumper.peer).count();
         if waiting >= CONNECTION_WAITING_MAX {

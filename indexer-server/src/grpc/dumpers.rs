@@ -74,6 +74,8 @@ impl Dumpers {
         }
     }
 
+    /// Requests a permit. The receiver completes when the dump may begin, possibly immediately. Fails if too many
+    /// dumps wait.
     fn ask(
         &self,
         worker: WorkerAddress,

@@ -59,6 +59,7 @@ impl FromStr for Place {
 }
 
 impl Place {
+    /// Whether a host is in the place: an address in a network, or a name in a domain.
     fn has(&self, host: &Host<'_>) -> bool {
         match (self, host) {
             (Self::Network(network), Host::Address(address)) => network.contains(address),
@@ -170,6 +171,8 @@ impl EndpointRules {
         Ok(())
     }
 
+    /// Checks one host. In this order: allowed by configuration, an address near the server, the caller's own address
+    /// or an administrator.
     fn check_host(
         &self,
         host: &str,

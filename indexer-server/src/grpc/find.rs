@@ -163,6 +163,7 @@ impl Prompts {
         }
     }
 
+    /// Answers a query of a stream: immediately, or later if it is large.
     fn find_in_stream(&self, request: FindRequest, caller: &Caller) -> InStream {
         let request_id = request.request_id;
         let reply = move |answer| FindStreamReply { request_id, outcome: Ok(answer) };

@@ -108,6 +108,7 @@ impl publish::Session for OpenSession {
     }
 }
 
+/// Converts the answer to a batch. Conflicting blocks count as applied.
 fn answer_of(answer: &BatchAnswer) -> Answer {
     match *answer {
         BatchAnswer::Acked { duplicate, counts } => Answer::Acked {

@@ -77,6 +77,7 @@ impl Sibling for SiblingClient {
     }
 }
 
+/// Converts a sibling's status to the reason why a copy failed.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn refused(status: Status) -> CopyError {
     let code = status.code();

@@ -13,7 +13,7 @@ impl Ingest {
     /// The workers that a registration displaces from its sockets. The caller holds `control`.
     ///
     /// # Errors
-    /// If one of these workers does not yield. With `take_over`, all workers of the same tenant yield.
+    /// If a worker with the same socket does not yield. With `take_over`, all workers of the same tenant yield.
     pub(super) fn displaced(
         &self,
         registration: &Registration,
@@ -44,14 +44,14 @@ impl Ingest {
             } else {
                 "the registration of the other worker takes over"
             };
-            tracing::warn!(%worker, %by, endpoint, reason, "worker is removed: another one takes its socket");
+            tracing::warn!(%worker, %by, endpoint, reason, "worker is removed: another worker takes over its socket");
             self.remove_locked(&worker).await?;
         }
         Ok(())
     }
 }
 
-/// Checks that every socket has at most one of these workers per topic.
+/// Checks that at most one of the workers reads each pair of socket and topic.
 ///
 /// # Errors
 /// If two workers follow one socket with overlapping topics, or an endpoint is invalid.

@@ -34,6 +34,7 @@ impl Scarce {
         }
     }
 
+    /// What an operator can do.
     const fn advice(self) -> &'static str {
         match self {
             Self::Workers => "remove some first",

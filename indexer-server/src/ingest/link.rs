@@ -296,6 +296,8 @@ impl IndexSink {
         Ok(())
     }
 
+    /// Applies a command of the link to the index or to metrics. Batches may wait to be merged; any other command
+    /// first submits them.
     async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         if !matches!(command, SourceCommand::Apply { .. }) {
             self.submit_pending().await?;
@@ -353,6 +355,7 @@ impl IndexSink {
         }
     }
 
+    /// Applies a batch of the link. A batch with rejected operations makes the source incomplete.
     async fn take_batch(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         let SourceCommand::Apply {
             cursor,
@@ -402,6 +405,7 @@ impl IndexSink {
         self.writer.change(self.source.shard(), ask).await
     }
 
+    /// Applies the link's status to the index, and logs a change of state.
     async fn set_status(&mut self, status: SourceStatus) -> Result<(), WriterGone> {
         self.metrics.count_state(self.status.state, status.state);
         self.presence.note_status(&status);

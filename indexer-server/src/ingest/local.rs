@@ -117,6 +117,7 @@ struct Answer {
 }
 
 impl Answer {
+    /// The next part of the answer. A late or silent agent backs off.
     async fn next(&mut self) -> Option<Result<Part, AskError>> {
         let count = |part: &Option<Result<Part, AskError>>| match part {
             Some(Ok(part)) => part.blocks(),
@@ -182,6 +183,7 @@ impl AskTarget {
         self.ask(question, turn)
     }
 
+    /// Sends a request to the agent, through the client for its kind of address.
     fn answer(&self, (incarnation, question): (Incarnation, Question), turn: Turn) -> Answer {
         let Self { indexers, url, source, block_size, .. } = self.clone();
         let parts = match question {

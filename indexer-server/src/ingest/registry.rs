@@ -231,6 +231,7 @@ impl Ingest {
         self.add(registration, RegisteredBy::Configuration).await
     }
 
+    /// Registers a worker. Continues even if the caller stops waiting.
     async fn add(
         self: &Arc<Self>,
         registration: Registration,
@@ -261,6 +262,7 @@ impl Ingest {
         })
     }
 
+    /// Registers a worker, one registration at a time.
     async fn register_now(
         self: &Arc<Self>,
         registration: Registration,
@@ -323,6 +325,8 @@ impl Ingest {
         Ok((worker.subscribed(plans.iter().map(|plan| plan.subscription.clone()).collect()), plans))
     }
 
+    /// Takes the registration's worker, sockets and bytes from the shared limits. Fails if the tenant's share of a
+    /// limit is used up.
     fn take_room(&self, of: &Registration) -> Result<Room, IngestError> {
         let tenant = of.partition.tenant();
         let take = |limit: &SharedLimit, what, requested| {
@@ -463,6 +467,7 @@ impl Ingest {
     }
 }
 
+/// Whether a repeated registration equals the present one. Fails with the first field that differs.
 fn same_or_conflict(
     address: WorkerAddress,
     present: &Registration,

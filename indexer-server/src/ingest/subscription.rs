@@ -30,6 +30,7 @@ impl SocketKey {
     }
 }
 
+/// The host in one spelling, so that equal sockets are recognised.
 fn canonical_host(endpoint: &Endpoint) -> String {
     if let Ok(address) = endpoint.host().parse::<IpAddr>() {
         return address.to_canonical().to_string();

@@ -177,6 +177,7 @@ impl ShardSize {
         self.sheddable.store(index.is_sheddable(), Relaxed);
     }
 
+    /// Sets the shard's bytes, and updates the totals of the server.
     fn set(&self, Bytes { allocated, free }: Bytes) {
         let pairs = [
             (&self.allocated, &self.budget.allocated, allocated),

@@ -83,6 +83,7 @@ impl Work {
     }
 }
 
+/// Label value of an error in metrics.
 const fn refusal_reason(error: &IndexError) -> &'static str {
     match error {
         IndexError::TooMany { .. } => TOO_MANY_RANKS,
@@ -154,6 +155,8 @@ impl Apply {
         }
     }
 
+    /// Applies the events from the first that is not applied, event by event and in slices, then the changes of
+    /// names. Returns true after the last one, when the source's new status is set.
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         // A batch without events names its rank, too. If the index refuses the rank, it refuses each event.
         let _refused = index.name_rank(self.source, self.rank);
@@ -287,6 +290,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
+    /// Executes slices until the budget is used up or the sweep is complete.
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         let done = self.sweep(index, budget).unwrap_or_else(|error| {
             self.error = Some(error);
@@ -299,6 +303,7 @@ impl Sweep {
         done
     }
 
+    /// Executes one slice. After the last one, removes the source or sets its new status.
     fn sweep(&mut self, index: &mut Index, budget: &mut usize) -> Result<bool, IndexError> {
         let step = match &self.kind {
             SweepKind::Suspects => index.drop_suspects(self.source, *budget)?,

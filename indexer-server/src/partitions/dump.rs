@@ -48,6 +48,7 @@ pub enum DumpPart {
 /// Records read in one critical section of the shard's lock. While the writer waits for the lock, lookups wait, too.
 const STEP_RECORDS: usize = 128;
 
+/// Reads records in short critical sections, until the chunk is full or the scan ends.
 fn read_chunk(
     shard: &Shard,
     scan: &mut DumpScan,
@@ -108,6 +109,7 @@ impl Dump {
         Ok(Some(DumpPart::Ends(ends)))
     }
 
+    /// Ends the scan, and reads the names that changed meanwhile.
     async fn finish(&mut self) -> Result<(), DumpError> {
         let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
             return Ok(());

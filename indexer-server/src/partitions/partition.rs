@@ -175,6 +175,7 @@ impl Partition {
     }
 }
 
+/// Adds the figures of two shards.
 const fn sum(a: Stats, b: Stats) -> Stats {
     Stats {
         blocks: a.blocks + b.blocks,

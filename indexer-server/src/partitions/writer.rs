@@ -333,6 +333,8 @@ pub fn start_writers(
     Ok((writer.clone(), WriterThreads { writer, done }))
 }
 
+/// Executes commands in order of arrival until the mailbox is closed. Before each critical section, evicts if the
+/// memory budget is used up.
 fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);

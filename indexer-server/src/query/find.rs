@@ -42,7 +42,7 @@ thread_local! {
 }
 
 impl Finder {
-    /// A finder for these partitions.
+    /// Creates a finder that reads `partitions`.
     #[must_use]
     pub const fn new(partitions: Arc<Partitions>, origin: Origin, metrics: QueryMetrics) -> Self {
         Self { partitions, origin, metrics }
@@ -86,6 +86,8 @@ impl Finder {
         self.find_within(query, Some(SMALL), || true)
     }
 
+    /// Answers a query. `None` if the query exceeds `limits`, so that it must run elsewhere, or if `is_wanted` is
+    /// false.
     fn find_within(
         &self,
         query: &FindQuery,
@@ -214,6 +216,7 @@ fn key<'a>(
     Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
 }
 
+/// The answer for a rank; `None` if the rank was removed.
 fn answer(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerMatch> {
     let holder = index.holder(found.holder)?;
     let key = WorkerKey { worker: holder.worker().clone(), rank: holder.rank() };
@@ -260,6 +263,7 @@ fn unconfirmed(partition: &Partition, key: &WorkerKey, now: (Duration, bool)) ->
     confirmed_by(key.clone(), holder, now)
 }
 
+/// A match of a rank without blocks.
 fn nothing_held(
     key: WorkerKey,
     (status, connected): (Option<&SourceStatus>, bool),

@@ -38,7 +38,7 @@ pub(super) fn ask<'a>(
 }
 
 /// Finds the blocks of a query in all pools. Returns the pools with at least one of the blocks and at least one reader,
-/// by id: routers trust the blocks of pools as far as the worst of these pools. `None` as soon as `is_wanted` is false.
+/// by id: routers trust the blocks of pools as far as the worst pool. `None` as soon as `is_wanted` is false.
 fn find(
     partition: &Partition,
     key: QueryKey<'_>,

@@ -217,6 +217,7 @@ impl Copier {
         Ok(())
     }
 
+    /// Applies names of a copy. If the index refuses some, the source is incomplete.
     async fn set_names(
         &self,
         source: &IndexedSource,

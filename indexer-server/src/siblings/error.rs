@@ -13,7 +13,7 @@ pub enum CopyError {
     #[error(transparent)]
     Late(#[from] Late),
     /// The sibling does not have the worker any more.
-    #[error("the worker is not registered there any more")]
+    #[error("the sibling has removed the worker")]
     Unknown,
     /// A change of the worker aborted its dump.
     #[error("{0}")]

@@ -29,6 +29,7 @@ pub struct Offer {
 /// but a source in an ended incarnation does not stay exact for long.
 type Completeness = (usize, Reverse<SourceState>, u64, u64);
 
+/// How complete a sibling's copy of a worker is.
 fn completeness(worker: &ListedWorker) -> Completeness {
     let has_cursor = |at: &&ListedSource| at.applied.is_some();
     let sources = || worker.sources.iter().filter(has_cursor);

@@ -178,7 +178,7 @@ async fn a_dump_is_taken_whole_or_not_at_all() {
         (vec![end(0, 0, at()), record(0)], "malformed answer: records after an end"),
         (vec![end(0, 0, at()), end(1, 0, at())], "malformed answer: a source has two ends"),
         (vec![record(128)], "malformed answer: a source has too high a number"),
-        (vec![record(0), Err(CopyError::Unknown)], "the worker is not registered there any more"),
+        (vec![record(0), Err(CopyError::Unknown)], "the sibling has removed the worker"),
     ] {
         assert_eq!(taken(parts).await.expect_err(expected).to_string(), expected);
     }

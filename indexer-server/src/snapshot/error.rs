@@ -216,7 +216,7 @@ impl StoreError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The store is not empty.
-    #[error("{}: not empty: an export can only be taken over by an empty store", folder.display())]
+    #[error("{}: the store is not empty: only an empty store can import a snapshot", folder.display())]
     NotEmpty {
         /// Path of the database.
         folder: PathBuf,

@@ -23,7 +23,7 @@ pub enum Denied {
         model: Box<str>,
     },
     /// The worker is not in the identity's list of workers.
-    #[error("identity {principal:?} does not speak for worker {worker:?}")]
+    #[error("identity {principal:?} may not act for worker {worker:?}")]
     Worker {
         /// Name of the identity.
         principal: Arc<str>,

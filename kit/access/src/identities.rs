@@ -93,6 +93,8 @@ impl Identities {
         Ok(identities)
     }
 
+    /// Checks an entry of the file and adds it. Fails if it has neither token nor certificate, or one that another
+    /// identity has.
     fn add(&mut self, entry: Entry) -> Result<(), String> {
         let token = entry.token_sha256.as_deref().map(read_hash).transpose()?;
         let certificate = entry.certificate.clone();
@@ -156,7 +158,7 @@ fn problem(message: &str) -> String {
         return format!("an unknown field, expected{expected}");
     }
     if message.contains("unknown variant") {
-        return "a role is none of query, publish and admin".to_owned();
+        return "a role must be query, publish or admin".to_owned();
     }
     let quotes_value = message.contains("invalid value") || message.contains("invalid type");
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
@@ -173,6 +175,8 @@ fn shown(name: &str, number: usize) -> String {
     }
 }
 
+/// Checks an entry's roles, rate and names. Without `tenants`, the identity may use the tenant without a name;
+/// without `models`, all models.
 fn principal(entry: Entry) -> Result<Principal, String> {
     check_name("name", &entry.name)?;
     if entry.name.is_empty() {
@@ -212,6 +216,7 @@ fn rate(entry: &Entry) -> Result<Option<Rate>, String> {
     rate.map(Some).map_err(|error| format!("queries-per-second {error}"))
 }
 
+/// Checks the length of a list and the form of its patterns.
 fn names(list: &str, patterns: &[String]) -> Result<Names, String> {
     if patterns.len() > NAMES_MAX {
         return Err(format!("{list} has {} names, the limit is {NAMES_MAX}", patterns.len()));
@@ -225,6 +230,7 @@ fn names(list: &str, patterns: &[String]) -> Result<Names, String> {
     Ok(Names::read(patterns))
 }
 
+/// Checks the length of a name, and that it has no control character.
 fn check_name(field: &str, name: &str) -> Result<(), String> {
     if name.len() > NAME_BYTES_MAX {
         return Err(format!(
@@ -238,6 +244,7 @@ fn check_name(field: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads a SHA-256 hash of 64 hexadecimal digits.
 fn read_hash(text: &str) -> Result<TokenHash, String> {
     let wrong = || {
         "token-sha256 must be 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum".to_owned()

@@ -118,7 +118,7 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
             &format!("[[identity]]\nname = \"\"\ntoken-sha256 = \"{hash}\"\nroles = [\"query\"]"),
             "name is empty",
         ),
-        (&entry("a", "t", "roles = [\"root\"]"), "a role is none of query, publish and admin"),
+        (&entry("a", "t", "roles = [\"root\"]"), "a role must be query, publish or admin"),
         (&entry("a", "t", "roles = []"), "roles is empty"),
         (&entry("a", "t", "roles = [\"publish\"]"), "list its workers"),
         (&entry("a", "t", "roles = [\"query\"]\ntenants = [\"a*b\"]"), "at the end of a name only"),

@@ -150,7 +150,7 @@ pub fn check_own_worker(principal: &Principal, served: &WorkerAddress) -> Result
     check_worker(principal, served).map_err(|denied| {
         // Without the role, the error mentions only the caller.
         if principal.has(Role::Publish) {
-            let text = format!("identity {:?} does not speak for this worker", principal.name());
+            let text = format!("identity {:?} may not act for this worker", principal.name());
             Status::new(denied.code(), text)
         } else {
             denied

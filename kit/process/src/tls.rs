@@ -97,6 +97,8 @@ impl Accepting {
         }
     }
 
+    /// Counts a failed handshake, and logs it at most once per [`WARN_INTERVAL`]. A connection that was only opened
+    /// and closed is not a warning.
     fn note(&mut self, failed: &Failed) {
         let Failed { reason, why, client } = failed;
         let client = client.map(display);
@@ -115,6 +117,7 @@ impl Accepting {
     }
 }
 
+/// Completes the TLS handshake, and stores the names of the client's certificate, if there is one.
 async fn shake_hands(acceptor: TlsAcceptor, connection: Connection) -> Result<Socket, Failed> {
     let client = connection.peer().address;
     let failed = |(reason, why)| Failed { reason, why, client };
@@ -143,7 +146,7 @@ fn reason(error: &io::Error) -> (&'static str, String) {
     let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFault>());
     if let Some(fault) = fault {
         return if matches!(fault, TlsFault::InvalidMessage(_)) {
-            ("not_tls", format!("the client does not speak TLS: {fault}"))
+            ("not_tls", format!("the client does not use TLS: {fault}"))
         } else if let TlsFault::NoCertificatesPresented = fault {
             ("certificate", "the client showed no certificate".to_owned())
         } else if let TlsFault::InvalidCertificate(_) = fault {

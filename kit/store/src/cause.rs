@@ -45,6 +45,7 @@ impl Cause {
         Self::of_text(&error.kind(), error.as_ref())
     }
 
+    /// Determines the cause from RocksDB's error text, then from its kind.
     fn of_text(kind: &rocksdb::ErrorKind, text: &str) -> Self {
         const FULL: [&str; 3] =
             ["No space left on device", "Disk quota exceeded", "File too large"];

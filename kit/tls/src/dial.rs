@@ -237,6 +237,8 @@ impl Dialer {
         Ok(Channel::new(channel, self.token.clone()))
     }
 
+    /// Describes how to connect to `target`. With TLS, the second value has the name and configuration for the
+    /// handshake.
     fn endpoint(
         &self,
         target: &str,
@@ -280,6 +282,7 @@ impl PartialEq for Dialer {
 
 impl Eq for Dialer {}
 
+/// Configuration of the client: certificate authorities and, if configured, its own certificate.
 fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     let ca = files.first().ok_or_else(|| TlsError::without_file("tls-ca"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -352,6 +355,8 @@ struct Opened {
     first: Vec<u8>,
 }
 
+/// Opens TLS on a connection. With TLS 1.3, a server rejects a client's certificate only after the handshake, so this
+/// waits briefly for its first bytes.
 async fn open(
     tcp: TcpStream,
     name: ServerName<'static>,

@@ -88,6 +88,7 @@ impl<T: 'static> Reloaded<T> {
         Arc::clone(&state.current)
     }
 
+    /// Reads the files again if any has changed. Invalid files are logged once, and the previous content stays.
     fn look(&self, state: &mut State<T>) {
         let stamps = stamps(&self.sources);
         if stamps == state.stamps {
@@ -98,13 +99,13 @@ impl<T: 'static> Reloaded<T> {
                 state.current = Arc::new(fresh);
                 state.stamps = stamps;
                 state.refusal = None;
-                tracing::info!(files = self.names(), "files have changed: they are in force");
+                tracing::info!(files = self.names(), "files have changed: the new content is used");
             }
             // Each check retries: the files may be half replaced.
             Err(error) => {
                 let why = Some(error.to_string());
                 if state.refusal != why {
-                    tracing::error!(%error, "files have changed and cannot be used: those before stay in force");
+                    tracing::error!(%error, "files have changed and cannot be used: the previous content stays in use");
                     state.refusal = why;
                 }
             }

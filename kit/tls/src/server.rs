@@ -92,6 +92,7 @@ impl PartialEq for ServerTls {
 
 impl Eq for ServerTls {}
 
+/// Configurations of the server, one per protocol.
 fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let cert = files.first().ok_or_else(|| TlsError::without_file("tls-cert"))?;
@@ -130,6 +131,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     })
 }
 
+/// Verifies clients' certificates. Clients of the HTTP port may have none.
 fn verifier(
     provider: &Arc<CryptoProvider>,
     ca: &Contents,

@@ -13,7 +13,7 @@ const READERS_MAX: u32 = u32::MAX - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The slot does not exist.
-    #[error("there is no slot {slot}: there are {slots}")]
+    #[error("slot {slot} does not exist: the arena has {slots} slots")]
     Unknown {
         /// The slot.
         slot: u32,

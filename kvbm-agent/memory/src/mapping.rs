@@ -13,7 +13,7 @@ use std::ptr::{NonNull, null_mut};
 /// Minimum size for which huge pages are requested from the kernel.
 const HUGE_PAGES_BYTES_MIN: usize = 4 << 20;
 
-/// Mapped pages, and an aligned range of bytes in them.
+/// Mapped pages, and an aligned range of bytes within the pages.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Start of the mapping.

@@ -207,6 +207,7 @@ fn fill(file: &File, layout: SlotLayout, end: usize) -> io::Result<Mapping> {
     Mapping::of_file(file.as_fd(), HEADER_BYTES, end)
 }
 
+/// Encodes the header of a shared arena.
 fn header(layout: SlotLayout) -> Vec<u8> {
     let wide = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX).to_le_bytes();
     let start = u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX);

@@ -70,7 +70,7 @@ fn what_is_missing_is_named() {
     assert!(none.contains("no CUDA driver is installed"), "{none}");
     let library = driver(folder.path());
     let third = error(&library, 3);
-    assert!(third.contains("there is no accelerator 3: the driver knows 1"), "{third}");
+    assert!(third.contains("accelerator 3 does not exist: the driver has 1"), "{third}");
     let devices = DeviceAllocator::with_driver(&library, 0).expect("a device");
     let refusal = |bytes, alignment| {
         devices.allocate(bytes, alignment).map(drop).expect_err("an error").to_string()

@@ -123,6 +123,7 @@ fn source(pool: WorkerId, of: &SourceConfig) -> SourceConfig {
     }
 }
 
+/// The registration of a pool.
 fn registration(pool: &Feed) -> Result<Registration, AgentError> {
     let WorkerAddress { partition, worker } = pool.address();
     let request = pb::RegisterWorkerRequest {

@@ -50,7 +50,7 @@ pub(super) fn start(
     if !feed.is_settled() {
         tracing::info!(
             sources = ?hub.pending(), at_most = ?patience,
-            "nothing is published before one of these has shown whether its engine survived"
+            "publishes nothing until a source has shown whether its engine survived"
         );
     }
     if !config.hub.batching.is_off() {

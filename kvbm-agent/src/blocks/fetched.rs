@@ -50,6 +50,8 @@ impl BlockManagerService {
         self.manager.find(sequences).blocks.len()
     }
 
+    /// Fetches the blocks that this agent lacks: first complete blocks from single peers, then parts from several.
+    /// Holds the leading blocks meanwhile.
     async fn fetch_all(&self, open: &Open, fetch: &PeerFetch) -> Result<pb::FetchResponse, Status> {
         let began = Instant::now();
         let deadline = began + fetch.timeout;
@@ -153,6 +155,7 @@ impl<'a> Fetching<'a> {
         self.leading += self.service.leading(self.wanted());
     }
 
+    /// The response: number of leading and fetched blocks, and why the next block is missing.
     fn response(self, began: Instant) -> pb::FetchResponse {
         let missing = pb::BlockFault::Missing;
         let why = if self.wanted().is_empty() {
@@ -184,6 +187,7 @@ fn count(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
+/// Converts the reason why a fetch stopped.
 const fn fault(fault: &FetchFault) -> pb::BlockFault {
     match fault {
         FetchFault::Missing | FetchFault::OtherPart | FetchFault::NoOwner { .. } => {

@@ -43,6 +43,7 @@ impl BlockManagerService {
         written.await?.map_err(|error| of_read("slot", &error))
     }
 
+    /// Commits blocks one after the other. A cancelled call stops before the next block.
     pub(super) async fn commit_all(
         &self,
         open: Arc<Open>,
@@ -68,6 +69,7 @@ impl BlockManagerService {
         Ok(pb::CommitResponse { blocks: committing.await?.told() })
     }
 
+    /// Verifies held blocks. The call fails if a slot is not held; a corrupt block is reported in the response.
     pub(super) async fn verify_all(
         &self,
         open: Arc<Open>,
@@ -157,6 +159,8 @@ impl Reader {
         sent.map_err(|_late| CutOff)?.map_err(|_gone| CutOff)
     }
 
+    /// Sends blocks one after the other. The stream fails if a slot is not held; a corrupt block is reported in its
+    /// message.
     async fn send_all(&self, open: &Arc<Open>, list: SlotList) -> Result<(), CutOff> {
         for (index, slot) in list.slots.into_iter().enumerate() {
             let reading = Arc::clone(open);
@@ -186,6 +190,7 @@ impl Reader {
         Ok(())
     }
 
+    /// Sends one block in parts of at most [`BLOCK_PART_BYTES_MAX`].
     async fn send_block(
         &self,
         slot: u32,

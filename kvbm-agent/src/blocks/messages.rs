@@ -28,6 +28,7 @@ pub(super) const fn read_key(key: &BlockKey) -> BlockIdentity {
     BlockIdentity { sequence, parent, local, position }
 }
 
+/// Converts a held block.
 pub(super) fn held(block: &HeldBlock) -> pb::HeldBlock {
     let BlockIdentity { sequence, parent, local, position } = block.identity;
     pb::HeldBlock {
@@ -104,6 +105,7 @@ pub(super) const fn offload_outcome(offered: &Offered) -> pb::OffloadOutcome {
     }
 }
 
+/// Converts the result of pinning a block.
 pub(super) fn pinned(pin: Result<Pin, PinError>) -> pb::PinnedBlock {
     let fault = match pin {
         Ok(Pin { tier: at, id }) => {
@@ -123,6 +125,7 @@ pub(super) fn read_pin(pin: &NamedPin) -> Option<Pin> {
     Some(Pin { tier, id: PinId::of_parts(pin.deadline, pin.number) })
 }
 
+/// Converts the recommendation to load or to compute `blocks` blocks.
 pub(super) fn verdict(verdict: &GateVerdict, blocks: u32) -> pb::LoadVerdict {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     pb::LoadVerdict {
@@ -148,6 +151,7 @@ pub(super) const fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
+/// Converts the figures of a tier.
 pub(super) fn pool(at: BlockTier, pool: &PoolStats, corrupt: u64) -> pb::BlockPoolStats {
     pb::BlockPoolStats {
         tier: tier(at).into(),
@@ -164,6 +168,7 @@ pub(super) fn pool(at: BlockTier, pool: &PoolStats, corrupt: u64) -> pb::BlockPo
     }
 }
 
+/// Converts the figures of a route between two tiers. Late and refused copies count as failed.
 pub(super) fn lane(route: Route, lane: &LaneStats, bytes_per_second: u64) -> pb::BlockLaneStats {
     pb::BlockLaneStats {
         from: tier(route.from).into(),

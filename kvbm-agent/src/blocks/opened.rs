@@ -18,6 +18,8 @@ use tonic::Status;
 pub(super) type SessionStream = BoxStream<'static, Result<pb::OpenSessionResponse, Status>>;
 
 impl BlockManagerService {
+    /// Opens a session for an engine of this agent's worker. Fails for another worker, and if the engine has another
+    /// block size or dtype.
     pub(super) fn open(
         &self,
         principal: &Principal,
@@ -50,6 +52,7 @@ impl BlockManagerService {
         Ok(())
     }
 
+    /// The first message of a session: memory layout and limits.
     fn opened(&self, id: SessionId) -> pb::OpenSessionResponse {
         let ManagerConfig { session, lease_max, lease_grace, pin_ttl_max, blocks, .. } =
             &self.config.manager;

@@ -100,6 +100,7 @@ type Books = (BlockSetRegistry, Arc<TransferCounters>);
     not(feature = "nixl"),
     expect(unused_variables, clippy::unused_async, reason = "for NIXL alone")
 )]
+/// Creates the transport for fetches: NIXL if it is configured, else TCP.
 async fn backend(
     client: ClientConfig,
     (registry, counters): Books,
@@ -156,6 +157,7 @@ fn content(config: &BlocksConfig) -> u64 {
     bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
+/// The description of this agent's blocks, which both sides of a transfer compare.
 fn described(
     config: &BlocksConfig,
     WorkerAddress { partition, .. }: &WorkerAddress,

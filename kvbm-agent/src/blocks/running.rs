@@ -102,7 +102,7 @@ impl Blocks {
         self.service.peers.serve(self.stop_calls.clone()).await;
     }
 
-    /// Metrics of the blocks served to other agents, and fetched from them.
+    /// Metrics of the blocks served to other agents and fetched from other agents.
     #[must_use]
     pub fn peer_metrics(&self) -> TransferMetrics {
         self.service.peers.metrics()

@@ -45,6 +45,8 @@ impl BlockManagerService {
         self.admit(request).map(|(_principal, checked)| checked)
     }
 
+    /// Finds the leading blocks of a prompt by tier. Holds them for a session, and recommends loading or computing,
+    /// if the query requests this.
     fn found(&self, query: &PrefixQuery) -> Result<pb::MatchPrefixResponse, Status> {
         let found = self.manager.find(&query.sequences);
         let nearest = found.blocks.iter().filter_map(|tiers| tiers.iter().next());
@@ -73,6 +75,7 @@ impl BlockManagerService {
         self.config.manager.blocks.tiers.keys().copied()
     }
 
+    /// Recommends loading or computing, for each lower tier with blocks of the prompt.
     fn verdicts(&self, found: &Found, question: LoadQuestion) -> Vec<pb::LoadVerdict> {
         let lower = self.tiers().skip_while(|tier| *tier <= self.manager.engine_tier());
         let verdict = |(to, from): (BlockTier, BlockTier)| {
@@ -90,6 +93,7 @@ impl BlockManagerService {
         self.tiers().zip(lower).filter_map(verdict).collect()
     }
 
+    /// The figures of all tiers, routes and sessions.
     fn stats(&self) -> pb::GetBlockStatsResponse {
         let ManagerMetrics { blocks, sessions, corrupt, .. } = self.manager.metrics();
         let pool = |(tier, pool): (&BlockTier, &PoolStats)| {

@@ -85,6 +85,7 @@ impl BlockSource {
         }
     }
 
+    /// Publishes changes to the pool's stream, to storage subscribers, and to the worker's stream.
     fn take(&self, step: &FeedStep) {
         if let Some(pool) = &self.readers.pool {
             publish_pool(pool, published(step, Stream::Pool));

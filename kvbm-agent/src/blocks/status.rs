@@ -31,6 +31,7 @@ pub(super) fn of_session(error: SessionError) -> Status {
     failed(code, error)
 }
 
+/// Converts the error of an allocation.
 pub(super) fn of_allocate(error: AllocateError) -> Status {
     match error {
         AllocateError::Session(error) => of_session(error),

@@ -69,6 +69,7 @@ pub(super) fn open(config: &BlocksConfig, runtime: Handle) -> Result<Opened, Blo
     Ok(Opened { storages, mapped, search })
 }
 
+/// Allocates the memory for the slots. Also returns the path by which engines map it, if it is shared.
 fn region(
     backing: &ArenaBacking,
     layout: SlotLayout,
@@ -88,6 +89,7 @@ fn region(
     Ok((Box::new(shared), Some(path)))
 }
 
+/// Opens the volume, if one is configured.
 fn volume(config: &BlocksConfig) -> Result<Option<VolumeSearch>, BlocksError> {
     let Some(place) = &config.volume else { return Ok(None) };
     let descriptor = VolumeDescriptor {

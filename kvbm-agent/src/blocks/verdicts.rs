@@ -2,7 +2,7 @@ use kvasir_blocks::{BlockTier, GateVerdict};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Counts of load decisions for the blocks of one tier, as engines asked for them.
+/// Counts of load decisions for the blocks of one tier that engines requested.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VerdictCounts {
     /// Number of decisions to load.

@@ -62,7 +62,7 @@ impl VolumeSearch {
         }
     }
 
-    /// Lists the volume, and reads the headers of unknown blocks while there is room for them.
+    /// Lists the volume, and reads the headers of unknown blocks until the volume tier is full.
     async fn learn(
         &self,
         manager: &Arc<KvBlockManager>,

@@ -85,6 +85,7 @@ impl Answerer {
         connection.flush().await
     }
 
+    /// Subscribes to all kinds of requests.
     async fn subscribe(
         &self,
         connection: &Connection,
@@ -131,6 +132,7 @@ impl Answerer {
     }
 }
 
+/// Answers one request, with an error if it is invalid.
 async fn answer(
     service: &LocalIndexerService,
     reply: &mut Reply,

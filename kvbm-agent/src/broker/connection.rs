@@ -67,6 +67,7 @@ impl Connection {
     }
 }
 
+/// Options of the connection: it is not re-established, and its end cancels `closed`.
 fn options(
     servers: &NatsServers,
     closed: &CancellationToken,

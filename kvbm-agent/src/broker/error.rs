@@ -16,6 +16,6 @@ pub(super) enum BrokerError {
     #[error("subscribe: {0}")]
     Subscribe(String),
     /// The journal lacks batches of the current incarnation, which should be impossible.
-    #[error("the journal does not have what was published: {0}")]
+    #[error("the journal lacks published batches: {0}")]
     Journal(#[from] RangeError),
 }

@@ -118,6 +118,8 @@ pub(super) async fn publish(
     }
 }
 
+/// Sends a batch, and returns its pending acknowledgement. A batch over the server's size limit is skipped and counts
+/// as acknowledged.
 async fn send(
     session: &NatsSession<'_>,
     position: &Position,

@@ -41,6 +41,7 @@ pub(super) async fn publish(
     }
 }
 
+/// Sends a batch. A batch over the server's size limit is skipped.
 async fn send(
     session: &NatsSession<'_>,
     position: &Position,

@@ -156,7 +156,7 @@ impl Reply {
         };
         let limit = self.client.max_payload();
         let text = format!(
-            "a part of {size} bytes is more than the broker takes ({limit}): raise its max_payload"
+            "a part of {size} bytes exceeds the broker's limit ({limit}): raise max_payload"
         );
         self.fail(&failed(ErrorCode::ResourceExhausted, text)).await?;
         Ok(false)

@@ -138,6 +138,7 @@ impl StoragePublisher {
         Ok(either(own, all))
     }
 
+    /// Publishes all stored blocks as batches.
     async fn publish_image(
         &self,
         connection: &Connection,
@@ -160,6 +161,7 @@ impl StoragePublisher {
         Ok(())
     }
 
+    /// Publishes a batch, and counts it.
     async fn publish(
         &self,
         connection: &Connection,

@@ -30,13 +30,13 @@ pub enum IngestError {
         /// Block size of the worker.
         present: u32,
     },
-    /// The copy mode differs from that of the source's first stream, although its incarnation continues.
+    /// The copy mode differs from the mode of the source's first stream, although the incarnation continues.
     #[error(
         "copy_mode of source {0:?} cannot change within one incarnation: leave it, or begin a new incarnation"
     )]
     CopyMode(String),
     /// A newer incarnation has replaced this one.
-    #[error("incarnation of source {0:?} is one that is over: begin a new one")]
+    #[error("the incarnation of source {0:?} has ended: begin a new one")]
     PastIncarnation(String),
     /// Too many incarnations of the source have ended recently.
     #[error(

@@ -185,6 +185,7 @@ impl IngestSource {
         answer
     }
 
+    /// Executes a step of the recovery. Returns the answer to the publisher, if the step has one.
     fn carry_out(&mut self, step: Step<HeldBatch, Infallible>) -> Option<Answer> {
         match step {
             Step::Apply { cursor, item } => return Some(self.apply(cursor, item.0)),
@@ -214,6 +215,7 @@ impl IngestSource {
         None
     }
 
+    /// Applies a batch to the hub. Refused operations are counted in the answer.
     fn apply(&self, cursor: Cursor, batch: PublishedBatch) -> Answer {
         let operations = batch.events.iter().map(KvEvent::operations).sum::<usize>() as u64;
         let refused = match self.inlet.take_at(batch.rank, batch.events, cursor) {

@@ -125,6 +125,7 @@ impl HubSink {
         }
     }
 
+    /// Applies a command of the link to the hub.
     fn take(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply {
@@ -158,7 +159,7 @@ impl HubSink {
             }
             SourceCommand::ClearLost | SourceCommand::MarkSuspect => {
                 let source = self.inlet.name();
-                tracing::warn!(source, "batches were lost: what the engine held is dropped");
+                tracing::warn!(source, "batches were lost: the engine's blocks are dropped");
                 self.inlet.count(|counts| counts.losses += 1);
                 self.clear_pool();
                 self.inlet.lose();
@@ -236,6 +237,7 @@ impl HubSink {
         }
     }
 
+    /// Passes a batch to the hub. A refused batch is counted.
     fn apply(
         &mut self,
         position: SourcePosition,
@@ -256,7 +258,7 @@ impl HubSink {
     }
 }
 
-/// Differences between a batch with these reasons and drops, and the agent's stream.
+/// How the agent's stream differs from an engine's batch, given the batch's reasons and dropped operations.
 fn flaws_of(reasons: &[(Reason, u64, String)], drops: &Drops) -> Flaws {
     let any = |direction| reasons.iter().any(|(reason, ..)| reason.direction() == direction);
     Flaws {

@@ -18,7 +18,7 @@ pub(super) async fn send_events(
             Ok(range) => range,
             Err(error) => return outlet.send(Ok(refusal(error).into())).await,
         };
-        // Batches that arrive meanwhile are not part of the range, or it would never end.
+        // The range excludes batches that arrive meanwhile. Otherwise a busy source would make it endless.
         to = to.min(range.head.unwrap_or(to));
         let last = range.batches.last().map(|batch| batch.sequence());
         for batch in &range.batches {

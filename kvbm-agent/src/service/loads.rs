@@ -148,7 +148,7 @@ impl WorkerLoads for WorkerLoadsService {
             select! {
                 () = stop.cancelled() => {
                     let end = Err(Status::unavailable("the agent is stopping"));
-                    // A reader that takes no message, or is gone, does not receive it.
+                    // Fails if the reader is gone or reads too slowly. Such a reader misses the message.
                     let _sent = watcher.parts.try_send(end);
                 }
                 // A client that was cut off sees this from its stream.

@@ -74,6 +74,8 @@ impl LocalIndexerService {
         self.tasks.wait().await;
     }
 
+    /// Finds the journal of a source. Fails for another worker, an unknown source, and while it is undecided whether
+    /// the engine survived.
     fn find(&self, principal: &Principal, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
         check_served(principal, &requested.address, &self.served.address)?;
         let found = self.served.sources.iter().find(|feed| feed.name() == requested.name);
@@ -171,6 +173,7 @@ impl LocalIndexer for LocalIndexerService {
     }
 }
 
+/// Status of a source, for clients.
 fn status(feed: &Feed) -> LocalSourceStatus {
     let status = feed.status();
     LocalSourceStatus {

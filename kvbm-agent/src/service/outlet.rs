@@ -22,12 +22,13 @@ pub(super) struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
+    /// Sends a part. Fails if the client is gone or does not read within the timeout.
     pub(super) async fn send(&self, part: Result<T, Status>) -> Sent {
         match timeout(self.stall_timeout, self.parts.send(part)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_gone)) => Err(CutOff),
             Err(_late) => {
-                tracing::info!("a client that takes nothing is cut off");
+                tracing::info!("closed the stream of a client that does not read");
                 Err(CutOff)
             }
         }

@@ -47,13 +47,14 @@ pub(super) async fn send_dump(
     chunks.end(cut).await
 }
 
-/// Requested buckets, and their names sent so far. Later changes of these names must be sent, too.
+/// Requested buckets, and their names sent so far. If a sent name changes later, the change must be sent, too.
 struct Wanted {
     buckets: RankBuckets,
     sent: FxHashSet<(DpRank, BlockName)>,
 }
 
 impl Wanted {
+    /// Whether a record is sent: its block is in a requested bucket, or its name was sent before and has changed.
     fn takes(&mut self, rank: DpRank, record: &HeldBlock) -> bool {
         let bucket = digest_bucket(block_digest(record.name, record.local));
         let buckets = self.buckets.get(&rank);
@@ -79,6 +80,7 @@ struct Chunks<'a> {
 }
 
 impl Chunks<'_> {
+    /// Adds records, and sends complete chunks. A chunk has records of one rank.
     async fn add(&mut self, rank: DpRank, records: Vec<HeldBlock>) -> Sent {
         if rank != self.rank {
             self.flush(1).await?;
@@ -100,6 +102,7 @@ impl Chunks<'_> {
         Ok(())
     }
 
+    /// Sends the last records and the end of the dump.
     async fn end(mut self, cut: DumpCut) -> Sent {
         for (rank, mut records) in cut.records {
             if let Some(wanted) = &mut self.wanted {

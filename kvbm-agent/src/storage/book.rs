@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 pub struct StorageStats {
     /// Whether the connection for storage events is open.
     pub is_connected: bool,
-    /// Number of published events, without those of images.
+    /// Number of published events; the events of images do not count.
     pub events: u64,
     /// Number of published batches: changes, images, and empty ones.
     pub batches: u64,

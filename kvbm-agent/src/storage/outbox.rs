@@ -87,6 +87,7 @@ impl Outbox {
         ImageBatches { outbox: self, image, location: 0, next: 0 }
     }
 
+    /// Creates the next batch of a location. `None` for an unknown location.
     fn batch(&mut self, location: usize, content: StorageContent) -> Option<StorageBatch> {
         let location = self.locations.get_mut(location)?;
         location.sequence += 1;

@@ -58,6 +58,7 @@ struct Writer {
 }
 
 impl Writer {
+    /// Encodes an event as a map, in vLLM's format.
     fn event(&mut self, event: &KvEvent) {
         match event {
             KvEvent::Stored { parent, tier, blocks } => self.stored(*parent, *tier, blocks),
@@ -93,6 +94,7 @@ impl Writer {
         }
     }
 
+    /// Encodes a store. The blocks have local hashes instead of tokens.
     fn stored(&mut self, parent: Option<BlockName>, tier: Tier, blocks: &[StoredBlock]) {
         self.map(9);
         self.stored_head(blocks.len(), blocks.iter().map(|block| block.name), parent);

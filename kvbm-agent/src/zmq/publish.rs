@@ -69,7 +69,7 @@ impl ZmqPublisher {
         }
         if timeout(FLUSH_TIMEOUT, self.room.emptied()).await.is_err() {
             let source = self.feed.name();
-            tracing::info!(source, "subscribers have not taken all that was published");
+            tracing::info!(source, "subscribers have not read all published batches");
         }
         for error in self.socket.unbind_all().await {
             tracing::debug!(%error, "the PUB socket is not closed in order");
@@ -107,6 +107,8 @@ impl ZmqPublisher {
         (!over).then(Vec::new)
     }
 
+    /// Sends batches. A batch without room, or that cannot be sent, is skipped and counted: subscribers notice the
+    /// gap.
     async fn publish(&mut self, position: &mut Position, batches: &[Arc<Batch>]) {
         let mut unsent = 0;
         for batch in batches {

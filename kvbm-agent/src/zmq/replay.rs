@@ -28,7 +28,7 @@ pub(super) struct Replayer {
 /// Why a replay is cancelled. Its peer must request it again.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("the peer takes nothing for {REPLAY_STALL_TIMEOUT:?}")]
+    #[error("the peer has read nothing for {REPLAY_STALL_TIMEOUT:?}")]
     Stalled,
     #[error("{REPLAYS_UNSENT_MAX} other peers do not take their replays")]
     NoPlace,
@@ -71,6 +71,7 @@ impl Replayer {
         }
     }
 
+    /// Answers replay requests one after the other. Ignores invalid requests.
     async fn serve(&mut self) {
         self.feed.until_settled().await;
         loop {
@@ -95,6 +96,8 @@ impl Replayer {
         }
     }
 
+    /// Sends the batches from `start` to the newest one, then the end. Fails if earlier replays occupy all slots for
+    /// too long.
     async fn answer(&mut self, identity: Bytes, start: u64) -> Result<(), Broken> {
         let place = Arc::clone(&self.places).acquire_owned();
         let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
@@ -135,6 +138,7 @@ impl Replayer {
         Vec::new()
     }
 
+    /// Sends a batch once there is room for it. Fails if the reader takes nothing for [`REPLAY_STALL_TIMEOUT`].
     async fn send_batch(&mut self, replay: &mut Replay, batch: &Batch) -> Result<(), Broken> {
         let payload = replay.room.take(replay.encoder.encode(batch), &replay.place);
         let payload = timeout(REPLAY_STALL_TIMEOUT, payload).await;

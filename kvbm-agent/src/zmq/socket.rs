@@ -79,6 +79,7 @@ impl ZmqSockets {
     }
 }
 
+/// Binds a socket, and returns the address with the assigned port.
 async fn listen(
     socket: &mut impl Socket,
     field: &'static str,

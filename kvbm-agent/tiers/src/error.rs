@@ -46,7 +46,7 @@ pub enum TransferError {
     #[error("this storage has no place of that kind")]
     Place,
     /// The volume is no longer registered.
-    #[error("volume {0} is not registered any more")]
+    #[error("volume {0} is no longer registered")]
     Unregistered(String),
     /// The storage did not answer in time.
     #[error("no answer within {seconds} s")]

@@ -233,6 +233,7 @@ impl Executor {
         self.end();
     }
 
+    /// Stops the threads after the queued transfers, and joins them.
     fn end(&mut self) {
         self.shared.queue.lock().is_stopped = true;
         self.shared.changed.notify_all();
@@ -256,6 +257,7 @@ impl Drop for Executor {
 }
 
 impl Shared {
+    /// Main function of a thread. A panic ends only the transfer.
     fn run(&self, thread: usize) {
         while let Some(Waiting { index, mut job, cancel, outcome }) = self.next(thread) {
             let storage = &*self.storage;
@@ -267,6 +269,7 @@ impl Shared {
         }
     }
 
+    /// Waits for the next transfer of a thread; `None` once the executor is stopped and the queue is empty.
     fn next(&self, thread: usize) -> Option<Waiting> {
         let mut queue = self.queue.lock();
         loop {
@@ -286,6 +289,7 @@ impl Shared {
     }
 }
 
+/// Executes a transfer on its storage, unless it was cancelled.
 fn transfer(
     storage: &dyn Storage,
     job: &mut Job,

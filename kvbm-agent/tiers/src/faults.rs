@@ -139,7 +139,7 @@ impl FaultyMedium {
         Self { inner, plan }
     }
 
-    /// Length of an incomplete call of `bytes` bytes: some of its pages, but not all unless there is only one.
+    /// Length of an incomplete call of `bytes` bytes: at least one page, and fewer than all pages if there are several.
     fn part(&self, bytes: usize) -> usize {
         let pages = u64::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or_default();
         let some = usize::try_from(self.plan.below(pages.saturating_sub(1)) + 1).unwrap_or(1);

@@ -188,6 +188,7 @@ impl Tally {
     }
 }
 
+/// Whether a choice contains output: text, reasoning or tool calls.
 fn has_output(choice: &Value) -> bool {
     let is_full = |at: &Value| match at {
         Value::String(text) => !text.is_empty(),

@@ -51,6 +51,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     Ok(program.run(signal, drain_timeout).await?)
 }
 
+/// Creates all parts and starts their tasks. The gateway is not ready before an index has listed its workers.
 fn start(
     config: Config,
     listener: TcpListener,

@@ -139,6 +139,7 @@ impl GatewayMetrics {
         metrics
     }
 
+    /// Creates all rows with known labels, so that they exist from the start with the value 0.
     fn fill(&self) {
         for end in ENDS {
             for kind in [Kind::Chat, Kind::Completion] {

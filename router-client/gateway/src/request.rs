@@ -133,6 +133,7 @@ impl ApiRequest {
         &self.extension.hints
     }
 
+    /// Checks that the messages are a list, and that each has a role.
     fn check_messages(&self) -> Result<(), ApiError> {
         let messages = self.body.get("messages").and_then(Value::as_array);
         let messages = messages.filter(|at| !at.is_empty());

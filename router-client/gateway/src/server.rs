@@ -268,6 +268,8 @@ impl Server {
         error.into_response()
     }
 
+    /// Serves a completion. In this order: the limit of active requests, the size of the body, the content of the
+    /// body.
     async fn completion(
         &self,
         kind: Kind,

@@ -43,6 +43,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     Ok(program.run(signal, process.drain_timeout).await?)
 }
 
+/// Creates all parts and starts their tasks. The router is not ready before an index has listed its workers.
 fn start(
     config: &Config,
     listener: TcpListener,

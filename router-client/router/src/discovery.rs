@@ -111,6 +111,8 @@ impl Discovery {
         }
     }
 
+    /// Lists the workers of all shards, and updates routers and reports. Workers beyond [`LISTED_WORKERS_MAX`] are
+    /// ignored.
     async fn round(&self) {
         let mut problems = Vec::new();
         for (number, shard) in self.shards.iter().enumerate() {

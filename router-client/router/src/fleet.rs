@@ -204,6 +204,8 @@ impl Partition {
         loads
     }
 
+    /// Updates the workers of a partition. The number of blocks in a worker's profile takes precedence over reported
+    /// numbers.
     fn set_workers(
         &self,
         workers: &BTreeMap<WorkerId, ListedWorker>,

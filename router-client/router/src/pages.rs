@@ -118,6 +118,7 @@ impl Readers {
         pages
     }
 
+    /// Reports the loads of a page. After a failure, the page is not read for [`FAILED_PAUSE`].
     fn take(&mut self, page: Page, answer: Answer, reports: &KvMetricsAggregator) {
         let Page { named, ranks, url, .. } = page;
         let metrics = match answer {

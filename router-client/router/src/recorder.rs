@@ -272,6 +272,8 @@ impl RecordWriter {
         }
     }
 
+    /// Appends entries to the file. Entries without tokens, too long entries, and entries for a full file are dropped
+    /// and counted.
     fn write(&mut self, batch: Vec<Entry>) -> io::Result<()> {
         let mut kept = 0;
         let count = batch.len() as u64;

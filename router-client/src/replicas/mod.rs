@@ -234,6 +234,7 @@ impl Replicas {
         statuses
     }
 
+    /// Records a failure of a replica. Its backoff doubles with each failure, with jitter.
     fn fail(&mut self, number: usize, now: Duration) {
         let noise = self.next_noise();
         let config = &self.config;

@@ -79,7 +79,7 @@ impl Replicas {
             return self.ask(question, next, now, false);
         }
         if now >= question.hedge_at {
-            // If all replicas are failing, each query tries one of them, and the credit is saved.
+            // If all replicas are failing, each query tries one replica, and the credit is saved.
             let helps = !stuck && (now >= question.late_at || !self.is_worse(question, next, now));
             let credit = self.hedge_credit.checked_sub(HEDGE_COST);
             if let Some(credit) = credit.filter(|_| helps) {
@@ -118,6 +118,7 @@ impl Replicas {
         unasked.min_by_key(|at| (statuses.get(*at).copied(), turns(*at)))
     }
 
+    /// Chooses a replica for the query, and the times at which another replica is queried, too, or instead.
     fn ask(&mut self, question: &mut Question, number: usize, now: Duration, hedge: bool) -> Step {
         self.counts.asked += 1;
         if self.is_failing(number) && self.is_stuck(question) {

@@ -135,6 +135,8 @@ impl Router {
         self.select_part(prompt, hints, Part::Whole).await
     }
 
+    /// Chooses a worker for a prompt or for one phase. Waits in the queue while all workers are over the threshold,
+    /// then looks up overlaps and loads again.
     async fn select_part(
         &self,
         prompt: &HashedPrompt,
@@ -365,6 +367,7 @@ impl Router {
         }
     }
 
+    /// Checks the hints, and converts them to a question for the selector.
     fn question<'a>(
         &self,
         prompt: &HashedPrompt,

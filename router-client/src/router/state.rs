@@ -126,6 +126,8 @@ impl State {
         Ok(())
     }
 
+    /// Replaces the workers. Drops the loads of ranks that are gone, and sessions and failures of workers that are
+    /// gone.
     pub(super) fn set_workers(&mut self, workers: Vec<RouterWorker>, now: Duration) {
         let gone = self.workers.set(workers, &mut self.active, now);
         for member in gone {
@@ -274,6 +276,8 @@ impl State {
         }
     }
 
+    /// Whether a request must wait: others wait for the same ranks, or all eligible ranks are over the threshold.
+    /// False without a threshold, and for a named rank.
     pub(super) fn must_wait(&self, pending: &Pending<'_>, now: Duration) -> bool {
         let filter = &pending.hints.filter;
         let config = self.queue.config();
@@ -310,6 +314,8 @@ impl State {
         if is_all { Lane::default() } else { Lane::filtered(hasher.finish()) }
     }
 
+    /// Chooses a worker and counts the request as its load. Fails if the request id is in use. Beyond a limit of
+    /// tracked requests, the request is served without being counted.
     pub(super) fn place(
         &mut self,
         pending: &Pending<'_>,

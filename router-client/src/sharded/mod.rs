@@ -238,7 +238,7 @@ impl Inner {
         match self.shards.get(usize::from(shard)) {
             Some(shard) => shard.place(request).await,
             None => {
-                let problem = format!("there is no shard {shard}");
+                let problem = format!("shard {shard} does not exist");
                 Err(ClientError::Topology { problem })
             }
         }

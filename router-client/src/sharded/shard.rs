@@ -131,6 +131,8 @@ impl Shard {
         let _late = timeout(most, settled).await;
     }
 
+    /// Queries replicas until one answers, the request is refused, or none is left. `Absent` only if all replicas
+    /// report that they do not have the model.
     async fn drive(
         &self,
         question: &mut Question,

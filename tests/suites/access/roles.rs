@@ -147,7 +147,7 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
     let request = pb::GetBlockStatsRequest {};
     let denied = other.call("/kvasir.v1.BlockManager/GetStats", &request).await;
     let denied = denied.err().context("another tenant is let in")?;
-    let expected = "identity \"publish-b\" does not speak for this worker";
+    let expected = "identity \"publish-b\" may not act for this worker";
     ensure!(denied.code() == Code::PermissionDenied && denied.message() == expected, "{denied:?}");
     agent.stop().await;
     index.stop().await;

@@ -206,7 +206,7 @@ async fn a_publisher_continues_no_stream_of_another() -> Result<()> {
     let thief = Caller::connect(index.addresses.grpc, Some("other-a")).await?;
     let denied = thief.call_all(&path, &[hello.2]).await.expect_err("denied");
     ensure!(denied.code() == Code::PermissionDenied, "{denied}");
-    ensure!(denied.message().contains("does not speak for worker \"w0\""), "{denied}");
+    ensure!(denied.message().contains("may not act for worker \"w0\""), "{denied}");
     index.stop().await;
     Ok(())
 }

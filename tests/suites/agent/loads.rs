@@ -174,7 +174,7 @@ async fn answers_that_are_none_are_failures() {
         (Reply::status("503 Service Unavailable"), "the answer's status is 503"),
         (Reply::status("307 Temporary Redirect"), "the answer's status is 307"),
         (Reply::text("vllm:num_requests_waiting{engine=\"0\"} many\n"), "line 1: the value is"),
-        (Reply::text("# nothing\n"), "there is no metric of vLLM"),
+        (Reply::text("# nothing\n"), "the page has no metric of vLLM"),
         (Reply::text(&vllm(3, 1.5)), "rank 0: gpu_cache_usage_perc is 1.5, must be 0 to 1"),
         (Reply::text(&vllm(3, -0.5)), "the used blocks of rank 0 is -50"),
         (Reply::text(&running), "rank 0: request_active_slots is 3, must be 0 to 2"),
@@ -187,7 +187,7 @@ async fn answers_that_are_none_are_failures() {
         (Reply::Bytes(b"220 mail.example ESMTP\r\n".to_vec()), "HTTP: "),
         (Reply::Bytes(vec![b'x'; 1 << 20]), "HTTP: "),
         (Reply::Bytes(Vec::new()), "HTTP: "),
-        (Reply::Never, "there is no answer within 500ms"),
+        (Reply::Never, "no answer within 500ms"),
     ] {
         metrics.reply(reply);
         let is_reported = |status: &ScrapeStatus| {

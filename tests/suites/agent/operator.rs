@@ -153,7 +153,7 @@ async fn an_agent_that_waits_for_a_proof_says_so() -> Result<()> {
     drop(publisher);
 
     let mut back = agent("http://127.0.0.1:1", &flags).await?;
-    let waits = "nothing is published before one of these has shown whether its engine survived";
+    let waits = "publishes nothing until a source has shown whether its engine survived";
     line(&back, &[waits, "sources=[\"agent\"]", "at_most=60s"]).await?;
     let unsettled = "not ready: waiting for an engine that shows whether it survived";
     assert_eq!(complaint(&back, unsettled, true).await?, 503);

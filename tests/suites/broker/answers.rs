@@ -295,7 +295,7 @@ async fn a_part_that_the_server_refuses_for_its_size_is_an_error_that_says_so() 
     let failed = ask::<pb::LocalDumpResponse>(&broker, LocalCall::Dump, &dump(2_000)).await;
     let failed = failed.expect_err("it is too large");
     assert_eq!(failed.code, Code::ResourceExhausted);
-    let expected = "bytes is more than the broker takes (4096): raise its max_payload";
+    let expected = "bytes exceeds the broker's limit (4096): raise max_payload";
     assert!(failed.text.ends_with(expected), "{failed:?}");
     let parts = ask::<pb::LocalDumpResponse>(&broker, LocalCall::Dump, &dump(20)).await;
     assert_eq!(copies(&parts.expect("small parts")), engine.truth());

@@ -105,7 +105,7 @@ async fn plain_and_tls_do_not_mix() -> Result<()> {
     while metric(&server, &reader, name, "not_tls").await? < 1.0 {
         ensure!(Instant::now() < deadline, "it is not counted");
     }
-    ensure!(server.output().contains("does not speak TLS"), "{}", server.output());
+    ensure!(server.output().contains("does not use TLS"), "{}", server.output());
     server.stop().await;
 
     let mut open = index(&[]).await?;

@@ -147,7 +147,7 @@ impl Audit {
         mem::take(self).held
     }
 
-    /// Waits for the next part of the answer. Never completes if there is no request.
+    /// Waits for the next part of the answer. Without a request, waits forever.
     pub(super) async fn next_part(&mut self) -> Result<Part, AskError> {
         let Stage::Asking { parts, until, .. } = &mut self.stage else { return pending().await };
         let late = |_late| AskError::Refused(format!("no answer within {ANSWER_TIMEOUT:?}"));
@@ -255,6 +255,8 @@ impl Follower {
             && self.recovery.status().state == SourceState::Exact
     }
 
+    /// Handles a part of the answer to an audit's request. The audit is abandoned if the answer fails or exceeds a
+    /// limit.
     pub(super) async fn take_audited(
         &mut self,
         part: Result<Part, AskError>,

@@ -186,6 +186,8 @@ impl Follower {
         deadline.saturating_sub(self.ingest.origin.elapsed()).min(FAR)
     }
 
+    /// Handles a command. Any command but a batch or heartbeat abandons a running audit. Commands of an earlier
+    /// stream have no effect.
     async fn take(&mut self, command: Command) -> Result<(), IngestError> {
         if !matches!(command, Command::Batch { .. } | Command::Heartbeat { .. }) {
             self.end_audit("abandoned").await?;
@@ -234,6 +236,8 @@ impl Follower {
         }
     }
 
+    /// Applies a heartbeat of the open stream: its state and reasons, and its newest batch. Its digest may start an
+    /// audit.
     async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(()) };
         self.worker.mark_alive(self.ingest.origin);
@@ -261,6 +265,7 @@ impl Follower {
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
+    /// Opens a stream, unless its incarnation is past or it changes the copy mode. Fences the previous stream.
     async fn open(&mut self, hello: &Hello, arrival: Arrival) -> Result<Opened, IngestError> {
         let (awaits_heartbeat, in_order, is_behind) = match arrival {
             Arrival::Direct => (false, false, false),
@@ -314,6 +319,7 @@ impl Follower {
         Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })
     }
 
+    /// Handles a batch, or holds it back while an audit compares blocks.
     async fn take_batch(
         &mut self,
         stream: u64,
@@ -328,6 +334,7 @@ impl Follower {
         self.audit().await
     }
 
+    /// Passes a batch to the recovery. A batch of a fenced stream is refused.
     async fn follow(
         &mut self,
         stream: u64,
@@ -347,6 +354,7 @@ impl Follower {
         self.input(Input::Live { incarnation, batch }).await
     }
 
+    /// Handles a part of the answer to the current round. The last part, or an error, ends the round.
     async fn take_part(&mut self, part: Result<Part, AskError>) -> Result<(), IngestError> {
         let Some(Round { number: round, ask, .. }) = self.round else { return Ok(()) };
         self.worker.mark_alive(self.ingest.origin);
@@ -475,7 +483,7 @@ fn recovery(
     Recovery::new(config, resume, ingest.origin.elapsed())
 }
 
-/// Waits for the next part of the current round. Never completes if there is no round.
+/// Waits for the next part of the current round. Without a round, waits forever.
 async fn next_part(round: &mut Option<Round>) -> Result<Part, AskError> {
     match round {
         Some(round) => round.next().await,

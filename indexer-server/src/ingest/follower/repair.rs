@@ -61,6 +61,8 @@ impl Follower {
         self.show().await
     }
 
+    /// Compares the digest of all blocks. `Unaudited`: the index lacks blocks, or other sources feed the same ranks.
+    /// `Unread`: the index has to compute its digests first.
     async fn compare_once(&mut self, digest: u64) -> Result<Compared, IngestError> {
         let Some(source) = self.shared.source() else {
             return Ok(if digest == 0 { Compared::Same } else { Compared::Differs });
@@ -80,6 +82,8 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), compare).await?)
     }
 
+    /// Compares digests by rank, tier and bucket. Then requests the blocks of differing buckets, or a dump if too
+    /// many differ.
     pub(super) async fn compare_digests(
         &mut self,
         theirs: &BTreeMap<DpRank, RankDigest>,

@@ -27,6 +27,7 @@ use std::{mem, sync::Arc};
 const NAMES_TOGETHER: usize = 64;
 
 impl Follower {
+    /// Executes a step of the recovery.
     pub(super) async fn carry_out(
         &mut self,
         step: Step<HeldBatch, Chunk>,
@@ -82,6 +83,8 @@ impl Follower {
         Ok(())
     }
 
+    /// Applies a batch to the index, and returns the outcome of its operations. A clear of all blocks also clears
+    /// recorded contradictions.
     async fn apply(&mut self, batch: PublishedBatch) -> Result<BlockCounts, IngestError> {
         let PublishedBatch { rank, events, .. } = batch;
         let source = self.source(rank).await?;
@@ -117,6 +120,8 @@ impl Follower {
 
     // === dumps ===
 
+    /// Prepares the index for a dump. If the index lacks blocks, clears the source; otherwise marks its blocks as
+    /// suspect, so that queries still find them.
     async fn begin_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = true;
         let worker = self.worker.address();
@@ -138,6 +143,7 @@ impl Follower {
         Ok(())
     }
 
+    /// Whether the index rejected or evicted blocks of the source.
     pub(super) async fn index_lacks(
         &mut self,
         source: &IndexedSource,
@@ -147,6 +153,7 @@ impl Follower {
         Ok(writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?)
     }
 
+    /// Applies records of a dump.
     pub(super) async fn set_names(
         &mut self,
         rank: DpRank,
@@ -164,6 +171,7 @@ impl Follower {
         Ok(())
     }
 
+    /// Drops the blocks that the dump did not contain.
     async fn finish_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
         self.audit.note(false);
@@ -179,6 +187,7 @@ impl Follower {
 
     // === the source in the index ===
 
+    /// Applies a loss to the index: drops suspects, clears the source, or marks its blocks as suspect.
     async fn change_lost(&mut self, step: &Step<HeldBatch, Chunk>) -> Result<(), IngestError> {
         let source = self.shared.source();
         if matches!(step, Step::DropSuspects) {
@@ -228,6 +237,7 @@ impl Follower {
         Ok(added)
     }
 
+    /// Removes the source and its blocks from the index.
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
         self.audit.note(false);
@@ -245,7 +255,7 @@ impl Follower {
             return Ok(());
         }
         let worker = self.worker.address();
-        tracing::info!(source = self.name, %worker, "the source of a pool is given up");
+        tracing::info!(source = self.name, %worker, "dropped a source of the pool");
         self.drop_source().await?;
         self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
         (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
@@ -263,6 +273,8 @@ impl Follower {
         }
     }
 
+    /// Status of the source: the worst of the recovery's state, the source's own state, an incomplete dump, and a
+    /// difference found by an audit.
     fn status(&self) -> SourceStatus {
         let status = self.recovery.status();
         let stated = self.stated.now();

@@ -170,6 +170,8 @@ impl TurnQueue {
         Some((ticket, if stage == Stage::Reading { Turn::Read } else { Turn::Open }))
     }
 
+    /// The kind of permit to assign next: readers first, then agents without history, then failing agents. `None` if
+    /// no permit is free or no agent is ready.
     fn next_stage(&self) -> Option<(Health, Stage)> {
         let is_ready = |health| !self.ready(health).is_empty();
         if self.readers < self.readers_max && is_ready(Health::Answers) {
@@ -263,6 +265,7 @@ impl TurnQueue {
         }
     }
 
+    /// Counts a request that begins or changes its stage. A waiting request is not counted.
     fn begin(&mut self, agent: &Arc<str>, ticket: Ticket, stage: Stage) {
         match stage {
             Stage::Reading => self.readers += 1,

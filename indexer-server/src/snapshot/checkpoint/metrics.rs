@@ -87,6 +87,7 @@ impl CheckpointMetrics {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records a successful checkpoint.
     pub(super) fn written(&self, report: &Report) {
         self.written.inc();
         self.duration.observe(report.duration.as_secs_f64());

@@ -72,6 +72,7 @@ impl SharedStore {
     }
 }
 
+/// Opens the store. Logs damage, lost writes, and a store that is only readable.
 fn open(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
     let opened = SnapshotStore::open(config)?;
     if let Some(aside) = opened.set_aside {

@@ -233,6 +233,7 @@ impl Checkpointer {
         }
     }
 
+    /// Writes a checkpoint, and records its result. The next checkpoint retries after a failure.
     async fn checkpoint(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let begin = Instant::now();
         let outcome = self.write_and_measure(compact).await;
@@ -251,6 +252,7 @@ impl Checkpointer {
         outcome
     }
 
+    /// Writes the changes, then compacts the database if this is requested or useful.
     async fn write_and_measure(&mut self, compact: Compact) -> Result<Report, CheckpointError> {
         let report = self.write_changes().await?;
         let figures = self.shared_store.call(move |store| {
@@ -267,6 +269,7 @@ impl Checkpointer {
         Ok(Report { written_bytes, disk_bytes, ..report })
     }
 
+    /// Writes all changed workers in batches, removes workers that are gone, and stores the broker's position last.
     async fn write_changes(&mut self) -> Result<Report, CheckpointError> {
         // Read the position first: every later cut includes the changes of the messages up to it.
         let position = self.stream.as_ref().and_then(|stream| (stream.position)());
@@ -367,6 +370,8 @@ impl Checkpointer {
         Ok(())
     }
 
+    /// Writes a batch. If the write fails, returns the images' notes to the index, so that the next checkpoint
+    /// contains the changes.
     async fn write(&mut self, batch: Batch, report: &mut Report) -> Result<(), CheckpointError> {
         if batch.images.is_empty() && batch.gone.is_empty() {
             return Ok(());
@@ -395,6 +400,7 @@ impl Checkpointer {
         Ok(())
     }
 
+    /// Returns the notes of an image that was not written.
     async fn give_back(
         &self,
         taken: Option<(Arc<Shard>, CutReceipt)>,
@@ -406,6 +412,7 @@ impl Checkpointer {
     }
 }
 
+/// The changes of a batch, removals first.
 fn changes(batch: &Batch) -> Vec<Change<'_>> {
     let gone = batch.gone.iter().map(Change::Forget);
     let images = batch.images.iter().map(|pending| {
@@ -425,6 +432,7 @@ const fn nothing(worker: kvasir_proto::types::WorkerId) -> WorkerImage {
     WorkerImage { worker, whole: true, sources: Vec::new(), ranks: Vec::new() }
 }
 
+/// Number of blocks, names and holes in an image.
 fn blocks(image: &WorkerImage) -> usize {
     let ranks = image.ranks.iter().map(|rank| {
         let runs = rank.pages.iter().flat_map(|page| &page.runs);

@@ -54,6 +54,7 @@ impl SnapshotStore {
 }
 
 impl Export {
+    /// Opens a checkpoint of the database, which does not change while it is exported.
     fn open(view: PathBuf, under_way: Arc<()>) -> Result<Self, StoreError> {
         let database = DB::open_for_read_only(&options::database(), &view, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&view, &error))?;
@@ -129,7 +130,7 @@ impl Export {
     }
 }
 
-/// Whether a key belongs to the export: not a mark, and not part of an unfinished generation.
+/// Whether a key belongs to the export. Marks and unfinished generations are excluded.
 fn counts(generations: &BTreeMap<u32, u32>, key: &[u8], view: &Path) -> Result<bool, StoreError> {
     match KeyKind::of(key) {
         KeyKind::Worker | KeyKind::Registration | KeyKind::Position => Ok(true),

@@ -32,7 +32,7 @@ pub(super) fn prepare(database: &Path) -> Result<(), StoreError> {
         let name = name.to_string_lossy();
         if name.ends_with(".sst") || name.ends_with(".log") {
             let folder = database.to_owned();
-            let reason = format!("{name} is there, but no CURRENT");
+            let reason = format!("{name} exists, but CURRENT is missing");
             return Err(StoreError::Corrupt { folder, reason });
         }
     }

@@ -128,6 +128,7 @@ impl<R: Read> FrameReader<R> {
         Ok(Some((&self.key, &self.value)))
     }
 
+    /// Checks the number of keys and the checksum. Fails if bytes follow.
     fn end(&mut self) -> Result<(), ImportError> {
         if u64::from_le_bytes(self.array()?) != self.count {
             return Err(damaged("keys are missing"));

@@ -72,6 +72,8 @@ impl SnapshotStore {
         Ok(Imported { workers, held_blocks, position })
     }
 
+    /// Writes an import into the empty store, under a mark that is removed with the last write. After a crash, the
+    /// mark shows that the import is incomplete.
     fn take_over(&mut self, reader: impl Read) -> Result<Contents, ImportError> {
         let mut group = Group::default();
         group.put(&import_key(), &[]);
@@ -91,6 +93,7 @@ impl SnapshotStore {
         Ok(contents)
     }
 
+    /// Deletes an incomplete import. After a failure, the store is read-only until it is reopened.
     fn undo_import(&mut self) -> Result<(), StoreError> {
         let Some(database) = &self.database else { return Ok(()) };
         match undo(database, &self.folder, self.next_write) {
@@ -145,6 +148,7 @@ impl Contents {
         }
     }
 
+    /// Checks a worker of an import. Fails if the worker occurs twice.
     fn check_worker(&mut self, number: u32, value: &[u8]) -> Result<(), FormatError> {
         let record = WorkerRecord::read(value)?;
         let entry = Entry { number, head: record.head(), needs_whole: true };

@@ -75,7 +75,7 @@ pub(super) fn next(database: &DB, folder: &Path) -> Result<u64, StoreError> {
 }
 
 fn missing(folder: &Path, number: u64) -> StoreError {
-    let reason = format!("write {number} is missing, later ones are there");
+    let reason = format!("write {number} is missing, although later writes exist");
     StoreError::Corrupt { folder: folder.to_owned(), reason }
 }
 

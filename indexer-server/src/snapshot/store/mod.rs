@@ -120,7 +120,7 @@ impl SnapshotStore {
     /// With a full disk, the snapshots are read-only. A damaged database is moved aside if the configuration allows it.
     ///
     /// # Errors
-    /// If the folder cannot be used. [`StoreError::is_misconfigured`] tells how to react.
+    /// If the folder cannot be used. The reaction depends on [`StoreError::is_misconfigured`].
     pub fn open(config: &SnapshotConfig) -> Result<Opened, StoreError> {
         let mut options = options::database();
         options.set_disable_auto_compactions(!config.compacts);
@@ -276,6 +276,8 @@ impl SnapshotStore {
         outcome
     }
 
+    /// Opens the database, and repairs what a crash left: counts lost writes, undoes an incomplete import, and
+    /// deletes records of no worker.
     fn connect(&mut self) -> Result<(), StoreError> {
         folder::prepare(&self.folder)?;
         let database = DB::open(&self.options, &self.folder);
@@ -359,6 +361,7 @@ fn read_manifest(
     Ok(Some(manifest))
 }
 
+/// Writes the manifest: format version, version of this server, and shard.
 fn write_manifest(
     database: &DB,
     folder: &Path,
@@ -387,7 +390,7 @@ fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError>
         let name = address.to_string();
         if !directory.put(address, entry) {
             let folder = folder.to_owned();
-            let reason = format!("worker {name} is there twice");
+            let reason = format!("worker {name} is stored twice");
             return Err(StoreError::Corrupt { folder, reason });
         }
         records.next();

@@ -108,6 +108,8 @@ impl SnapshotStore {
         outcome.map_err(|error| Unwritten { written, error })
     }
 
+    /// Writes changes in groups, each in one write. A refused change does not undo earlier ones; `written` counts
+    /// them.
     fn write_all(&mut self, changes: &[Change<'_>], written: &mut usize) -> Result<(), StoreError> {
         self.ensure_writable()?;
         let mut group = Group::default();
@@ -138,6 +140,8 @@ impl SnapshotStore {
         self.commit(&mut group, written)
     }
 
+    /// Adds an image to a group. An incremental image needs a complete predecessor; a complete image begins a new
+    /// generation and deletes the old one.
     fn stage_image(
         &mut self,
         state: &WorkerState<'_>,
@@ -171,6 +175,8 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// Adds the entries of a rank. Parts of a complete image may be written early, because its generation does not
+    /// count until the worker's record does.
     fn stage_rank(
         &mut self,
         place: Place<'_>,
@@ -195,6 +201,7 @@ impl SnapshotStore {
         })
     }
 
+    /// Adds the removal of a worker to a group.
     fn stage_removal(&self, address: &WorkerAddress, group: &mut Group) {
         if let Some(entry) = self.directory.get(address) {
             group.delete(&worker_key(entry.number));

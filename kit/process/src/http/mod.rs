@@ -85,6 +85,7 @@ pub async fn serve(
         .unwrap_or_else(|_lost| Err(io::Error::other("the thread of the side port panicked")))
 }
 
+/// Accepts connections until `stop` is cancelled, then waits for the open ones.
 async fn listen(
     listener: std::net::TcpListener,
     Guard { tls, access, connection_age }: Guard,

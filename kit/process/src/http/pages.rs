@@ -194,6 +194,7 @@ impl Pages {
         }
     }
 
+    /// The page of all metrics, as text.
     async fn metrics(&self) -> Page {
         match self.text().await {
             Ok(text) => {
@@ -231,6 +232,7 @@ impl Pages {
         Ok(text)
     }
 
+    /// The page of readiness: 200 if ready, else 503. Only callers with full permission see reasons and problems.
     async fn readiness(&self, sees: Sees) -> Page {
         let readiness = self.readiness.clone();
         let read = spawn_blocking(move || (readiness.reasons(), readiness.problems())).await;
@@ -254,6 +256,7 @@ impl Pages {
     }
 }
 
+/// Answers a page of the program: GET reads, POST sends a text of at most [`REQUEST_BYTES_MAX`].
 async fn answer_own<B: Body<Error: Into<BoxError>>>(own: &OwnPage, request: Request<B>) -> Page {
     let sent = match *request.method() {
         Method::GET | Method::HEAD => None,

@@ -55,6 +55,7 @@ impl Charge {
         Ok(Self { port, own })
     }
 
+    /// Adds bytes. Fails at the first limit that is exceeded: the connection's, then the port's.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if !self.own.grow(bytes) {
             return Err(Exceeded::Connection);
@@ -112,6 +113,7 @@ impl<B, K> AnswerBody<B, K> {
         Some(Bytes::from_owner(Piece { bytes: piece, progress, _charge: share }))
     }
 
+    /// Charges a part to the limits for its size.
     fn charge(&self, bytes: usize) -> Result<Charge, Exceeded> {
         let (port, own) = if bytes > PIECE_BYTES_MAX {
             (&self.limits.large, &self.peer.large_answer_bytes)
@@ -144,6 +146,11 @@ where
     type Data = Bytes;
     type Error = Status;
 
+    /// Passes the answer to the transport in pieces of at most [`PIECE_BYTES_MAX`]. In this order:
+    /// 1. A rejected answer has ended.
+    /// 2. The rest of the current part is sent first.
+    /// 3. Trailers and empty parts pass unchanged.
+    /// 4. Any other part is charged to the limits. Beyond a limit, the answer ends with `RESOURCE_EXHAUSTED`.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -208,6 +208,7 @@ impl LimitedListener {
         }
     }
 
+    /// Wraps an accepted connection, with its limits and timeouts.
     fn connection(
         &self,
         stream: Stream,

@@ -111,6 +111,8 @@ struct Messages {
 const HEADER_BYTES: usize = 5;
 
 impl Messages {
+    /// Advances through the headers and bodies of messages, without decoding them. Bytes may end anywhere in a
+    /// message.
     fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.left == 0 {
@@ -169,6 +171,7 @@ impl<B> RequestBody<B> {
         Poll::Ready(self.held_back.take())
     }
 
+    /// Charges received bytes to the limits until their message is complete. Fails if a limit is exceeded.
     fn read(&mut self, bytes: &[u8]) -> Result<(), Unread> {
         self.is_whole = false;
         let before = self.messages.came;
@@ -181,7 +184,7 @@ impl<B> RequestBody<B> {
         self.came += bytes.len();
         let came = self.messages.came;
         if came < before + bytes.len() {
-            // A message ended in these bytes.
+            // The bytes contain the end of a message.
             self.charge = None;
             self.is_whole = true;
             if is_stream {

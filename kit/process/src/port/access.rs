@@ -65,6 +65,8 @@ pub(super) struct Authenticate {
 }
 
 impl Authenticate {
+    /// Authenticates a caller by certificate or token, and checks its role for the call. A call without a listed role
+    /// needs the role admin.
     fn admit(
         &self,
         path: &str,

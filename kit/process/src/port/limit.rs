@@ -116,6 +116,8 @@ impl Limits {
         }
     }
 
+    /// Counts a call against the limits of its kind, for the port and for the connection. Fails at the first limit
+    /// that is reached.
     fn admit(&self, kind: Kind, peer: &Peer) -> Result<Admitted, Status> {
         let metrics = &self.metrics;
         let calls = [
@@ -178,6 +180,7 @@ impl Limits {
         limits.map(take).collect()
     }
 
+    /// Limits on the request of a call: how fast it must arrive, and its bytes.
     fn request(&self, kind: Kind) -> RequestLimits {
         let idle = || IdleLimit {
             usual: QUERY_STREAM_IDLE,

@@ -122,6 +122,7 @@ pub fn publish_events<S: Sources>(
     Response::new(stream.boxed())
 }
 
+/// Opens the source, answers the hello, and then serves the stream.
 async fn serve<S: Sources>(
     stream: OpenStream<'_, S>,
     hello: &Hello,
@@ -138,6 +139,7 @@ async fn serve<S: Sources>(
     last
 }
 
+/// Reads the first message, which must be a hello.
 fn hello(first: Option<PublishEventsRequest>) -> Result<Hello, Status> {
     let Some(request) = first else {
         return Err(Status::invalid_argument("hello is required: send it first"));

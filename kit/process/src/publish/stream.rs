@@ -113,6 +113,8 @@ impl<S: Sources> OpenStream<'_, S> {
         ControlFlow::Continue(None)
     }
 
+    /// Handles a batch or heartbeat. An unreadable batch is refused after the answers to earlier batches; a second
+    /// hello or a malformed message ends the stream.
     async fn take(
         &self,
         session: &S::Session,
@@ -175,6 +177,7 @@ impl<S: Sources> OpenStream<'_, S> {
         ControlFlow::Continue(())
     }
 
+    /// Sends the answer to a batch. A fenced session, or an error, ends the stream.
     async fn forward(
         &self,
         session: &S::Session,

@@ -33,6 +33,7 @@ pub fn encode_counter(
     encode(to, (name, help, MetricType::Counter), rows, ConstCounter::new)
 }
 
+/// Writes one metric with all its rows.
 fn encode<M: EncodeMetric>(
     to: &mut DescriptorEncoder<'_>,
     (name, help, kind): (&str, &str, MetricType),

@@ -166,6 +166,8 @@ impl EventManager {
         EventStats { queued_events, held_blocks, ..book.stats }
     }
 
+    /// Records that a block is in a tier, and queues the event. Fails if the tier already has the block, or if the
+    /// hash has another identity.
     pub(super) fn begin(&self, registration: Registration) -> Result<(), PublishError> {
         let mut book = self.book.lock();
         let Registration { tier, identity } = registration;
@@ -186,6 +188,7 @@ impl EventManager {
         Ok(())
     }
 
+    /// Records that a block left a tier, and queues the event.
     pub(super) fn end(&self, registration: Registration) {
         let mut book = self.book.lock();
         let sequence = registration.identity.sequence;
@@ -204,6 +207,7 @@ impl EventManager {
 }
 
 impl Book {
+    /// Queues an event. If the queue is full, drops all events: the reader must read an image.
     fn push(&mut self, change: Change, registration: Registration) {
         self.last_number += 1;
         if self.is_overflowed {

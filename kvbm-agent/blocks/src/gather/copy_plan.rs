@@ -52,6 +52,7 @@ impl CopyPlan {
         Self::of_pairs(pair.as_slice(), limits)
     }
 
+    /// Plans the copies of all pairs. Fails if there are too many pieces.
     fn of_pairs(pairs: &[Pair<'_>], limits: &CopyLimits) -> Result<Self, CopyError> {
         if limits.op_bytes_max == 0 {
             return Err(CopyError::Limit { limit: "op_bytes_max", max: 0 });

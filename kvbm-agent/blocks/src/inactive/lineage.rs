@@ -59,6 +59,7 @@ impl Lineage {
         }
     }
 
+    /// Removes a block. Its parent becomes evictable if this was its last child.
     fn end(&mut self, key: Key) {
         let Some(node) = self.nodes.get_mut(&key) else { return };
         node.is_registered = false;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 const COUNT_MAX: u64 = 1 << 20;
 
 /// Frequency filter (admission policy): admits a block once it was offered often enough recently. Writing blocks to
-/// disk that are never read wears out the disk and saves no work.
+/// disk that are never read wears out the disk for nothing.
 ///
 /// The first offer of a hash sets its count to 1, and each further offer doubles it. Each tick decrements all counts. A
 /// hash whose count reaches 0 is dropped.

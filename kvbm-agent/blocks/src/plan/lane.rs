@@ -112,6 +112,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         Some(refused)
     }
 
+    /// Queues a block for a copy. A full queue refuses it, or displaces a block of lower priority.
     fn enqueue(&mut self, candidate: Candidate<S>) -> Offered {
         match self.queue.push(candidate) {
             Err(_refused) => {
@@ -157,6 +158,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         transfers < self.limits.in_flight_transfers_max && bytes <= self.limits.in_flight_bytes_max
     }
 
+    /// Creates a transfer. The destination is quarantined, so that its slot is not reused before the transfer has
+    /// ended.
     fn order(
         &mut self,
         source: RegisteredBlock<S>,
@@ -289,6 +292,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
             .map_err(|refused| Verdict::Refused { error: refused.reason })
     }
 
+    /// Counts the result of a transfer.
     fn count(&mut self, verdict: Verdict) {
         let stats = &mut self.stats;
         match verdict {

@@ -257,6 +257,7 @@ impl Book {
         false
     }
 
+    /// Figures of all sets. Ended sets count as quarantined until their transfers have ended.
     pub(super) fn stats(&self) -> BlockSetStats {
         let sets = self.exports.values().chain(self.peers.values().flat_map(Peer::current));
         let (live, ended): (Vec<_>, Vec<_>) = sets.partition(|set| set.is_live());
@@ -342,6 +343,8 @@ impl Book {
         Ok(())
     }
 
+    /// Records that sets of this owner and id with a lower fence are refused from now on. Fails if the owner has too
+    /// many ids.
     fn raise_floor(
         &mut self,
         owner: &WorkerId,

@@ -150,6 +150,7 @@ impl SerializedBlockLayout {
     }
 }
 
+/// Reads the layout's fields.
 fn config(reader: &mut Reader<'_>) -> Result<LayoutConfig, DeserializeError> {
     Ok(LayoutConfig {
         num_blocks: reader.u32("num_blocks")?,

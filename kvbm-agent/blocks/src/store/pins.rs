@@ -47,6 +47,7 @@ impl Pins {
         self.by_deadline.len()
     }
 
+    /// Pins a slot until `deadline`. Fails if all pins are in use.
     pub(super) fn insert(
         &mut self,
         slot: SlotId,

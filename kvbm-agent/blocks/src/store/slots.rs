@@ -237,6 +237,8 @@ impl Slots {
         Ok(Registered::New)
     }
 
+    /// Registers a block whose hash is registered at `primary`. Depending on the policy, the new copy stays as a
+    /// duplicate, or the existing one is returned. Fails if the identities differ.
     fn register_again(
         &mut self,
         block: BlockInfo,

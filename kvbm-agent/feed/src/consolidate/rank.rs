@@ -241,6 +241,8 @@ impl SourceNames {
         self
     }
 
+    /// Stores blocks under the source's names. A name is joined if its chain to the root is known: then its canonical
+    /// hash joins equal blocks of other sources. Otherwise only this source uses its block.
     fn store(
         &mut self,
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),
@@ -285,6 +287,7 @@ impl SourceNames {
         }
     }
 
+    /// Stores names without tokens. A new name is not joined.
     fn store_names(
         &mut self,
         tier: Tier,
@@ -335,6 +338,8 @@ impl SourceNames {
         *holding == 1
     }
 
+    /// Removes one copy, or all copies, of each name in a tier. A block without a remaining holding is removed from
+    /// the stream.
     fn remove(
         &mut self,
         tier: Tier,

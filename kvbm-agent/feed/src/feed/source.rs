@@ -200,6 +200,8 @@ impl Feed {
         self.record(published.into_iter().filter(|(_, events)| !events.is_empty()), change)
     }
 
+    /// Appends events to the journal and writes them to disk, then notifies readers. If the disk fails permanently, a
+    /// new incarnation begins, because a restart would assign the same numbers again.
     fn record(
         &self,
         published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,

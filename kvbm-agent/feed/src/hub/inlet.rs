@@ -124,8 +124,8 @@ impl Hub {
         self.open_as(name, copy_mode, Resumption::Never)
     }
 
-    /// Like [`open`](Self::open), for a source that is written to disk and may continue from there. Publish its events
-    /// with [cursors](Inlet::take_at).
+    /// Like [`open`](Self::open), for a source that is written to disk and may continue from there.
+    /// Publish its events with [cursors](Inlet::take_at).
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -138,9 +138,9 @@ impl Hub {
         self.open_as(name, copy_mode, Resumption::Position(kind))
     }
 
-    /// Like [`open`](Self::open), for a source that publishes for one rank and names blocks by canonical hashes. The
-    /// source begins with an image: one batch that starts with a clear and lists all its blocks. If sources are
-    /// consolidated and on disk, its earlier holdings stay until that image.
+    /// Like [`open`](Self::open), for a source that publishes for one rank and names blocks by canonical
+    /// hashes. The source begins with an image: one batch that starts with a clear and lists all its blocks. If sources
+    /// are consolidated and on disk, its earlier holdings stay until that image.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -268,7 +268,7 @@ impl Hub {
         let holdings: Vec<_> = holdings.collect();
         let change = DiskChange { holdings: &holdings, ..DiskChange::from(position) };
         if let Err(error) = self.publish(published, change) {
-            tracing::error!(%error, "what a source no longer holds is not published");
+            tracing::error!(%error, "a removal of a source's blocks cannot be published");
         }
         if let Some(verdict) = gone.verdict {
             self.feed.settle(verdict);
@@ -339,6 +339,8 @@ impl Inlet {
         self.take_from(rank, events, Some(&position.into()))
     }
 
+    /// As [`take`](Self::take), with the source's position for the disk. The first position proves
+    /// that the engine survived.
     fn take_from(
         &self,
         rank: DpRank,
@@ -446,7 +448,7 @@ impl Inlet {
     /// Sets the status of the source.
     pub fn show(&self, status: SourceStatus<Instant>) {
         let mut sources = self.hub.sources.lock();
-        // In these states, the applied cursor was compared with the engine's own.
+        // In the states exact and gap, the applied cursor was compared with the engine's own.
         let is_confirmed =
             status.connected && matches!(status.state, SourceState::Exact | SourceState::Gap);
         let status = SourceStatus { state: sources.state(self.key, status.state), ..status };

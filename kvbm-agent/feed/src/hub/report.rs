@@ -7,9 +7,9 @@ use tokio::time::Instant;
 pub struct SourceCounts {
     /// Batches taken.
     pub batches: u64,
-    /// Block operations in these batches.
+    /// Block operations in the received batches.
     pub operations: u64,
-    /// Blocks in these operations that were refused for lack of room.
+    /// Blocks that were refused for lack of room.
     pub refused: u64,
     /// Block operations that were refused because their rank belongs to another source.
     pub misplaced: u64,
@@ -21,7 +21,7 @@ pub struct SourceCounts {
     pub doubtful: u64,
     /// Incarnations that have published something.
     pub incarnations: u64,
-    /// Permanent losses of events, after each of which all blocks of the source were dropped.
+    /// Permanent losses of events. After each loss, all blocks of the source were dropped.
     pub losses: u64,
     /// Batches of other topics than the source's.
     pub other_topic: u64,
@@ -104,7 +104,6 @@ pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> 
              them"
         ));
     }
-    (counts.refused > 0).then(|| {
-        format!("{} blocks were not taken: raise the limits of held names", counts.refused)
-    })
+    (counts.refused > 0)
+        .then(|| format!("{} blocks were refused: raise the limits on block names", counts.refused))
 }

@@ -178,6 +178,8 @@ impl Sources {
         Ok(Outcome { id, refused, events, holdings })
     }
 
+    /// Checks that a source may feed a rank. Without consolidation, a rank has one source; a source that is still to
+    /// be restored reserves its ranks.
     fn check_rank(&self, number: SourceNumber, rank: DpRank) -> Result<(), HubError> {
         let Some(owner) = self.ranks.get(&rank) else {
             let limit = WORKER_RANKS_MAX;
@@ -287,6 +289,7 @@ impl Sources {
         persisted.map_or(state, |persisted| persisted.state(state))
     }
 
+    /// Clears a source at the ranks that it fed since the last clear. Returns the resulting removals.
     fn clear(&mut self, key: Key) -> Result<Vec<Released>, HubError> {
         let source = self.source(key)?;
         source.nothing_held();

@@ -95,6 +95,6 @@ pub enum DigestError {
         present: Incarnation,
     },
     /// Blocks are missing, which digests would not show.
-    #[error("blocks were not taken, for the limit on held names")]
+    #[error("blocks were refused: the limit on block names is reached")]
     Incomplete,
 }

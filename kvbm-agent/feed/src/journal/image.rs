@@ -1,4 +1,4 @@
-//! All held blocks as events, for a peer without any of them.
+//! Converts all cached blocks to events, for a peer that has no blocks yet.
 
 use kvasir_proto::limits::BATCH_EVENTS_MAX;
 use kvasir_proto::types::{BlockName, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier};
@@ -39,6 +39,7 @@ impl Image {
         })
     }
 
+    /// Converts the current run to events: one store per tier and copy.
     fn end_run(&mut self) {
         let run = mem::take(&mut self.run);
         let Some(first) = run.first() else { return };

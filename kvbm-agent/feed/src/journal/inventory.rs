@@ -196,6 +196,7 @@ impl Inventory {
         }
     }
 
+    /// Adds a copy of a name in a tier. A known name keeps its content, unless it had none.
     fn store(&mut self, number: DpRank, name: BlockName, place: Place) {
         let found = self.ranks.get(&number).and_then(|rank| rank.names.find(name));
         let Some(slot) = found else {
@@ -225,6 +226,7 @@ impl Inventory {
         rank.change_digest(name, &before, &after);
     }
 
+    /// Adds a new name. If the inventory is full, marks the rank as incomplete instead.
     fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
         let is_full = self.held_blocks >= self.held_blocks_max;
         let rank = self.rank(number);
@@ -238,6 +240,7 @@ impl Inventory {
         self.held_blocks += 1;
     }
 
+    /// Removes one copy, or all copies, of a name in a tier, if the tier has any.
     fn remove(&mut self, number: DpRank, name: BlockName, tier: Tier, all_copies: bool) {
         let Some(rank) = self.ranks.get(&number) else { return };
         let Some(slot) = rank.names.find(name) else { return };

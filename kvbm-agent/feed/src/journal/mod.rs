@@ -13,7 +13,7 @@
 //! - All held blocks can be republished, as the first batches of a new incarnation. This serves a peer that lacks
 //!   evicted batches and cannot fetch a dump. The ring retains such an image whatever its size.
 //!
-//! A digest of the held blocks changes with them, so that an index can check that it has the same blocks.
+//! The journal updates a digest of all cached blocks. An index compares it, to check that it has the same blocks.
 //!
 //! Copies count as in the index. A store under a held name, but with another parent or local hash, counts as a copy of
 //! the held block. Engines whose names are hashes of the complete prefix never send such a store.

@@ -211,6 +211,7 @@ impl Names {
         true
     }
 
+    /// Removes a name from the lookup table, and shrinks the table if it is mostly empty.
     fn forget(&mut self, name: BlockName, slot: usize) {
         let hash = hash(name);
         let chunks = &self.chunks;

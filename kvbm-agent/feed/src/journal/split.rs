@@ -26,6 +26,7 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// Adds an event to the current batch. Splits the event at the limit of bytes, and continues in the next batch.
     fn add(&mut self, mut event: KvEvent) {
         if self.events.len() >= BATCH_EVENTS_MAX {
             self.close();

@@ -141,6 +141,8 @@ impl KvEventPublisher {
         Ok(self.inlet.take(self.rank, vec![event])?.id)
     }
 
+    /// Hashes the tokens of complete blocks. Fails if a text is too long, or if the number of tokens does not match
+    /// the blocks.
     fn hash(
         &self,
         (tokens, blocks): (&[u32], usize),

@@ -261,6 +261,7 @@ impl Runner {
         }
     }
 
+    /// Records an open stream in log and status.
     fn accepted(&self, incarnation: Incarnation, applied: Option<u64>) {
         tracing::info!(
             source = self.feed.name(),
@@ -345,7 +346,12 @@ impl Runner {
         let batches = oldest.saturating_sub(next);
         let source = self.feed.name();
         let endpoint = &self.config.endpoint;
-        tracing::warn!(source, endpoint, batches, "the journal does not have what the index lacks");
+        tracing::warn!(
+            source,
+            endpoint,
+            batches,
+            "the journal no longer has the batches that the index lacks"
+        );
         self.status.send_modify(|status| status.skipped_batches += batches);
     }
 }

@@ -94,6 +94,7 @@ impl Uplink {
             .map_err(|_late| UplinkError::Silent(ACCEPT_TIMEOUT))?
     }
 
+    /// Opens the stream over a channel, and waits for the answer to the hello.
     async fn begin(channel: Channel, hello: Hello) -> Result<Self, UplinkError> {
         let (requests, outgoing) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let hello = PublishEventsRequest { message: Some(Sent::Hello(hello.into())) };

@@ -33,6 +33,7 @@ struct Calls {
 }
 
 impl Calls {
+    /// Looks up the driver's functions. Fails if one is missing.
     fn of(library: &Library) -> Result<Self, libloading::Error> {
         fn get<T: Copy>(library: &Library, name: &CStr) -> Result<T, libloading::Error> {
             // SAFETY: the caller's field has the type that cuda.h gives to this name.
@@ -94,6 +95,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
+    /// Loads the CUDA driver and retains the primary context of accelerator `number`.
     pub(super) fn open(driver: &Path, number: u32) -> Result<Self, String> {
         let name = driver.display();
         // SAFETY: loading the driver runs its initialisers, as intended; the caller names the file.
@@ -108,7 +110,7 @@ impl Context {
         calls.check("cuDeviceGetCount", unsafe { (calls.device_count)(&raw mut count) })?;
         let ordinal = c_int::try_from(number).ok().filter(|number| *number < count);
         let ordinal = ordinal.ok_or_else(|| {
-            format!("there is no accelerator {number}: the driver knows {count}, from 0 on")
+            format!("accelerator {number} does not exist: the driver has {count}, numbered from 0")
         })?;
         let mut device = 0;
         let mut handle = null_mut();

@@ -31,7 +31,7 @@ impl DeviceAllocator {
     /// Loads the driver under its usual name, and opens the accelerator with this number.
     ///
     /// # Errors
-    /// If there is no driver, or no such accelerator.
+    /// If the driver or the accelerator is missing.
     pub fn new(device: u32) -> Result<Self, AllocateError> {
         Self::with_driver(Path::new(DRIVER), device)
     }

@@ -268,7 +268,7 @@ impl<T> Agent<T> {
     ///
     /// # Errors
     /// [`NixlError`] if there are no pieces or more than [`PIECES_MAX`], something is not registered, or NIXL refuses.
-    /// The slots are freed then. If NIXL has already begun, they stay reserved like those of a failed transfer.
+    /// The slots are freed then. If NIXL has already begun, the slots stay reserved, as after a failed transfer.
     pub fn start(
         &mut self,
         direction: Direction,

@@ -1,5 +1,5 @@
 //! Bindings of NIXL's C interface, limited to the functions that are used. `libnixl_capi.so` has no version number: a
-//! library that lacks one of these names is refused.
+//! library that lacks a name is refused.
 
 use super::NixlError;
 use libloading::{Library as Loaded, Symbol};

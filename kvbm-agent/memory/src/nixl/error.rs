@@ -47,6 +47,6 @@ pub enum NixlError {
     #[error("NIXL: {0} is not registered with this agent")]
     Unregistered(&'static str),
     /// The agent has no transfer with this id.
-    #[error("NIXL: there is no such transfer")]
+    #[error("NIXL: the transfer does not exist")]
     Unknown,
 }

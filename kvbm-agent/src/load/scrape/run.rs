@@ -49,6 +49,8 @@ pub fn scrape(
     })
 }
 
+/// Reads the engine's metrics once, and reports each rank's load. The last invalid load is returned as error; the
+/// other loads count.
 async fn attempt(
     board: &LoadBoard,
     target: &Target,
@@ -66,6 +68,7 @@ async fn attempt(
     seen
 }
 
+/// Updates the status after a read. Logs the first failure of an outage.
 fn note(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
     let error: Option<Arc<str>> = seen.err().map(|error| error.to_string().into());
     // Logged once per outage, not at every read.

@@ -55,6 +55,7 @@ pub(super) enum NoHeader {
 }
 
 impl Header {
+    /// Encodes the header as one page with a checksum. A long description is shortened.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = self.description.as_str();
         while text.len() > DESCRIPTION_BYTES_MAX {
@@ -79,6 +80,7 @@ impl Header {
         page
     }
 
+    /// Decodes a page. In this order: an empty page, another file type, another version, a wrong checksum.
     pub(super) fn decode(page: &[u8]) -> Result<Self, NoHeader> {
         if page.iter().all(|byte| *byte == 0) {
             return Err(NoHeader::Empty);
@@ -127,6 +129,7 @@ fn own_checksum(file_id: u64, slot: u32, fields: &[u8]) -> Checksum {
 }
 
 impl Record {
+    /// Encodes the record with a checksum that also covers file and slot.
     pub(super) fn encode(&self, file_id: u64, slot: u32) -> Vec<u8> {
         let mut record = block_fields(&self.block);
         record.extend_from_slice(&self.write_number.to_le_bytes());

@@ -133,6 +133,7 @@ impl DiskStorage {
         usize::try_from(slot).ok().and_then(|slot| self.recorded.get(slot))
     }
 
+    /// Erases the record of a slot, if the slot may have one.
     fn erase_record(&self, slot: u32) -> Result<(), TransferError> {
         let Some(recorded) = self.is_recorded(slot) else { return Ok(()) };
         if recorded.load(Ordering::Acquire) {
@@ -143,6 +144,7 @@ impl DiskStorage {
         Ok(())
     }
 
+    /// Writes the record of a slot under the next write number.
     fn write_record(&self, slot: u32, block: Sealed) -> Result<(), TransferError> {
         let write_number = self.next_write.fetch_add(1, Ordering::Relaxed);
         let record = Record { block, write_number }.encode(self.file_id, slot);
@@ -230,6 +232,7 @@ fn usable(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.as_ptr().align_offset(PAGE_BYTES) == 0).then_some(bytes)
 }
 
+/// Computes a checksum in pieces, until it is cancelled.
 fn sum(bytes: &[u8], cancel: &Cancel) -> Result<Summing, TransferError> {
     let mut summing = Summing::new();
     for piece in bytes.chunks(PIECE_BYTES) {

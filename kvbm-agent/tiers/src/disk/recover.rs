@@ -35,6 +35,7 @@ struct Table {
     superseded: Vec<u32>,
 }
 
+/// Opens or creates the file and its table. A new file gets its header only after it has its full size.
 pub(super) fn open(
     config: &DiskConfig,
     file_id: u64,
@@ -64,7 +65,7 @@ pub(super) fn open(
         false => (None, Way::Buffered { reason: "it was not wanted".to_owned() }),
     };
     if let Way::Buffered { reason } = &way {
-        tracing::warn!(path = %path.display(), reason, "disk tier goes through the page cache");
+        tracing::warn!(path = %path.display(), reason, "the disk tier uses the page cache");
     }
     let data = match direct {
         Some(direct) => direct,
@@ -154,6 +155,7 @@ fn check(found: Header, config: &DiskConfig) -> Result<Header, DiskError> {
     Err(DiskError::Layout { path, found: words(&found), ours: words(&ours) })
 }
 
+/// Reads the records of all slots. If two records have the same block, the later written one counts.
 fn read_table(
     file: &File,
     path: &Path,

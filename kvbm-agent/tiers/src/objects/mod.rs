@@ -65,6 +65,7 @@ fn named(place: Place) -> Result<(), TransferError> {
     }
 }
 
+/// Reads an object into a slot, and verifies its checksum. Fails if the object is shorter or longer than the block.
 async fn receive(
     volume: &Volume,
     block: &Sealed,

@@ -297,6 +297,7 @@ impl Volume {
         Ok(Found { block, first, rest })
     }
 
+    /// Checks that an object is not larger than a block with its header.
     fn check_size(&self, size: u64) -> Result<(), TransferError> {
         let limit = HEADER_BYTES + self.block_bytes;
         if u64::try_from(limit).is_ok_and(|limit| size > limit) {
@@ -307,6 +308,7 @@ impl Volume {
         Ok(())
     }
 
+    /// Decodes an object's header. Fails if the object is of another block, or its size differs from the header's.
     fn read_header(
         &self,
         header: &[u8],

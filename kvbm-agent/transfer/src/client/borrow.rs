@@ -68,7 +68,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Ok(None)
     }
 
-    /// Starts reading the first of these blocks. Also returns the remaining blocks.
+    /// Starts reading the first `at_once` blocks at most. Also returns the remaining blocks.
     fn begin<'c>(
         &self,
         blocks: &'c [LentBlock],

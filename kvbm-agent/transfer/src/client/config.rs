@@ -9,6 +9,6 @@ pub struct ClientConfig {
     pub worker: WorkerId,
     /// Description of this agent's blocks.
     pub blocks: BlockDescription,
-    /// Connects to peers, and has the token for them.
+    /// Connects to peers. Contains the bearer token for peers.
     pub dialer: Dialer,
 }

@@ -109,6 +109,7 @@ fn authorization(config: &ClientConfig, peer: &str) -> String {
     shown.unwrap_or_default()
 }
 
+/// Whether the bearer token may be sent: only over TLS or to this machine.
 fn may_see_tokens(peer: &str) -> bool {
     let is_local = |host: &str| {
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -134,6 +135,7 @@ async fn agree(
     Ok((planned.map_err(|error| refused(&error))?, shard))
 }
 
+/// Sends the hello and receives the welcome. Fails if the peer refuses or has another version.
 async fn greet(
     config: &ClientConfig,
     peer: &str,
@@ -155,7 +157,8 @@ async fn greet(
     match answer {
         Some(Message::Welcome(welcome)) if welcome.version == VERSION => Ok((reader, welcome)),
         Some(Message::Welcome(welcome)) => {
-            let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);
+            let text =
+                format!("the peer's version is {}, this agent's is {VERSION}", welcome.version);
             Err(FetchFault::Refused(text))
         }
         Some(Message::Refusal(refusal)) => Err(of_refusal(refusal)),

@@ -40,6 +40,8 @@ impl<'a> Loans<'a> {
         self.next_asked().await
     }
 
+    /// As [`next`](Self::next), but fails unless the answer is for the first open request and its blocks are in
+    /// order.
     async fn next_asked(&mut self) -> Result<Option<Lent>, FetchFault> {
         let Some((number, part)) = self.requests.first() else { return Ok(None) };
         let Message::Lent(lent) = self.requests.frame().await? else { return Err(out_of_turn()) };
@@ -117,7 +119,8 @@ impl<'a> Loans<'a> {
         self.requests.is_fenced()
     }
 
-    /// Returns the connection if it can be reused after this result: no block is lent, and no answer is expected on it.
+    /// Returns the connection if it can be reused after this result: all loans are returned, and all answers have
+    /// arrived.
     pub(super) fn into_clean(self, ended: &Result<(), FetchFault>) -> Option<Connection> {
         let is_over = matches!(ended, Ok(()) | Err(FetchFault::Missing | FetchFault::NoRoom(_)));
         self.requests.into_clean(is_over)

@@ -152,6 +152,8 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
+    /// Fetches the blocks one after the other, each in parts from several owners. A block is registered once all its
+    /// parts have arrived. Fails if a part has no owner.
     async fn run_group(
         &self,
         group: &mut Group<'a>,
@@ -265,6 +267,7 @@ impl<'a> PartsFetch<'a> {
         Err(fault)
     }
 
+    /// Starts the stream of a part from an owner.
     fn source(
         &self,
         Candidate { peer, connection, is_reused }: Candidate,

@@ -61,6 +61,7 @@ impl<'a> Sent<'a> {
         Self { answers, plan }
     }
 
+    /// Reads one part of a block, writes its pieces to their places in the slot, and verifies the part's checksum.
     async fn receive(
         &mut self,
         slot: &mut Filling,

@@ -67,6 +67,7 @@ impl<'a> Slots<'a> {
     }
 }
 
+/// Converts the error of a commit: wrong bytes blame the peer, all other errors this agent.
 fn of_commit(error: &CommitError) -> FetchFault {
     match error {
         CommitError::Session(_) => FetchFault::Ended,

@@ -73,6 +73,7 @@ impl<'a> Staged<'a> {
         Ok(count)
     }
 
+    /// Copies the part of the next block from staging memory into the slot.
     async fn place(&mut self, slot: &mut Filling) -> Result<BlockIdentity, FetchFault> {
         let short = || FetchFault::Lost("the answer is short".to_owned());
         let (head, part) = self.part().await?.ok_or_else(short)?;

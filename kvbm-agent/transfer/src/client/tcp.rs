@@ -91,6 +91,8 @@ impl TcpBackend {
         ended
     }
 
+    /// Fetches over an idle connection, or over a new one. If the idle one was closed before the first block, tries
+    /// once more over a new one.
     async fn run(
         &self,
         request: FetchRequest<'_>,
@@ -109,6 +111,7 @@ impl TcpBackend {
         self.fetch_over(connection, request, fetched).await
     }
 
+    /// Fetches blocks in parts from several owners.
     async fn run_parts(
         &self,
         request: PartsRequest<'_>,

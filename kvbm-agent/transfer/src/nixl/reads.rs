@@ -148,6 +148,7 @@ struct Agents {
 }
 
 impl Agents {
+    /// Creates a NIXL agent and registers the arena's memory.
     fn make(&mut self) -> Result<Generation, NixlError> {
         let name = format!("{}-{}", self.name, self.made);
         self.made += 1;
@@ -159,6 +160,7 @@ impl Agents {
         Ok(Generation { agent, staging, peers, flights, is_spoiled: false })
     }
 
+    /// Starts requested transfers and polls the running ones, until the requesters are gone.
     fn run(mut self, reads: &Receiver<Read>) {
         loop {
             let is_idle = self.current.as_ref().is_none_or(|at| at.flights.is_empty())
@@ -246,6 +248,7 @@ impl Generation {
         Ok(())
     }
 
+    /// Connects to the peer, if it is new, and starts the transfer.
     fn start(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
         let peer = match self.peers.get(metadata) {
             Some(peer) => peer,

@@ -116,6 +116,8 @@ impl Staging {
 }
 
 impl Sizes {
+    /// The staging memory for blocks of this size, allocated at the first use. Beyond [`STAGED_SIZES_MAX`] sizes, an
+    /// idle one is dropped. Fails if all are in use.
     fn size(&mut self, bytes: usize) -> Result<Size, FetchFault> {
         if !(1..=STAGED_BLOCK_BYTES_MAX).contains(&bytes) {
             let text = format!(

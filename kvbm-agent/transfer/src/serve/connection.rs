@@ -103,11 +103,12 @@ impl<'a> Connection<'a> {
         (ended, self.loans)
     }
 
+    /// As [`run`](Self::run), without the loans. Sends the peer the reason for the end.
     async fn run_to_end(&mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
         let old = age.and_then(|age| Instant::now().checked_add(age));
         let served = select! {
             () = stop.cancelled() => {
-                // Not the peer's fault, so it is not counted.
+                // The peer did not cause this end, so the counters of disconnects stay unchanged.
                 self.tell(RefusalCode::Stopping, "the agent is stopping").await;
                 return Ended::Closed;
             }
@@ -141,10 +142,11 @@ impl<'a> Connection<'a> {
         write_all(self.reader.io(), &mut [IoSlice::new(&frame)]).await
     }
 
+    /// Handles the hello, then fetches one after the other, until the connection is closed or too old.
     async fn serve(&mut self, old: Option<Instant>) -> Result<(), Stop> {
         let hello = timeout(HELLO_TIMEOUT, self.reader.frame()).await;
         let hello = hello.map_err(|_late| {
-            let text = format!("nobody has said who it is within {HELLO_TIMEOUT:?}");
+            let text = format!("no hello has arrived within {HELLO_TIMEOUT:?}");
             Refused(Disconnect::Silent, RefusalCode::Protocol, text)
         })??;
         match hello {
@@ -184,9 +186,11 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Checks the peer's hello: version, then permission, then layout. Sends the welcome.
     async fn welcome(&mut self, hello: Hello) -> Result<(), Stop> {
         if hello.version != VERSION {
-            let text = format!("version is {}, and this agent speaks {VERSION}", hello.version);
+            let text =
+                format!("the peer's version is {}, this agent's is {VERSION}", hello.version);
             return Err(Refused(Disconnect::Protocol, RefusalCode::Version, text).into());
         }
         if !hello.authorization.is_empty() {
@@ -209,7 +213,7 @@ impl<'a> Connection<'a> {
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
-    /// Determines what a peer with these blocks receives.
+    /// Determines which bytes of each block the peer receives, from the description of its own blocks.
     async fn agree(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
         let ours = self.owner.config.blocks.clone();
         // Most peers have the same layout, which needs no plan.
@@ -242,6 +246,7 @@ impl<'a> Connection<'a> {
         allowed.map_err(|error| denied(error.to_string()))
     }
 
+    /// Lends blocks for reading over NIXL. Fails without NIXL, beyond the limit of loans, and after the deadline.
     async fn lend(&mut self, fetch: &Fetch) -> Result<(), Stop> {
         self.let_in()?;
         let refused = |text: String| Refused(Disconnect::Protocol, RefusalCode::Protocol, text);
@@ -259,7 +264,7 @@ impl<'a> Connection<'a> {
         let deadline = Instant::now() + limit;
         let lent = self.loans.lend(&mut self.sending, self.owner, fetch, deadline);
         let lent = timeout_at(deadline, lent).await.map_err(|_late| {
-            let text = format!("the request was not over after {limit:?}");
+            let text = format!("the request took longer than {limit:?}");
             Refused(Disconnect::Late, RefusalCode::Late, text)
         })?;
         self.send(&Message::Lent(lent))
@@ -267,18 +272,21 @@ impl<'a> Connection<'a> {
             .map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
+    /// Ends a loan that the peer returns.
     fn give_back(&mut self, request: u64) -> Result<(), Refused> {
         let Some(blocks) = self.loans.give_back(request) else {
-            let text = format!("request {request}: nothing is lent for it");
+            let text = format!("request {request} has no lent blocks");
             return Err(Refused(Disconnect::Protocol, RefusalCode::Protocol, text));
         };
-        // Blocks that are never returned are not counted, because it is unknown whether they were received.
+        // Counts only returned blocks. Whether a peer received a block that it has not returned is unknown.
         let counters = &self.owner.counters;
         counters.served.add(blocks);
         counters.served_bytes.add(blocks.saturating_mul(self.owner.config.blocks.block_bytes));
         Ok(())
     }
 
+    /// Sends the requested blocks before the deadline. If the deadline passes, the connection ends without a message,
+    /// because a block may be partly sent.
     async fn fetch(&mut self, fetch: &Fetch) -> Result<(), Stop> {
         self.let_in()?;
         self.owner.counters.serve_requests.add(1);
@@ -297,14 +305,14 @@ impl<'a> Connection<'a> {
             Ok(Err(error)) => Err(Stop::Ended(lost(&error, Disconnect::Untaken))),
             Err(_late) => {
                 // A block may be partly sent, so no frame can follow.
-                let text = format!("the request was not over after {limit:?}");
+                let text = format!("the request took longer than {limit:?}");
                 Err(Stop::Ended(Ended::Cut(Disconnect::Late, text)))
             }
         }
     }
 }
 
-/// Completes at the deadline; never without a deadline.
+/// Completes at the deadline. Without a deadline, waits forever.
 async fn overdue(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,

@@ -86,6 +86,8 @@ impl Loans {
 }
 
 impl Loan {
+    /// Adds blocks to a loan: first those in memory, then those onboarded from lower tiers. Returns why it stopped;
+    /// `Unspecified` after the last block.
     async fn fill(
         &mut self,
         sending: &mut Sending,

@@ -104,6 +104,7 @@ impl Owner {
         Self::exposed(config, manager, registry, counters, exposed)
     }
 
+    /// Creates the owner: exports its memory as a set of blocks, and opens a session that holds the served blocks.
     fn exposed(
         config: OwnerConfig,
         manager: &KvBlockManager,

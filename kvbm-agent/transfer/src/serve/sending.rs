@@ -94,6 +94,8 @@ impl Sending {
         write_all(to, &mut [IoSlice::new(&end.frame(0))]).await
     }
 
+    /// Sends the leading blocks: first those in memory, then those onboarded from lower tiers. Returns why it
+    /// stopped; `Unspecified` after the last block.
     async fn send_blocks<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,
@@ -211,6 +213,7 @@ impl Sending {
         }
     }
 
+    /// Writes the heads and bytes of blocks in one call, and counts them as sent.
     async fn write<W: AsyncWrite + Unpin>(
         &self,
         owner: &Shared,

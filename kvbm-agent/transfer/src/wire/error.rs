@@ -5,7 +5,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The bytes do not begin with the magic of a frame.
-    #[error("magic: the peer does not speak this protocol")]
+    #[error("magic: the peer uses another protocol")]
     Magic,
     /// The kind of frame is unknown.
     #[error("kind {0} is not known")]

@@ -156,7 +156,7 @@ async fn peers_that_keep_blocks_are_disconnected() {
     assert!(refusal(greedy.ask(&lend(2, 1, 1_000, 1)).await).contains("2 loans"));
     let mut wrong = Caller::new(owner.address).await;
     let answer = wrong.ask(&Message::Return(Return { request: 7 })).await;
-    assert!(refusal(answer).contains("request 7: nothing is lent"));
+    assert!(refusal(answer).contains("request 7 has no lent blocks"));
     let counted = || {
         let disconnected = owner.counters.metrics().disconnected;
         (disconnected["late"], disconnected["protocol"]) == (1, 2)

@@ -199,6 +199,8 @@ impl Gateway {
         }
     }
 
+    /// Answers a request: checks permission and rate, then tries workers. A failed worker is excluded from the next
+    /// attempt, for at most `retries` retries.
     async fn answer(
         self: &Arc<Self>,
         (caller, quota): (&Principal, Option<&Quota>),
@@ -400,6 +402,7 @@ impl Gateway {
         Ok(response)
     }
 
+    /// Creates the state of a request that a worker serves: it counts output, and reports the end.
     fn serving(&self, job: &Job, placement: Placement, keeps_text: bool) -> Serving {
         let choice = placement.decode.choice();
         let recorded = self.parts.recorder.begin(job.began, &job.prompt, choice);

@@ -84,6 +84,8 @@ impl Gateway {
         });
     }
 
+    /// Sends the conversation to the worker with one output token, so that its cache has the conversation before the
+    /// next turn. Only if the worker is idle.
     async fn compute_ahead(&self, request: ApiRequest, worker: WorkerKey) -> Result<(), String> {
         // The caller's access to this conversation was already checked.
         let caller = Principal::anyone();

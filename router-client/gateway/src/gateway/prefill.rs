@@ -38,6 +38,8 @@ impl Gateway {
         }
     }
 
+    /// Sends the prompt to the prefill worker, if there is one. Returns the parameters with which the decode worker
+    /// finds the blocks.
     async fn ask_prefill(&self, job: &Job, placement: &Placement) -> Result<Option<Value>, String> {
         let Some(reservation) = &placement.prefill else { return Ok(None) };
         let worker = reservation.worker();

@@ -155,6 +155,7 @@ impl Serving {
         kind
     }
 
+    /// Reports the first output token, once.
     fn first_token(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
@@ -189,6 +190,8 @@ impl Serving {
         Failure::OfWorker(self.worker.worker.clone(), why)
     }
 
+    /// Ends the request at the router, and reports output, cached tokens and fetches. Only the first call has an
+    /// effect.
     fn end(&mut self, has_failed: Option<bool>) {
         let Some(mut placement) = self.placement.take() else { return };
         placement.output_tokens(self.tally.output_tokens);

@@ -35,7 +35,7 @@ impl TokenCache {
         Self { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// The key of a prompt that was made from these parts.
+    /// The cache key of a prompt, from all parts that determine its tokens.
     pub(super) fn key(parts: &[&[u8]]) -> u128 {
         let mut hasher = Xxh3::new();
         for part in parts {

@@ -54,6 +54,7 @@ impl Endpoint {
         }
     }
 
+    /// Logs which endpoint is used from now on.
     fn log(self, server: &str) {
         match self {
             Self::Render => tracing::info!(server, "tokens of prompts come from /render"),
@@ -132,7 +133,7 @@ impl Endpoints {
         is_first
     }
 
-    /// Number of these servers by endpoint, and the first server of each kind.
+    /// Number of servers by endpoint, and the first server of each kind.
     pub(super) fn count(&self, servers: &[String]) -> BTreeMap<Endpoint, (usize, String)> {
         let known = self.0.lock();
         let mut counted: BTreeMap<Endpoint, (usize, String)> = BTreeMap::new();
@@ -143,7 +144,7 @@ impl Endpoints {
         counted
     }
 
-    /// Problems of these servers, one line for each kind of endpoint.
+    /// Problems of the servers, one line for each kind of endpoint.
     pub(super) fn problems(&self, servers: &[String]) -> Vec<String> {
         let counted = self.count(servers);
         let lines =

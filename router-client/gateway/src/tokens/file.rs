@@ -86,6 +86,7 @@ impl Tokenizers {
 }
 
 impl ModelTokenizer {
+    /// Loads a tokenizer file, and the chat template in the same folder, if there is one.
     fn read(path: &Path) -> Result<Self, FileError> {
         let refused = |path: &Path, problem: String| FileError { path: path.to_owned(), problem };
         let tokenizer = Tokenizer::from_file(path);

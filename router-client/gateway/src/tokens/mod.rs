@@ -196,6 +196,8 @@ impl Tokens {
         Ok(Found::Unknown(why))
     }
 
+    /// Computes the tokens. In this order: token ids from the client, else the configured
+    /// source: a tokenizer file or a render server.
     async fn make(&self, request: &ApiRequest, engines: &[Uri]) -> Result<Made, ApiError> {
         if let Some(tokens) = &request.extension.token_data {
             let all = tokens.count();

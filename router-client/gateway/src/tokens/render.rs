@@ -96,6 +96,8 @@ impl Renderer {
         servers.iter().map(Uri::to_string).collect()
     }
 
+    /// The tokens of a prompt, from the cache or from a server. Tries at most [`TRIES_MAX`] servers, each within the
+    /// timeout. Prompts with images are not cached.
     pub(super) async fn tokens(
         &self,
         request: &ApiRequest,
@@ -171,6 +173,7 @@ impl Renderer {
         tokenised.map_err(at_server)
     }
 
+    /// Queries `/render`. Only the first prompt of a completion with several prompts counts.
     async fn render(&self, server: &Uri, path: &str, text: &str) -> Result<Tokenised, Failure> {
         let answer = self.post(server, path, text.to_owned()).await?;
         let answer: Value =
@@ -189,6 +192,8 @@ impl Renderer {
         })
     }
 
+    /// Queries `/tokenize` for each prompt, and truncates as the request demands. Fails if the truncation has to keep
+    /// special tokens, which the answer does not mark.
     async fn tokenize(&self, server: &Uri, request: &ApiRequest) -> Result<Tokenised, Failure> {
         let unknown = |why: Unknown| {
             let detail = "/tokenize does not cut prompts as this request wants it".to_owned();

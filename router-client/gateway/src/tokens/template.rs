@@ -71,7 +71,7 @@ impl ChatTemplate {
     pub(super) fn render(&self, request: &ApiRequest) -> Result<Option<String>, Error> {
         let body = &request.body;
         let flag = |name: &str| body.get(name).and_then(Value::as_bool);
-        // With these options, only the engine can determine the prompt's text.
+        // Options with which only the engine can determine the prompt's text.
         let is_special = flag("continue_final_message") == Some(true)
             || ["chat_template", "documents"]
                 .iter()

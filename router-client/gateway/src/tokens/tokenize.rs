@@ -56,6 +56,7 @@ pub(super) fn adds_special(request: &ApiRequest) -> bool {
     stated.unwrap_or(request.kind == Kind::Completion)
 }
 
+/// The fields of a conversation that `/tokenize` needs.
 fn chat(request: &ApiRequest) -> Map<String, Value> {
     let field = |name: &str| request.body.get(name).filter(|value| !value.is_null());
     let copy = |name: &&str| field(name).map(|value| ((*name).to_owned(), value.clone()));

@@ -100,6 +100,7 @@ impl Select {
     }
 }
 
+/// Checks and converts a request's hints. The wait in the queue is at most `most`.
 fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, ConvertError> {
     let mode = mode(request.mode)?;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -107,7 +108,7 @@ fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, Conv
     let labels = request.preferred_labels;
     check_count("preferred_labels", labels.len(), WORKER_LABELS_MAX)?;
     check_count("required_labels", request.required_labels.len(), WORKER_LABELS_MAX)?;
-    // Queued requests keep all of these texts, so their sizes are checked.
+    // Queued requests keep all texts, so the sizes of the texts are checked.
     labels.iter().try_for_each(|at| check_label("preferred_labels", &at.key, &at.value))?;
     let mut required = request.required_labels.iter();
     required.try_for_each(|at| check_label("required_labels", &at.key, &at.value))?;
@@ -145,6 +146,7 @@ fn preferred(label: pb::PreferredLabel) -> PreferredLabel {
     PreferredLabel { key, value, weight: weight.unwrap_or(1.0) }
 }
 
+/// Converts a mode; `None` for the default.
 fn mode(value: i32) -> Result<Option<Mode>, ConvertError> {
     let mode = match pb::RouterMode::try_from(value) {
         Ok(pb::RouterMode::Unspecified) => return Ok(None),

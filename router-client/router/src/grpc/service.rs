@@ -107,6 +107,7 @@ impl RouterService {
         })
     }
 
+    /// Chooses a worker. In this order: permission, rate limit, prompt, memory of the queue, request id.
     async fn select(
         &self,
         (principal, quota): (&Principal, Option<&Quota>),
@@ -142,6 +143,7 @@ impl RouterService {
         Ok(write::selected(request_id, choice, prompt.local_hashes.len(), hashing))
     }
 
+    /// Chooses a worker and counts the request, or only explains the choice for a dry run.
     async fn choose(
         &self,
         router: &Router,
@@ -191,6 +193,7 @@ impl RouterService {
         }
     }
 
+    /// Converts the error of a choice, and counts it.
     fn rejected(&self, error: RouteError) -> Status {
         let code = match &error {
             RouteError::Config(_) => ErrorCode::InvalidArgument,
@@ -222,6 +225,7 @@ impl RouterService {
         }
     }
 
+    /// The loads of all ranks that the caller may see and the filter selects.
     fn loads(&self, principal: &Principal, filter: &LoadFilter) -> pb::GetLoadsResponse {
         let mut answer = pb::GetLoadsResponse::default();
         for (key, partition) in self.fleet.partitions() {
@@ -420,7 +424,7 @@ fn key(model: &str, tenant: &str) -> Result<PartitionKey, Status> {
 fn unknown(id: &str) -> Status {
     let id: String = id.chars().take(NAME_BYTES_MAX).collect();
     let text = format!(
-        "no request {id:?} is under way here: it was freed, its lease ended, or its worker is gone"
+        "request {id:?} is not active here: it was freed, its lease ended, or its worker is gone"
     );
     failed(ErrorCode::NotFound, text)
 }

@@ -181,6 +181,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Converts the explanation for one rank.
 fn explanation(at: &Explanation) -> pb::RankExplanation {
     let TierBlocks { device, host, disk, pool } = at.overlap;
     let trust = match at.trust {
@@ -229,6 +230,7 @@ const fn mode(decision: &Decision) -> pb::RouterMode {
     }
 }
 
+/// Converts the reason of a decision.
 const fn reason(decision: &Decision) -> pb::DecisionReason {
     match decision.reason {
         Reason::OnlyOne => pb::DecisionReason::OnlyOne,

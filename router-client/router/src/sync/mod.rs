@@ -65,6 +65,7 @@ pub async fn run(parts: Parts) {
     }
 }
 
+/// Connects to NATS, and subscribes to other routers and to load reports.
 async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
     let status = Arc::clone(&parts.status);
     let note = move |event| {
@@ -112,6 +113,7 @@ async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptio
     }
 }
 
+/// Publishes the changes of all routers. Without a connection, they are dropped: digests repair the difference later.
 async fn flush(parts: &Parts, client: &Client) {
     for (key, partition) in parts.fleet.partitions() {
         for (is_prefill, router) in partition.routers_by_pool() {
@@ -133,6 +135,7 @@ async fn flush(parts: &Parts, client: &Client) {
     }
 }
 
+/// Applies a message of another router.
 fn learn(parts: &Parts, message: &Message) {
     let read = || {
         let sync: pb::RouterSync = decode(message.payload.clone()).ok()?;

@@ -31,6 +31,7 @@ pub(super) fn decode(sync: pb::RouterSync) -> Option<SyncMessage> {
     Some(SyncMessage { from, items: items.collect::<Option<_>>()? })
 }
 
+/// Converts an item to its message.
 fn write(item: &SyncItem) -> Item {
     let text = |id: &Arc<str>| id.as_ref().to_owned();
     match item {
@@ -54,6 +55,7 @@ fn write(item: &SyncItem) -> Item {
     }
 }
 
+/// Converts an item; `None` if it is invalid.
 fn read(from: RouterId, item: Item) -> Option<SyncItem> {
     let ids = |ids: Vec<String>| ids.into_iter().map(Arc::<str>::from).collect::<Vec<_>>();
     Some(match item {
@@ -79,6 +81,7 @@ fn read(from: RouterId, item: Item) -> Option<SyncItem> {
     })
 }
 
+/// Converts an active request to its message.
 fn write_request(request: &ActiveRequest) -> pb::SyncedRequest {
     pb::SyncedRequest {
         request_id: request.key.id().to_owned(),
@@ -94,6 +97,7 @@ fn write_request(request: &ActiveRequest) -> pb::SyncedRequest {
     }
 }
 
+/// Converts an active request; `None` if it is invalid.
 fn read_request(from: RouterId, request: pb::SyncedRequest) -> Option<ActiveRequest> {
     let worker = WorkerId::new(&request.worker_id).ok()?;
     Some(ActiveRequest {

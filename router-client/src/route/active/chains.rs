@@ -204,6 +204,7 @@ impl Chains {
         };
     }
 
+    /// Adds a node with `blocks` below `parent`. One request of `slot` uses it.
     fn append(
         &mut self,
         parent: Option<NodeId>,

@@ -419,7 +419,7 @@ impl ActiveLoads {
         if new.input_tokens.max(new.prefill_tokens) > REQUEST_TOKENS_MAX {
             return Err(AddError::TooManyTokens);
         }
-        // Assumes that none of the request's blocks is in use yet, which saves a lookup.
+        // Assumes that no block of the request is in use yet, which saves a lookup.
         Ok(self.requests.len() < self.config.requests_max
             && self.chains.blocks() + blocks <= self.config.blocks_max)
     }
@@ -433,6 +433,7 @@ impl ActiveLoads {
         }
     }
 
+    /// An active request, as it is sent to other routers. `None` if its rank has left.
     fn view(&self, key: &RequestKey, request: &Request) -> Option<ActiveRequest> {
         Some(ActiveRequest {
             key: key.clone(),

@@ -72,6 +72,7 @@ impl Requests {
         }
     }
 
+    /// Removes a request from the table and from its rank's list.
     pub(super) fn remove(&mut self, key: &RequestKey) -> Option<Request> {
         let number = self.by_key.remove(key)?;
         self.files.remove(number)
@@ -186,6 +187,7 @@ impl Files {
         usize::try_from(slot).ok().and_then(|slot| self.last.get(slot)).copied().flatten()
     }
 
+    /// Adds a request as the newest of its rank.
     fn add(&mut self, key: RequestKey, request: Request) -> u32 {
         let due = request.due;
         let slot = request.rank.slot;

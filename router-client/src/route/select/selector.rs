@@ -172,6 +172,7 @@ impl Selector {
         })
     }
 
+    /// Chooses by mode among the candidates that the survey admits.
     fn pick<C: Candidates>(
         &self,
         question: &Question<'_>,
@@ -232,6 +233,7 @@ impl<C: Candidates> Survey<'_, C> {
         to
     }
 
+    /// Offers each eligible candidate with its score to the tally, and counts the removed ones by reason.
     fn pass(&mut self, to: &mut impl Tally) {
         let has_no_wishes = self.judge.removes_nobody() && self.scorer.is_plain();
         if has_no_wishes && self.candidates.are_settled() {
@@ -266,6 +268,7 @@ impl<C: Candidates> Survey<'_, C> {
         (self.eligible, self.removed) = (count, RemovedCounts::default());
     }
 
+    /// Explains all candidates, including removed ones.
     fn explain(&self) -> Vec<Explanation> {
         let Self { candidates, judge, scorer, .. } = self;
         let explain = |at: Candidate<'_>| {

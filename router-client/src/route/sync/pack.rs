@@ -26,6 +26,7 @@ impl Pack {
         self.closed_bytes + self.open_bytes >= FLUSH_BYTES_MAX
     }
 
+    /// Adds an item. Begins another message at the limit of items or bytes.
     pub(super) fn push(&mut self, item: SyncItem) {
         let bytes = item.bytes_max();
         if self.open.items.len() >= SYNC_ITEMS_MAX

@@ -183,6 +183,7 @@ impl Replication {
         }
     }
 
+    /// Applies an item of another router, or notes the answer that it requests.
     fn learn(&mut self, from: RouterId, item: &SyncItem, loads: &mut ActiveLoads, now: Duration) {
         match item {
             SyncItem::Added(request) => self.learn_added(from, request, loads, now),
@@ -211,6 +212,8 @@ impl Replication {
         }
     }
 
+    /// Adds a request of another router. Drops it if it belongs to a third router, is invalid, or has an unknown
+    /// rank. A known request is only renewed.
     fn learn_added(
         &mut self,
         from: RouterId,
@@ -322,6 +325,7 @@ impl Replication {
         self.counts.ghosts_freed += 1;
     }
 
+    /// Notes that another router requests these own requests.
     fn answer(&mut self, ids: &[Arc<str>], loads: &ActiveLoads, now: Duration) {
         if ids.len() > SYNC_IDS_MAX {
             self.counts.dropped.invalid += 1;

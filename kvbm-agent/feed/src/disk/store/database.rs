@@ -175,7 +175,7 @@ impl Disk {
         }
     }
 
-    /// Begins an incarnation with these batches, in one write. A killed process leaves either the old or the new
+    /// Begins an incarnation with its first batches, in one write. A killed process leaves either the old or the new
     /// incarnation.
     pub fn republish(&self, incarnation: Incarnation, first: u64, batches: &[Arc<Batch>]) {
         let mut changes = WriteBatch::default();
@@ -183,6 +183,8 @@ impl Disk {
         self.write_all(changes, batches, SourceChange::None.into());
     }
 
+    /// Writes batches, holdings, a source's position and meanings in one write. After a failure, the disk is not used
+    /// any more. Requests an image once the log is large.
     fn write_all(&self, mut changes: WriteBatch, batches: &[Arc<Batch>], change: DiskChange<'_>) {
         if self.is_given_up() {
             return;
@@ -255,7 +257,7 @@ impl Disk {
         match &verdict {
             Verdict::Pending => {}
             Verdict::Continued => {
-                tracing::info!("what is on disk continues")
+                tracing::info!("the incarnation on disk continues")
             }
             Verdict::NewIncarnation(NewIncarnation::First) => {
                 tracing::info!("the journal on disk begins")
@@ -273,7 +275,7 @@ impl Disk {
         match folder::unmark(&self.folder) {
             Ok(()) => tracing::error!(
                 error,
-                "the journal is not written to disk any more: the next start begins a new incarnation"
+                "the journal is no longer written to disk: the next start begins a new incarnation"
             ),
             Err(unmarked) => {
                 self.is_stale.store(true, Ordering::Release);

@@ -36,6 +36,7 @@ pub struct CompleteImage {
 }
 
 impl<'a> ImageWriter<'a> {
+    /// Starts an image of the next generation, in a table file of its own. Removes the remains of an unfinished one.
     fn begin(disk: &'a Disk, options: &'a Options) -> Result<Self, DiskError> {
         folder::remove_image(&disk.folder)?;
         let (before, log_bytes) = disk.with_state(|state| {

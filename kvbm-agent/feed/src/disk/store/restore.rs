@@ -88,6 +88,8 @@ pub(super) fn read<O: Origin>(
     }
 }
 
+/// Checks that a journal can be resumed: format, worker, block size, consolidation, copy mode and adapter names are
+/// unchanged.
 fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Result<(), Found> {
     let unreadable = |_error| Found::Unusable(damaged("the manifest"));
     let manifest = ManifestRecord::decode(value).map_err(unreadable)?;
@@ -115,6 +117,7 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
     Ok(())
 }
 
+/// Reads the incarnation, and the record of the image, if there is one.
 fn read_heads(
     record: Option<&[u8]>,
     image: Option<&[u8]>,
@@ -130,6 +133,8 @@ fn read_heads(
 }
 
 impl FoundIncarnation {
+    /// Reads the journal: image, batches, holdings, meanings, and the positions of sources. Fails at the first
+    /// damage.
     fn fill<O: Origin>(
         &mut self,
         origin: &O,
@@ -156,6 +161,7 @@ impl FoundIncarnation {
         })
     }
 
+    /// Reads the meanings of names, by source.
     fn read_meanings<O: Origin>(
         &mut self,
         origin: &O,
@@ -177,6 +183,7 @@ impl FoundIncarnation {
         })
     }
 
+    /// Reads the names that each source holds, by source and rank.
     fn read_holdings<O: Origin>(
         &mut self,
         origin: &O,
@@ -202,6 +209,7 @@ impl FoundIncarnation {
         })
     }
 
+    /// Reads the chunks of the image into the journal. Fails if a chunk is missing.
     fn read_image<O: Origin>(
         &mut self,
         origin: &O,
@@ -234,6 +242,7 @@ impl FoundIncarnation {
         Ok(read)
     }
 
+    /// Reads the batches into the journal. Fails if a batch is missing, also at the end.
     fn read_batches<O: Origin>(
         &mut self,
         origin: &O,
