@@ -20,3 +20,4 @@ mod saved;
 mod slow;
 mod stop;
 mod storage;
+mod storage_streams;

@@ -1,90 +1,55 @@
-//! Storage events: what an advisor knows is what the agent's tiers have, whatever is killed between them.
+//! The example subscriber of storage events knows exactly which blocks the agent's tiers have, whatever is killed.
 
 use crate::engine::{Engine, hashes, over_socket, prompt};
-use crate::place::{BLOCK_BYTES, LOOK, MODEL, PATIENCE, Place, WORKER};
-use anyhow::{Context, Result, ensure};
+use crate::place::{BLOCK_BYTES, MODEL, PATIENCE, Place, WORKER};
+use anyhow::{Result, anyhow, ensure};
+use example::Subscriber;
+use kvasir_process::nats::{NatsAccess, NatsServers};
 use kvasir_proto::pb;
-use kvasir_tests::demo::metrics;
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::binary_of;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
+
+#[expect(dead_code, reason = "the test calls what its main calls")]
+#[path = "../../../kvbm-agent/examples/storage_subscriber.rs"]
+pub(crate) mod example;
 
 /// Name of the volume in storage events.
 const VOLUME: &str = "volume:shared";
 
 /// Blocks by location, as sequence hashes.
-type Stored = BTreeMap<&'static str, BTreeSet<u64>>;
+type Stored = BTreeMap<String, BTreeSet<u64>>;
 
-struct Advisor {
-    child: Child,
-    http: SocketAddr,
+async fn subscribe(url: &str) -> Result<Subscriber> {
+    let servers = NatsServers::read(&url.to_owned().into(), NatsAccess::default())?;
+    Subscriber::connect(&servers).await.map_err(|error| anyhow!("{error}"))
 }
 
-impl Advisor {
-    async fn start(nats: &str, flags: &[&str]) -> Result<Self> {
-        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let child = Command::new(binary_of("storage-advisor")?)
-            .args(["--nats-url", nats, "--http-listen", &http.to_string()])
-            .args(["--ask-interval", "100ms", "--log-filter", "warn"])
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let advisor = Self { child, http };
-        let listens = async {
-            while metrics::get(http, "/livez").await.is_err() {
-                sleep(LOOK).await;
-            }
-        };
-        timeout(PATIENCE, listens).await.context("the advisor does not listen")?;
-        Ok(advisor)
-    }
-
-    /// What it knows of the worker's locations, if it lacks nothing.
-    async fn known(&self) -> Result<Option<Stored>> {
-        let mut known = Stored::new();
-        for location in ["host", "disk", VOLUME] {
-            let asked = json!({ "model": MODEL, "worker": WORKER, "location": location });
-            let (status, text) = metrics::post(self.http, "/tree", &asked.to_string()).await?;
-            if status != 200 {
-                return Ok(None);
-            }
-            let place: Value = serde_json::from_str(&text)?;
-            if place["state"] != "exact" {
-                return Ok(None);
-            }
-            let hashes = place["sequence_hashes"].as_array().context("hashes")?;
-            let hash = |at: &Value| u64::from_str_radix(at.as_str().unwrap_or("?"), 16);
-            known.insert(location, hashes.iter().map(hash).collect::<Result<_, _>>()?);
+/// The worker's blocks that the subscriber knows of, in the locations that it knows completely.
+fn known(subscriber: &Subscriber) -> Stored {
+    let mut known = Stored::new();
+    for (place, blocks, is_exact) in subscriber.index.places() {
+        let address = &place.address;
+        assert_eq!((address.partition.model(), address.worker.as_str()), (MODEL, WORKER));
+        if is_exact {
+            known.insert(place.location.clone(), blocks.keys().map(|hash| hash.0).collect());
         }
-        Ok(Some(known))
     }
+    known
+}
 
-    /// Waits until it knows exactly what is stored.
-    async fn until_known(&self, stored: &Stored) -> Result<()> {
-        let equal = async {
-            while self.known().await?.as_ref() != Some(stored) {
-                sleep(LOOK).await;
-            }
-            anyhow::Ok(())
-        };
-        match timeout(PATIENCE, equal).await {
-            Ok(ended) => ended,
-            Err(_late) => {
-                let known = self.known().await?;
-                anyhow::bail!("the advisor knows {known:?}, and stored are {stored:?}")
-            }
+/// Runs the subscriber until it knows exactly the stored blocks.
+async fn run_until_known(subscriber: &mut Subscriber, stored: &Stored) -> Result<()> {
+    let run = async {
+        while known(subscriber) != *stored {
+            subscriber.step().await.map_err(|error| anyhow!("{error}"))?;
+        }
+        anyhow::Ok(())
+    };
+    match timeout(PATIENCE, run).await {
+        Ok(ended) => ended,
+        Err(_late) => {
+            Err(anyhow!("the subscriber knows {:?}, and stored are {stored:?}", known(subscriber)))
         }
     }
 }
@@ -92,7 +57,8 @@ impl Advisor {
 /// What the tiers have of these prompts, once nothing is to be copied.
 async fn stored(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<Stored> {
     engine.until_copied().await?;
-    let mut stored: Stored = ["host", "disk", VOLUME].map(|at| (at, BTreeSet::new())).into();
+    let locations = ["host", "disk", VOLUME];
+    let mut stored: Stored = locations.map(|at| (at.to_owned(), BTreeSet::new())).into();
     for sequence in prompts.iter().flat_map(|locals| hashes(locals)) {
         for tier in engine.tiers(sequence).await? {
             let location = match tier {
@@ -101,7 +67,7 @@ async fn stored(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<Stored> {
                 pb::BlockTier::Volume => VOLUME,
                 other => anyhow::bail!("{other:?} is no tier of this test"),
             };
-            stored.entry(location).or_default().insert(sequence);
+            stored.entry(location.to_owned()).or_default().insert(sequence);
         }
     }
     Ok(stored)
@@ -118,17 +84,8 @@ async fn save(engine: &mut Engine, prompts: &mut Vec<Vec<u64>>, count: u64) -> R
     Ok(())
 }
 
-/// A program that appends what it reads to a file.
-fn hook(folder: &Path) -> Result<(PathBuf, PathBuf)> {
-    let program = folder.join("hook");
-    let told = folder.join("told");
-    fs::write(&program, format!("#!/bin/sh\nexec cat >> '{}'\n", told.display()))?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-    Ok((program, told))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_advisor_is_right_again_whatever_was_killed() -> Result<()> {
+async fn a_subscriber_knows_all_blocks_whatever_was_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let volume = tempfile::tempdir()?;
     let mut nats = NatsServer::start(folder.path()).await?;
@@ -141,59 +98,51 @@ async fn an_advisor_is_right_again_whatever_was_killed() -> Result<()> {
     let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
     let mut prompts = Vec::new();
     save(&mut engine, &mut prompts, 3).await?;
-    let mut advisor = Advisor::start(&url, &[]).await?;
-    advisor.until_known(&stored(&mut engine, &prompts).await?).await?;
+    let mut subscriber = subscribe(&url).await?;
+    let now = stored(&mut engine, &prompts).await?;
+    run_until_known(&mut subscriber, &now).await?;
 
     // More than host memory has room for: blocks are removed there, too.
     save(&mut engine, &mut prompts, 6).await?;
-    advisor.until_known(&stored(&mut engine, &prompts).await?).await?;
+    let now = stored(&mut engine, &prompts).await?;
+    run_until_known(&mut subscriber, &now).await?;
 
-    advisor.child.kill().await?;
+    drop(subscriber);
     save(&mut engine, &mut prompts, 3).await?;
-    let (program, told) = hook(folder.path())?;
-    let hook = ["--hook", &program.display().to_string()];
-    let often = ["--advice-interval", "100ms", "--cold-after", "0s", "--hot-uses", "100"];
-    let advisor = Advisor::start(&url, &[&hook[..], &often].concat()).await?;
+    let mut subscriber = subscribe(&url).await?;
     let now = stored(&mut engine, &prompts).await?;
     ensure!(now.values().all(|blocks| !blocks.is_empty()), "each tier has some: {now:?}");
-    advisor.until_known(&now).await?;
-    until_advised(&told, &now).await?;
+    run_until_known(&mut subscriber, &now).await?;
+    check_report(&subscriber, &now)?;
 
     nats.kill().await;
     save(&mut engine, &mut prompts, 3).await?;
-    let unheard = stored(&mut engine, &prompts).await?;
-    assert_ne!(advisor.known().await?.as_ref(), Some(&unheard), "nobody could be told");
+    let now = stored(&mut engine, &prompts).await?;
     nats.restart().await?;
-    advisor.until_known(&unheard).await?;
+    run_until_known(&mut subscriber, &now).await?;
 
     // Host memory is empty after that.
     place.restart().await?;
     let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
     save(&mut engine, &mut prompts, 1).await?;
-    advisor.until_known(&stored(&mut engine, &prompts).await?).await?;
+    let now = stored(&mut engine, &prompts).await?;
+    run_until_known(&mut subscriber, &now).await?;
     assert!(place.metric("kvasir_agent_storage_images_total", "").await? >= 1.0);
     assert_eq!(place.metric("kvasir_agent_storage_overflows_total", "").await? as u64, 0);
     place.stop().await;
     Ok(())
 }
 
-/// Waits until the hook was told to move a cold block of host memory to the disk.
-async fn until_advised(told: &Path, stored: &Stored) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let text = fs::read_to_string(told).unwrap_or_default();
-        let advice = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
-        let is_right = |at: &&Value| {
-            let hash = at["sequence_hash"].as_str().map(|hash| u64::from_str_radix(hash, 16));
-            (&at["kind"], &at["from"], &at["to"])
-                == (&json!("demotion"), &json!("host"), &json!("disk"))
-                && matches!(hash, Some(Ok(hash)) if stored["host"].contains(&hash))
-        };
-        // The last line may be written at the moment.
-        if advice.is_ok_and(|advice| advice.iter().any(|at| is_right(&at))) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "the hook was told {text:?}");
-        sleep(Duration::from_millis(20)).await;
+/// The report has a line for each location, with its number of blocks and bytes.
+fn check_report(subscriber: &Subscriber, stored: &Stored) -> Result<()> {
+    let report = subscriber.index.report(subscriber.now());
+    ensure!(report.lines().count() == stored.len(), "{report}");
+    for (location, blocks) in stored {
+        let count = blocks.len();
+        let bytes = count * BLOCK_BYTES;
+        let part =
+            format!(" {location}: {count} blocks, {bytes} bytes; least recently used leaf: ");
+        ensure!(report.lines().any(|line| line.contains(&part)), "{part} in {report}");
     }
+    Ok(())
 }

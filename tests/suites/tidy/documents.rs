@@ -52,8 +52,6 @@ fn configuration_table_is_current() {
     check("docs/reference/router.md", "router configuration", &router);
     let gateway = options_table::<kvasir_gateway::config::Options>();
     check("docs/reference/gateway.md", "gateway configuration", &gateway);
-    let advisor = options_table::<kvasir_advisor::config::Options>();
-    check("kvbm-agent/advisor/README.md", "advisor configuration", &advisor);
 }
 
 #[test]

@@ -115,17 +115,6 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
-        "kvbm-agent/advisor",
-        &[
-            ("state", &[]),
-            ("metrics", &["state"]),
-            ("subscriber", &["metrics", "state"]),
-            ("hook", &["metrics"]),
-            ("config", &["hook", "state"]),
-            ("app", &["config", "hook", "metrics", "state", "subscriber"]),
-        ],
-    ),
-    (
         "router-client/router",
         &[
             ("config", &[]),
@@ -356,7 +345,6 @@ const LAYERS: &[(&str, &str)] = &[
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),
-    ("kvbm-agent/advisor::state", "advice tree streams rules told"),
 ];
 
 /// Modules that depend on another one directly in the same module, or crate where `inside` is empty.
