@@ -1,6 +1,9 @@
+use crate::config::{Calls, ClientConfig};
+use crate::error::ClientError;
+use crate::overlap::Answer;
+use crate::prompt::{HashedPrompt, Prompt};
 use crate::stream::Pipeline;
 use crate::workers::{LISTED_WORKERS_MAX, ListedWorker, WorkerList};
-use crate::{Answer, Calls, ClientConfig, ClientError, HashedPrompt, Prompt};
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;

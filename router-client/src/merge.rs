@@ -1,6 +1,7 @@
 //! Merges the answers of all shards into the answer of one index. Pure.
 
-use crate::{Answer, Overlap, PoolState};
+use crate::overlap::{Answer, Overlap};
+use kvasir_proto::convert::PoolState;
 use std::cmp::Reverse;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-use crate::Overlap;
+use crate::overlap::Overlap;
 use kvasir_proto::types::SourceState;
 use std::cmp::Reverse;
 use std::time::Duration;

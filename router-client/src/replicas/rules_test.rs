@@ -1,5 +1,5 @@
 use super::*;
-use crate::Overlap;
+use crate::overlap::Overlap;
 use kvasir_proto::types::{SourceState, WorkerId, WorkerKey};
 
 const DEADLINE: Duration = Duration::from_millis(90);

@@ -3,9 +3,12 @@
 mod shard;
 
 use crate::client::check_length;
+use crate::config::ClientConfig;
+use crate::error::ClientError;
 use crate::merge::merge;
+use crate::overlap::Answer;
+use crate::prompt::{HashedPrompt, Prompt};
 use crate::replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
-use crate::{Answer, ClientConfig, ClientError, HashedPrompt, Prompt};
 use futures::future::join_all;
 use kvasir_proto::convert::{self, Owner};
 use kvasir_proto::hash::bucket;

@@ -1,8 +1,11 @@
 use super::lock;
+use crate::client::IndexerClient;
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::overlap::Answer;
 use crate::replicas::{
     self, Freshness, HedgeConfig, Question, REPLICAS_MAX, Replicas, ShardCounts, Step,
 };
-use crate::{Answer, ClientConfig, ClientError, IndexerClient};
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};

@@ -11,6 +11,7 @@ mod layers;
 mod modules;
 mod named_tests;
 mod names;
+mod reexports;
 mod sbom;
 mod sizes;
 mod sources;
