@@ -73,13 +73,15 @@ fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
 /// The decision for a prompt with this number of blocks.
 fn choose(state: &mut State, blocks: u32, overlaps: &Overlaps, hints: &Hints) -> Decision {
     let tokens: Vec<u32> = (0..blocks * BLOCK.get()).collect();
-    let chain = Prompt::new("m", BLOCK.get(), &tokens).hashed().sequence_hashes();
+    let prompt = Prompt::new("m", BLOCK.get(), &tokens).hashed();
+    let chain = prompt.sequence_hashes();
     let mut question = Question::new(tokens.len() as u64, BLOCK);
     question.constraints = hints.filter.constraints();
     question.mode = hints.mode;
     let part = Part::Whole;
     let arrived = None;
-    let pending = Pending { part, question, hints, chain: &chain, arrived };
+    let prompt = &prompt;
+    let pending = Pending { part, prompt, question, hints, chain: &chain, arrived };
     state.place(&pending, overlaps, NOW).expect("a worker").1
 }
 

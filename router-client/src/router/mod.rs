@@ -11,10 +11,14 @@ mod candidates;
 mod config;
 mod error;
 mod index;
+#[cfg(test)]
+mod index_fixture_test;
 mod outcome;
 mod pools;
 #[cfg(test)]
 mod pools_test;
+#[cfg(test)]
+mod queries_test;
 mod reservation;
 mod shared;
 mod state;
@@ -33,12 +37,12 @@ pub use waiting::Queued;
 
 use crate::prompt::{HashedPrompt, Prompt};
 use crate::route::{
-    BusyThresholds, ConfigError, Preferences, Question, RankLoad, Rate, SyncCounts, SyncMessage,
-    TierBlocks, Update,
+    BusyThresholds, ConfigError, Decision, Preferences, Question, RankLoad, Rate, SyncCounts,
+    SyncMessage, TierBlocks, Update,
 };
 use index::Overlaps;
-use kvasir_proto::types::{WorkerId, WorkerKey};
-use shared::{Outcome, Shared};
+use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
+use shared::{Outcome, Place, Shared};
 use state::{Part, Pending};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -54,6 +58,12 @@ pub struct PotentialLoad {
     pub prefill_tokens: f64,
     /// Blocks that would be in use.
     pub decode_blocks: f64,
+}
+
+/// Result of trying to place a request.
+enum Attempt {
+    Placed(Reservation),
+    Wait(Place),
 }
 
 /// Chooses workers of one model and tenant. Cheap to clone: clones share loads and settings.
@@ -132,49 +142,95 @@ impl Router {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Reservation, RouteError> {
-        self.select_part(prompt, hints, Part::Whole).await
+        let chain = prompt.sequence_hashes();
+        let pending = self.pending(prompt, &chain, hints, Part::Whole)?;
+        self.select_pending(pending, None).await
     }
 
-    /// Chooses a worker for a prompt or for one phase. Waits in the queue while all workers are over the threshold,
-    /// then looks up overlaps and loads again.
-    async fn select_part(
+    /// Chooses a worker for a request, by the overlaps `known`. Without them, or after a wait in the queue, it queries
+    /// the index.
+    async fn select_pending(
         &self,
-        prompt: &HashedPrompt,
-        hints: &Hints,
-        part: Part,
+        mut pending: Pending<'_>,
+        mut known: Option<Overlaps>,
     ) -> Result<Reservation, RouteError> {
-        let chain = prompt.sequence_hashes();
-        let question = self.question(prompt, hints)?;
-        let mut pending = Pending { question, hints, chain: &chain, part, arrived: None };
         let mut place = None;
         let mut queued = None;
-        let most = hints.queue_timeout.unwrap_or(Duration::MAX);
+        let most = pending.hints.queue_timeout.unwrap_or(Duration::MAX);
         let gives_up = Instant::now().checked_add(most);
         loop {
-            let overlaps = self.overlaps(prompt, &pending.question).await;
-            let begin = Instant::now();
-            match self.shared.decide(&pending, &overlaps)? {
-                Outcome::Placed(key, decision) => {
+            match self.attempt(&pending, known.take(), queued).await? {
+                Attempt::Placed(reservation) => {
                     // Requests queued behind this one then see its load.
                     drop(place);
-                    self.shared.record(prompt, &decision.worker);
-                    let choosing = begin.elapsed();
-                    let index_use = overlaps.index_use;
-                    let choice = Choice { decision: *decision, index_use, queued, choosing };
-                    return Ok(Reservation::new(Arc::clone(&self.shared), key, choice));
+                    return Ok(reservation);
                 }
-                Outcome::Wait(mut waiting) => {
+                Attempt::Wait(mut waiting) => {
                     let left = gives_up
                         .map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
                     let released = timeout(left, waiting.released()).await;
                     let released = released.map_err(|_late| RouteError::QueueTimeout(most))?;
                     let position = queued.map_or(released.position, |first: Queued| first.position);
                     queued = Some(Queued { position, ..released });
-                    // Loads and overlap have changed: look both up again.
                     pending.arrived = Some(waiting.arrived);
                     place = Some(waiting);
                 }
             }
+        }
+    }
+
+    /// Places or queues a request. Without overlaps, it queries the index, unless the request must wait: an answer from
+    /// before the wait would be out of date.
+    async fn attempt(
+        &self,
+        pending: &Pending<'_>,
+        known: Option<Overlaps>,
+        queued: Option<Queued>,
+    ) -> Result<Attempt, RouteError> {
+        let overlaps = match known {
+            Some(overlaps) => overlaps,
+            None => match self.shared.wait(pending)? {
+                Some(place) => return Ok(Attempt::Wait(place)),
+                None => self.overlaps(pending).await,
+            },
+        };
+        Ok(match self.try_place(pending, &overlaps)? {
+            Attempt::Placed(reservation) => {
+                Attempt::Placed(reservation.complete_choice(overlaps.index_use, queued))
+            }
+            waiting @ Attempt::Wait(_) => waiting,
+        })
+    }
+
+    /// Places a request by the overlaps, without a wait in the queue. The reservation does not report the index's
+    /// contribution yet.
+    fn place_now(
+        &self,
+        pending: &Pending<'_>,
+        overlaps: &Overlaps,
+    ) -> Result<Reservation, RouteError> {
+        match self.try_place(pending, overlaps)? {
+            Attempt::Placed(reservation) => Ok(reservation),
+            Attempt::Wait(_place) => Err(RouteError::QueueTimeout(Duration::ZERO)),
+        }
+    }
+
+    /// Places a request by the overlaps, or queues it. The reservation does not report the index's contribution yet.
+    fn try_place(&self, pending: &Pending<'_>, overlaps: &Overlaps) -> Result<Attempt, RouteError> {
+        let begin = Instant::now();
+        match self.shared.decide(pending, overlaps)? {
+            Outcome::Placed(key, decision) => {
+                self.shared.record(pending.prompt, &decision.worker);
+                let choice = Choice {
+                    decision: *decision,
+                    index_use: IndexUse::NotNeeded,
+                    queued: None,
+                    choosing: begin.elapsed(),
+                };
+                let shared = Arc::clone(&self.shared);
+                Ok(Attempt::Placed(Reservation::new(shared, key, choice)))
+            }
+            Outcome::Wait(place) => Ok(Attempt::Wait(place)),
         }
     }
 
@@ -188,22 +244,21 @@ impl Router {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Choice, RouteError> {
-        self.preview(prompt, &Hints { explain: true, ..hints.clone() }).await
-    }
-
-    /// [`Router::explain`], without the list of ranks unless the hints request it.
-    async fn preview(&self, prompt: &HashedPrompt, hints: &Hints) -> Result<Choice, RouteError> {
+        let hints = Hints { explain: true, ..hints.clone() };
         let chain = prompt.sequence_hashes();
-        let question = self.question(prompt, hints)?;
-        let part = Part::Whole;
-        let pending = Pending { question, hints, chain: &chain, part, arrived: None };
-        let overlaps = self.overlaps(prompt, &pending.question).await;
+        let pending = self.pending(prompt, &chain, &hints, Part::Whole)?;
+        let overlaps = self.overlaps(&pending).await;
         let begin = Instant::now();
-        let now = self.shared.now();
-        let decision = self.shared.state().choose(&pending, &overlaps, false, now)?;
+        let decision = self.preview(&pending, &overlaps)?;
         let choosing = begin.elapsed();
         let index_use = overlaps.index_use;
         Ok(Choice { decision, index_use, queued: None, choosing })
+    }
+
+    /// The decision that the router would make now. It reserves and records nothing.
+    fn preview(&self, pending: &Pending<'_>, overlaps: &Overlaps) -> Result<Decision, RouteError> {
+        let now = self.shared.now();
+        self.shared.state().choose(pending, overlaps, false, now)
     }
 
     /// Blocks of a prompt credited to each rank, by tier.
@@ -356,7 +411,9 @@ impl Router {
         self.shared.state().sync_counts(now)
     }
 
-    async fn overlaps(&self, prompt: &HashedPrompt, question: &Question<'_>) -> Overlaps {
+    /// Queries the index for the ranks' overlaps, if the request needs them.
+    async fn overlaps(&self, pending: &Pending<'_>) -> Overlaps {
+        let Pending { prompt, question, .. } = pending;
         let needs_overlap = self.shared.state().selector().needs_overlap(question);
         let index = &self.shared.index;
         let trust = &self.shared.config.trust;
@@ -365,6 +422,18 @@ impl Router {
             (true, Some(_)) => index.overlaps_for_fetches(prompt, trust).await,
             (false, _) => Overlaps::not_needed(),
         }
+    }
+
+    /// Checks a request.
+    fn pending<'a>(
+        &self,
+        prompt: &'a HashedPrompt,
+        chain: &'a [SequenceHash],
+        hints: &'a Hints,
+        part: Part,
+    ) -> Result<Pending<'a>, ConfigError> {
+        let question = self.question(prompt, hints)?;
+        Ok(Pending { part, prompt, question, hints, chain, arrived: None })
     }
 
     /// Checks the hints, and converts them to a question for the selector.

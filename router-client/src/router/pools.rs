@@ -1,14 +1,14 @@
 //! Disaggregated serving: prefill workers, which only compute prompts, and decode workers, which generate.
 
-use super::config::{Filter, Hints};
+use super::Router;
+use super::config::{Filter, Hints, RouterConfig, RouterWorker};
 use super::error::RouteError;
+use super::index::{Index, Overlaps};
 use super::outcome::{Choice, Ended, Freed};
 use super::reservation::Reservation;
-use super::state::Part;
-use super::{Router, RouterConfig};
+use super::state::{Part, Pending};
 use crate::prompt::HashedPrompt;
 use crate::route::{ActiveConfig, ConfigError, Mode, SelectError, Update};
-use crate::router::{Index, RouterWorker};
 use kvasir_proto::convert::Role;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,58 +136,88 @@ impl Pools {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Placement, RouteError> {
+        let chain = prompt.sequence_hashes();
+        let asked = self.main.pending(prompt, &chain, hints, Part::Whole)?;
         let mode = hints.mode.unwrap_or(self.main.config().select.mode);
         if mode == Mode::Direct || !self.prefill.has_workers() {
-            return self.local(prompt, hints, PrefillOutcome::NoWorker).await;
+            return self.local(asked, None, PrefillOutcome::NoWorker).await;
         }
-        if self.is_mostly_cached(prompt, hints).await {
-            return self.local(prompt, hints, PrefillOutcome::MostlyCached).await;
+        if prompt.input_tokens < self.config.remote_prefill_tokens_min {
+            return self.local(asked, None, PrefillOutcome::MostlyCached).await;
+        }
+        // One answer of the index serves all decisions. No decision that uses it waits, so it does not go out of date.
+        let overlaps = self.main.overlaps(&asked).await;
+        if self.is_mostly_cached(&asked, &overlaps) {
+            return self.local(asked, Some(overlaps), PrefillOutcome::MostlyCached).await;
         }
         // Both pools use one id for the request.
         let request_id = hints.request_id.clone().unwrap_or_else(|| self.main.new_request_id());
-        let request_id = Some(request_id);
-        let filter =
-            Filter { pin: None, roles: Vec::new(), model_type: None, ..hints.filter.clone() };
-        let wanted = Hints {
-            filter,
-            request_id: request_id.clone(),
-            expected_output_tokens: None,
-            // If no prefill worker is free, the request proceeds without one instead of waiting.
-            queue_timeout: Some(Duration::ZERO),
-            ..hints.clone()
-        };
-        let prefill = match self.prefill.select_part(prompt, &wanted, Part::Prefill).await {
+        let prefill = match self.place_prefill(&asked, &request_id, &overlaps) {
             Ok(prefill) => prefill,
             Err(error) => {
                 let outcome = outcome(&error).ok_or(error)?;
-                return self.local(prompt, hints, outcome).await;
+                return self.local(asked, Some(overlaps), outcome).await;
             }
         };
-        let mut wanted = Hints {
-            request_id,
-            // The transfer brings the blocks, wherever they are cached, so load alone decides.
-            overlap_score_weight: Some(0.0),
-            ..hints.clone()
-        };
-        let label = &self.config.transfer_domain_label;
-        let domain = self.prefill.label(prefill.worker(), label);
+        let domain = self.prefill.label(prefill.worker(), &self.config.transfer_domain_label);
         let has_domain = domain.is_some();
-        if let Some(domain) = domain {
-            wanted.filter.labels.push((label.clone(), domain));
-            wanted.queue_timeout = Some(Duration::ZERO);
-        }
-        match self.main.select_part(prompt, &wanted, Part::Decode).await {
+        match self.select_decode(&asked, request_id, domain).await {
             Ok(decode) => {
+                let prefill = Some(prefill.complete_choice(overlaps.index_use, None));
                 let prefill_outcome = PrefillOutcome::Chosen;
-                Ok(Placement { decode, prefill: Some(prefill), prefill_outcome })
+                Ok(Placement { decode, prefill, prefill_outcome })
             }
             // Workers outside the domain may have room.
             Err(error) if has_domain && outcome(&error).is_some() => {
                 drop(prefill);
-                self.local(prompt, hints, PrefillOutcome::NoDomain).await
+                self.local(asked, Some(overlaps), PrefillOutcome::NoDomain).await
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Places the prefill part of a request.
+    fn place_prefill(
+        &self,
+        asked: &Pending<'_>,
+        request_id: &str,
+        overlaps: &Overlaps,
+    ) -> Result<Reservation, RouteError> {
+        let Pending { prompt, hints, chain, .. } = asked;
+        let filter =
+            Filter { pin: None, roles: Vec::new(), model_type: None, ..hints.filter.clone() };
+        let wanted = Hints {
+            filter,
+            request_id: Some(request_id.to_owned()),
+            expected_output_tokens: None,
+            // If no prefill worker is free, the request proceeds without one instead of waiting.
+            queue_timeout: Some(Duration::ZERO),
+            ..(*hints).clone()
+        };
+        let pending = self.prefill.pending(prompt, chain, &wanted, Part::Prefill)?;
+        self.prefill.place_now(&pending, overlaps)
+    }
+
+    /// Chooses a worker for the decode part of a request, in a transfer domain if the prefill worker has one.
+    async fn select_decode(
+        &self,
+        asked: &Pending<'_>,
+        request_id: String,
+        domain: Option<String>,
+    ) -> Result<Reservation, RouteError> {
+        let Pending { prompt, hints, chain, .. } = asked;
+        let mut wanted = Hints {
+            request_id: Some(request_id),
+            // The transfer brings the blocks, wherever they are cached, so load alone decides.
+            overlap_score_weight: Some(0.0),
+            ..(*hints).clone()
+        };
+        if let Some(domain) = domain {
+            wanted.filter.labels.push((self.config.transfer_domain_label.clone(), domain));
+            wanted.queue_timeout = Some(Duration::ZERO);
+        }
+        let pending = self.main.pending(prompt, chain, &wanted, Part::Decode)?;
+        self.main.select_pending(pending, None).await
     }
 
     /// Chooses a worker that does both, for example after a failed prefill.
@@ -199,16 +229,18 @@ impl Pools {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Placement, RouteError> {
-        self.local(prompt, hints, PrefillOutcome::NotAsked).await
+        let chain = prompt.sequence_hashes();
+        let asked = self.main.pending(prompt, &chain, hints, Part::Whole)?;
+        self.local(asked, None, PrefillOutcome::NotAsked).await
     }
 
     async fn local(
         &self,
-        prompt: &HashedPrompt,
-        hints: &Hints,
+        asked: Pending<'_>,
+        known: Option<Overlaps>,
         prefill_outcome: PrefillOutcome,
     ) -> Result<Placement, RouteError> {
-        let decode = self.main.select_hashed(prompt, hints).await?;
+        let decode = self.main.select_pending(asked, known).await?;
         Ok(Placement { decode, prefill: None, prefill_outcome })
     }
 
@@ -277,14 +309,11 @@ impl Pools {
     }
 
     /// Whether the decode worker should compute the rest of a prompt itself.
-    async fn is_mostly_cached(&self, prompt: &HashedPrompt, hints: &Hints) -> bool {
-        let least = self.config.remote_prefill_tokens_min;
-        if prompt.input_tokens < least {
-            return true;
-        }
+    fn is_mostly_cached(&self, asked: &Pending<'_>, overlaps: &Overlaps) -> bool {
+        let least = self.config.remote_prefill_tokens_min as f64;
         // An error here occurs again when the request is placed.
-        let local = self.main.preview(prompt, hints).await;
-        local.is_ok_and(|local| local.decision.cost.new_prefill_tokens < least as f64)
+        let local = self.main.preview(asked, overlaps);
+        local.is_ok_and(|local| local.cost.new_prefill_tokens < least)
     }
 }
 

@@ -29,6 +29,13 @@ impl Reservation {
         Self { guard: Guard { shared, key, is_released: false }, choice }
     }
 
+    /// Completes the choice by the index's contribution and the wait in the queue.
+    pub(super) fn complete_choice(mut self, index_use: IndexUse, queued: Option<Queued>) -> Self {
+        self.choice.index_use = index_use;
+        self.choice.queued = queued;
+        self
+    }
+
     /// The rank to send the request to.
     #[must_use]
     pub const fn worker(&self) -> &WorkerKey {

@@ -78,26 +78,47 @@ impl Shared {
     ) -> Result<Outcome, RouteError> {
         let now = self.now();
         let mut state = self.state();
-        if state.must_wait(pending, now) {
-            if pending.hints.queue_timeout == Some(Duration::ZERO) {
-                return Err(RouteError::QueueTimeout(Duration::ZERO));
-            }
-            let wait = Wait {
-                lane: state.lane(&pending.hints.filter),
-                input_tokens: pending.question.input_tokens,
-                latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
-                deadline: None,
-            };
-            // A released request that finds the capacity taken waits again, with its original arrival time.
-            let arrived = pending.arrived.unwrap_or(now);
-            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
-            state.counts.queued += u64::from(pending.arrived.is_none());
-            // Time alone may have made room for earlier requests.
-            state.release_next(now);
+        if let Some(place) = self.enqueue(pending, &mut state, now)? {
             return Ok(Outcome::Wait(place));
         }
         let (key, decision) = state.place(pending, overlaps, now)?;
         Ok(Outcome::Placed(key, Box::new(decision)))
+    }
+
+    /// Queues a request if it must wait now.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        pending: &Pending<'_>,
+    ) -> Result<Option<Place>, RouteError> {
+        let now = self.now();
+        self.enqueue(pending, &mut self.state(), now)
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        pending: &Pending<'_>,
+        state: &mut State,
+        now: Duration,
+    ) -> Result<Option<Place>, RouteError> {
+        if !state.must_wait(pending, now) {
+            return Ok(None);
+        }
+        if pending.hints.queue_timeout == Some(Duration::ZERO) {
+            return Err(RouteError::QueueTimeout(Duration::ZERO));
+        }
+        let wait = Wait {
+            lane: state.lane(&pending.hints.filter),
+            input_tokens: pending.question.input_tokens,
+            latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
+            deadline: None,
+        };
+        // A released request that finds the capacity taken waits again, with its original arrival time.
+        let arrived = pending.arrived.unwrap_or(now);
+        let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
+        state.counts.queued += u64::from(pending.arrived.is_none());
+        // Time alone may have made room for earlier requests.
+        state.release_next(now);
+        Ok(Some(place))
     }
 
     pub(super) fn mark_prefill_completed(&self, key: &RequestKey) -> Update {

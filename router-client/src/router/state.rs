@@ -4,6 +4,7 @@ use super::error::RouteError;
 use super::index::Overlaps;
 use super::waiting::Waiter;
 use super::workers::{Member, Workers};
+use crate::prompt::HashedPrompt;
 use crate::route::{
     ActiveLoads, AddError, BusyThresholds, ConfigError, Decision, FetchConfig, FetchMeter,
     FetchPlanner, Lane, Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue,
@@ -70,8 +71,10 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
     pub(super) part: Part,
+    pub(super) prompt: &'a HashedPrompt,
     pub(super) question: Question<'a>,
     pub(super) hints: &'a Hints,
+    /// Sequence hashes of the prompt's blocks.
     pub(super) chain: &'a [SequenceHash],
     /// Arrival time, if the request has waited before.
     pub(super) arrived: Option<Duration>,
@@ -287,7 +290,8 @@ impl State {
             return false;
         }
         // A new request does not overtake those waiting for the same ranks.
-        if pending.arrived.is_none() && !self.queue.is_clear(self.lane(filter)) {
+        let is_new = pending.arrived.is_none() && !self.queue.is_empty();
+        if is_new && !self.queue.is_clear(self.lane(filter)) {
             return true;
         }
         let Self { workers, active, selector, outliers, .. } = self;
