@@ -197,7 +197,10 @@ fn follow_map(
     readiness: &Readiness,
 ) -> Result<Option<MapFollower>, BuildError> {
     match (&config.shard_map, broker) {
-        (Some(MapSource::File(path)), _) => {
+        (Some(MapSource::File { path, warning }), _) => {
+            if let Some(warning) = warning {
+                tracing::warn!("{warning}");
+            }
             MapFollower::of_file(path.clone()).map(Some).map_err(BuildError::Signal)
         }
         (Some(MapSource::Broker), Some(broker)) => {

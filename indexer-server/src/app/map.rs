@@ -3,12 +3,12 @@
 use super::restore::named;
 use crate::{
     broker::ShardMaps,
-    config::{ConfigError, parse_shard_map, read_shard_map},
+    config::{ConfigError, ReadMap, parse_shard_map, read_shard_map},
     ingest::{Ingest, IngestError},
 };
 use anyhow::Context;
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::{convert::Registration, hash::bucket, shard::ShardMap};
+use kvasir_proto::{convert::Registration, hash::bucket};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -70,7 +70,7 @@ impl MapFollower {
     }
 
     /// Waits for the next map: read from the file after SIGHUP, or received from the broker.
-    async fn next(&mut self) -> anyhow::Result<Result<ShardMap, ConfigError>> {
+    async fn next(&mut self) -> anyhow::Result<Result<ReadMap, ConfigError>> {
         match self {
             Self::File(path, hangup) => {
                 hangup.recv().await.context("listen for SIGHUP")?;
@@ -88,7 +88,11 @@ fn refused(error: &str) {
 
 /// Adopts a new map, and registers the configured workers whose buckets this shard has now. A rejected map is logged;
 /// the previous one stays.
-async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], map: ShardMap) {
+async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], read: ReadMap) {
+    let ReadMap { map, warning } = read;
+    if let Some(warning) = warning {
+        tracing::warn!("{warning}");
+    }
     let version = map.version();
     let before = match ingest.adopt(map).await {
         Ok(before) => before,

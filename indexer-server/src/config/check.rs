@@ -1,8 +1,8 @@
 use super::{
     ConfigError, Options,
-    broker::{broker, map_is_by_broker},
+    broker::broker,
     index_shards::SHARD_BYTES_MIN,
-    shard::shard,
+    shard::{Sharding, sharding},
     worker::registrations,
 };
 use crate::{
@@ -63,7 +63,12 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapSource {
     /// A file, read at start and at SIGHUP.
-    File(PathBuf),
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Warning for the log about the file's format.
+        warning: Option<String>,
+    },
     /// NATS' key-value store, watched for changes.
     Broker,
 }
@@ -75,6 +80,7 @@ impl Config {
     /// If an option is invalid. The error names the option.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
+        let Sharding { shard, source } = sharding(options)?;
         Ok(Self {
             index: index(options)?,
             speculation: speculation(options)?,
@@ -87,7 +93,7 @@ impl Config {
                 probe_interval: positive("probe-interval", options.probe_interval)?,
                 replay_concurrency: count("replay-concurrency", options.replay_concurrency)?,
                 dump_concurrency: count("dump-concurrency", options.dump_concurrency)?,
-                shard: shard(options)?,
+                shard,
             },
             grpc: GrpcConfig {
                 listen: process.listen,
@@ -105,7 +111,7 @@ impl Config {
             http: process.http,
             workers: registrations(&options.worker)?,
             broker: broker(options)?,
-            shard_map: map_source(options),
+            shard_map: source,
             siblings: siblings(options, &process.dialer)?,
             dialer: process.dialer,
             drain_timeout: process.drain_timeout,
@@ -184,11 +190,6 @@ fn siblings(options: &Options, dialer: &Dialer) -> Result<Vec<String>, ConfigErr
         urls.push(url);
     }
     Ok(urls)
-}
-
-fn map_source(options: &Options) -> Option<MapSource> {
-    let path = options.shard_map.clone()?;
-    Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
 }
 
 /// Inverse fraction (1/2) of the byte limit for data that eviction cannot free: workers, sources, ranks and partitions.

@@ -7,6 +7,7 @@ mod index_shards;
 mod options;
 mod read;
 mod shard;
+mod shard_map;
 mod worker;
 
 pub use check::{Config, MapSource};
@@ -15,4 +16,5 @@ pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
 pub use read::read;
 pub use shard::{parse_shard_map, read_shard_map};
+pub use shard_map::{MapTextError, ReadMap, shard_map_toml};
 pub use worker::WorkerSpec;

@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, value_name = "I/N")]
     #[serde(serialize_with = "optional::serialize")]
     pub shard: Option<ShardPlace>,
-    /// File that assigns buckets to shards, or nats. The server reads the file at start and at SIGHUP; with nats, it
+    /// TOML file that assigns buckets to shards, or nats. The server reads the file at start and at SIGHUP; with nats, it
     /// watches the key `map` in the bucket `kvasir-shards` of NATS' key-value store. If not set: equal ranges
     #[arg(long, value_name = "FILE")]
     pub shard_map: Option<PathBuf>,

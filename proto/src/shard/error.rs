@@ -1,33 +1,9 @@
 use super::{ShardCount, ShardId};
 use crate::types::WorkerId;
 
-/// Why a shard map is rejected.
+/// Why a shard map cannot replace the map in use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// A line cannot be read.
-    #[error(
-        "line {line}: {text:?} is not one of: version N, shards N, buckets A-B shard I, moving A-B shard I"
-    )]
-    Unreadable {
-        /// Number of the line, from 1.
-        line: usize,
-        /// Text of the line, truncated.
-        text: String,
-    },
-    /// A line has an invalid value, or contradicts another line.
-    #[error("line {line}: {problem}")]
-    Refused {
-        /// Number of the line, from 1.
-        line: usize,
-        /// Problem of the line.
-        problem: String,
-    },
-    /// A line is missing.
-    #[error("{0} is missing")]
-    Missing(&'static str),
-    /// A bucket has no owner.
-    #[error("bucket {0} has no shard: name one in a line such as \"buckets {0} shard 0\"")]
-    Unowned(u8),
     /// The map is for another number of shards.
     #[error("the map has {map} shards, must have {expected}")]
     Count {

@@ -16,11 +16,11 @@ pub struct BucketRange {
 /// Assigns each of the 256 buckets to a shard, and lists the buckets that are moving to another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardMap {
-    pub(super) version: u64,
-    pub(super) shards: ShardCount,
-    pub(super) owners: [ShardId; BUCKETS],
+    version: u64,
+    shards: ShardCount,
+    owners: [ShardId; BUCKETS],
     /// Target shard of each moving bucket; the owner for all other buckets.
-    pub(super) takers: [ShardId; BUCKETS],
+    takers: [ShardId; BUCKETS],
 }
 
 impl ShardMap {
@@ -32,6 +32,12 @@ impl ShardMap {
             *owner = shards.even_owner(bucket);
         }
         Self { version: 0, shards, owners, takers: owners }
+    }
+
+    /// Replaces the version.
+    #[must_use]
+    pub fn with_version(self, version: u64) -> Self {
+        Self { version, ..self }
     }
 
     /// Version of the map. Of two maps, the one with the higher version is used.

@@ -13,7 +13,6 @@
 mod error;
 mod map;
 mod place;
-mod text;
 
 pub use error::{MapError, WrongShard};
 pub use map::{BucketRange, ShardMap};

@@ -130,7 +130,7 @@ impl FromStr for ShardPlace {
 }
 
 /// Parses digits, without a sign or spaces.
-pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+fn number<N: FromStr>(text: &str) -> Option<N> {
     let digits = !text.is_empty() && text.bytes().all(|at| at.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }

@@ -4,6 +4,7 @@ use crate::agents::{Broker, MODEL, PATIENCE};
 use crate::engine::{BLOCK_SIZE, prompt_tokens};
 use crate::fleet::{Holder, NOBODY, check, connect, index, kept, known};
 use async_nats::jetstream::{self, kv};
+use indexer_server::config::shard_map_toml;
 use kvasir_proto::broker::{SHARD_MAP, SHARDS};
 use kvasir_proto::hash::bucket;
 use kvasir_proto::pb::{CreateCheckpointRequest, GetStatsRequest};
@@ -111,7 +112,7 @@ async fn put_map(broker: &Broker, map: &ShardMap) {
             context.create_key_value(config).await.expect("a bucket")
         }
     };
-    bucket.put(SHARD_MAP, map.to_string().into()).await.expect("it is written");
+    bucket.put(SHARD_MAP, shard_map_toml(map).into()).await.expect("it is written");
 }
 
 /// Questions that go on, and what was wrong with answers.

@@ -1,5 +1,6 @@
 use crate::fleet::{Fleet, MODEL, PATIENCE};
 use crate::load::Load;
+use indexer_server::config::shard_map_toml;
 use kvasir_proto::convert::{Owner, owner};
 use kvasir_proto::hash::bucket;
 use kvasir_proto::pb;
@@ -67,7 +68,7 @@ async fn a_bucket_moves_while_questions_are_asked() {
     let even = ShardMap::even(ShardCount::new(2).expect("a number"));
     // The first version of a file.
     let first = even.moving(0, 0).expect("a shard");
-    std::fs::write(&file, first.to_string()).expect("a writable file");
+    std::fs::write(&file, shard_map_toml(&first)).expect("a writable file");
     let flag = format!("--shard-map={}", file.display());
     let fleet = Fleet::start(2, 1, &[&flag]).await;
     let wholes = fleet.whole_answers().await;
@@ -82,7 +83,13 @@ async fn a_bucket_moves_while_questions_are_asked() {
     let moving = first.clone().moving(moved, 1).expect("a shard");
     let taken = async {
         load.progress(50).await;
-        publish(&fleet, &file, &moving.to_string()).await;
+        // Release 0.2 also reads the format of earlier builds.
+        let lines = format!(
+            "version {}\nshards 2\nbuckets 0-127 shard 0\nbuckets 128-255 shard 1\n\
+             moving {moved} shard 1\n",
+            moving.version()
+        );
+        publish(&fleet, &file, &lines).await;
         adopted(&fleet, moving.version()).await;
         until("the new owner has the worker", async || has(new, &name).await).await;
         fleet.wait_for_worker(new, &name).await;
@@ -94,7 +101,7 @@ async fn a_bucket_moves_while_questions_are_asked() {
 
     let flipped = moving.clone().moved(moved, 1).expect("a shard");
     let handed_over = async {
-        publish(&fleet, &file, &flipped.to_string()).await;
+        publish(&fleet, &file, &shard_map_toml(&flipped)).await;
         adopted(&fleet, flipped.version()).await;
         until("the old owner let go", async || !has(old, &name).await).await;
         load.progress(50).await;
@@ -121,11 +128,11 @@ async fn a_bucket_moves_while_questions_are_asked() {
     assert_eq!(placed.speculative_blocks, answer.query_blocks);
 
     // What cannot be used changes nothing, and the next map holds.
-    for text in ["nonsense", &even_of_three(), &moving.to_string()] {
+    for text in ["nonsense", &even_of_three(), &shard_map_toml(&moving)] {
         publish(&fleet, &file, text).await;
     }
     let back = flipped.moving(moved, 0).expect("a shard");
-    publish(&fleet, &file, &back.to_string()).await;
+    publish(&fleet, &file, &shard_map_toml(&back)).await;
     adopted(&fleet, back.version()).await;
     assert!(has(new, &name).await);
     fleet.stop().await;
@@ -133,5 +140,5 @@ async fn a_bucket_moves_while_questions_are_asked() {
 
 fn even_of_three() -> String {
     let even = ShardMap::even(ShardCount::new(3).expect("a number"));
-    (0..9).fold(even, |map, _| map.moving(0, 0).expect("a shard")).to_string()
+    shard_map_toml(&even.with_version(9))
 }
