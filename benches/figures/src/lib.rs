@@ -4,6 +4,7 @@
 //! - [`figure`]: medians over trials;
 //! - [`raw`]: output of trials, one file each, from which parts are made;
 //! - [`mod@table`][], [`plot`]: tables and plots;
+//! - [`svg()`]: draws plots;
 //! - [`memory`]: the amount of memory;
 //! - [`number`]: formats numbers for people;
 //! - [`random`]: reproducible pseudo-random numbers.
@@ -17,8 +18,11 @@ pub mod random;
 pub mod raw;
 pub mod table;
 
+mod svg;
+
 pub use figure::{Figure, Side};
 pub use part::{Bar, Incident, Limit, Part, Section, Verdict, bar_table};
 pub use plot::{Axis, Plot, Scale, Series};
 pub use raw::{Outcome, Raw, print_part};
+pub use svg::svg;
 pub use table::Table;

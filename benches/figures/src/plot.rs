@@ -9,11 +9,11 @@ pub struct Plot {
     pub name: String,
     /// Title above the plot.
     pub title: String,
-    /// Horizontal axis.
+    /// Horizontal axis of lines.
     pub x: Axis,
-    /// Vertical axis.
+    /// Vertical axis of lines; axis of the values of bars.
     pub y: Axis,
-    /// Names of the groups of bars, at 0, 1, .. of the x axis; empty for a plot of lines.
+    /// Names of the groups of bars, at 0, 1, .. as x; empty for a plot of lines.
     pub groups: Vec<String>,
     /// Lines or bars of the plot.
     pub series: Vec<Series>,
@@ -26,6 +26,9 @@ pub struct Series {
     pub name: String,
     /// Points (x, y).
     pub points: Vec<(f64, f64)>,
+    /// Half of each point's confidence interval, in the unit of y; empty if no interval is known.
+    #[serde(default)]
+    pub halves: Vec<f64>,
 }
 
 /// An axis.
@@ -68,15 +71,24 @@ impl Plot {
     /// Adds a line, if it has points.
     #[must_use]
     pub fn with_line(
-        mut self,
+        self,
         name: impl Into<String>,
         points: impl IntoIterator<Item = (f64, f64)>,
     ) -> Self {
-        let points: Vec<(f64, f64)> = points.into_iter().collect();
-        if !points.is_empty() {
-            self.series.push(Series { name: name.into(), points });
-        }
-        self
+        self.with_series(Series::new(name.into(), points))
+    }
+
+    /// Adds a line of points (x, y, half of the confidence interval), if it has points.
+    #[must_use]
+    pub fn with_estimates(
+        self,
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, f64, f64)>,
+    ) -> Self {
+        let points: Vec<_> = points.into_iter().collect();
+        let halves = points.iter().map(|(_, _, half)| *half).collect();
+        let points = points.into_iter().map(|(x, y, _)| (x, y));
+        self.with_series(Series { halves, ..Series::new(name.into(), points) })
     }
 
     /// Adds a bar to each group that has a value, if there is any.
@@ -88,6 +100,45 @@ impl Plot {
     ) -> Self {
         let values = values.into_iter().enumerate();
         self.with_line(name, values.filter_map(|(group, value)| Some((group as f64, value?))))
+    }
+
+    /// Adds a bar with a confidence interval (value, half of the interval) to each group that has a value.
+    #[must_use]
+    pub fn with_bar_estimates(
+        self,
+        name: impl Into<String>,
+        values: impl IntoIterator<Item = Option<(f64, f64)>>,
+    ) -> Self {
+        let point = |(group, value): (usize, Option<(f64, f64)>)| {
+            let (value, half) = value?;
+            Some((group as f64, value, half))
+        };
+        self.with_estimates(name, values.into_iter().enumerate().filter_map(point))
+    }
+
+    fn with_series(mut self, series: Series) -> Self {
+        if !series.points.is_empty() {
+            self.series.push(series);
+        }
+        self
+    }
+}
+
+impl Series {
+    fn new(name: String, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self { name, points: points.into_iter().collect(), halves: Vec::new() }
+    }
+
+    /// Whether confidence intervals are known.
+    #[must_use]
+    pub fn has_intervals(&self) -> bool {
+        !self.halves.is_empty()
+    }
+
+    /// Points with half of their confidence intervals: 0 where none is known.
+    pub fn with_intervals(&self) -> impl Iterator<Item = (f64, f64, f64)> {
+        let halves = self.halves.iter().copied().chain(std::iter::repeat(0.0));
+        self.points.iter().zip(halves).map(|(&(x, y), half)| (x, y, half))
     }
 }
 

@@ -10,7 +10,7 @@
 //! - [`figures`]: metrics of a run, and over seeds (pure);
 //! - [`plan`], [`what_if`]: all runs, on several threads;
 //! - [`processes`]: repeats one point with processes in real time;
-//! - [`report`], [`chart`], [`bars`]: tables, files and plots;
+//! - [`report`]: tables, files and plots;
 //! - [`duel`]: compares kv and round-robin, for the demo;
 //! - [`args`]: the command line.
 //!
@@ -18,10 +18,8 @@
 //! the length of a prompt. Of the network, it includes only transfers of prompts and messages between routers.
 
 pub mod args;
-pub mod bars;
 pub mod capacity;
 pub mod change;
-pub mod chart;
 pub mod cluster;
 pub mod duel;
 pub mod feed;

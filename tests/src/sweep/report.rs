@@ -1,10 +1,10 @@
 //! Prints and writes the results of a sweep: a table, kv's results, cases where kv does not win, all points.
 
-use super::chart::{self, Chart, Line};
 use super::figures::{Estimate, Figures};
 use super::plan::{Outcome, Point};
 use super::way::{Policy, Way};
 use anyhow::{Context, Result};
+use bench_figures::{Axis, Plot, svg};
 use comfy_table::{Table, presets};
 use std::fmt::Write as _;
 use std::fs;
@@ -56,26 +56,35 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<()> {
         let path = folder.join(format!("{}-{name}", outcome.workload));
         fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     };
-    let ttft = |figures: &Figures| figures.ttft_mean;
-    file("ttft.svg", chart(&cells, "Mean time to the first token (s)", ttft))?;
-    let p99 = |figures: &Figures| figures.ttft_p99;
-    file("p99.svg", chart(&cells, "99th percentile of the time to the first token (s)", p99))?;
-    let hits = |figures: &Figures| figures.hit_ratio * 100.0;
-    file("hits.svg", chart(&cells, "Prompt tokens found in caches (%)", hits))?;
+    let plot = |name: &str, title: &str, unit: &str, of: fn(&Figures) -> f64| {
+        file(&format!("{name}.svg"), svg(&plot(&cells, (name, title, unit), of)))
+    };
+    plot("ttft", "Mean time to the first token", "s", |at| at.ttft_mean)?;
+    plot("p99", "99th percentile of the time to the first token", "s", |at| at.ttft_p99)?;
+    plot("hits", "Prompt tokens found in caches", "%", |at| at.hit_ratio * 100.0)?;
     file("points.csv", csv(outcome))
 }
 
-fn chart(cells: &[Cell], label: &'static str, of: impl Fn(&Figures) -> f64) -> String {
-    let mut lines: Vec<Line> = Vec::new();
+fn plot(
+    cells: &[Cell],
+    (name, title, unit): (&str, &str, &str),
+    of: impl Fn(&Figures) -> f64,
+) -> Plot {
+    let mut ways = Vec::new();
     for cell in cells {
-        let (name, Estimate { mean, half }) = (cell.way.to_string(), cell.estimate(&of));
-        let point = (cell.load, mean, half);
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
+        if !ways.contains(&cell.way) {
+            ways.push(cell.way);
         }
     }
-    chart::svg(&Chart { x: "Load (% of what round-robin keeps up with)", y: label, lines })
+    let points = |way: Way| {
+        cells.iter().filter(move |cell| cell.way == way).map(|cell| {
+            let Estimate { mean, half } = cell.estimate(&of);
+            (cell.load, mean, half)
+        })
+    };
+    let x = Axis::linear("Load (% of what round-robin keeps up with)");
+    let plot = Plot::lines(name, title, x, Axis::linear(unit));
+    ways.into_iter().fold(plot, |plot, way| plot.with_estimates(way.to_string(), points(way)))
 }
 
 fn csv(outcome: &Outcome) -> String {

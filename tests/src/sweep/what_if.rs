@@ -1,7 +1,6 @@
 //! Estimates the effect of changes to engines or routing, at the workload's own arrival rate.
 
 use super::args::Args;
-use super::bars::{self, Bar, Bars};
 use super::change::Setup;
 use super::cluster;
 use super::figures::{Estimate, Figures};
@@ -11,6 +10,7 @@ use super::report::plus_minus;
 use super::way::{Policy, Way};
 use crate::engine::timed::Job;
 use anyhow::{Context, Result};
+use bench_figures::{Axis, Plot, svg};
 use comfy_table::{Table, presets};
 use std::fmt;
 use std::fs;
@@ -93,16 +93,27 @@ pub fn write(answers: &Answers, folder: &Path) -> Result<()> {
         let path = folder.join(format!("{}-{name}", answers.workload));
         fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     };
-    let plot = |label, of: fn(&Figures) -> f64| {
-        let bar = |(name, figures): &(String, Vec<Figures>)| {
-            let Estimate { mean, half } = estimate(figures, of);
-            Bar { name: name.clone(), value: mean, half }
-        };
-        bars::svg(&Bars { label, bars: answers.rows.iter().map(bar).collect() })
-    };
+    let plot =
+        |title: &str, unit: &str, of: fn(&Figures) -> f64| svg(&plot(answers, title, unit, of));
     file("what-if.md", text(answers))?;
-    file("what-if-ttft.svg", plot("Mean time to the first token (s)", |at| at.ttft_mean))?;
-    file("what-if-hits.svg", plot("Prompt tokens found in caches (%)", |at| at.hit_ratio * 100.0))
+    let ttft = plot("Mean time to the first token", "s", |at| at.ttft_mean);
+    file("what-if-ttft.svg", ttft)?;
+    let hits = plot("Prompt tokens found in caches", "%", |at| at.hit_ratio * 100.0);
+    file("what-if-hits.svg", hits)
+}
+
+/// Bars of all rows. The first row, the baseline, has its own colour.
+fn plot(answers: &Answers, title: &str, unit: &str, of: fn(&Figures) -> f64) -> Plot {
+    let names = answers.rows.iter().map(|(name, _)| name.clone());
+    let bars = |is_baseline: bool| {
+        answers.rows.iter().enumerate().map(move |(row, (_, figures))| {
+            let Estimate { mean, half } = estimate(figures, of);
+            ((row == 0) == is_baseline).then_some((mean, half))
+        })
+    };
+    Plot::bars("what-if", title, names, Axis::linear(unit))
+        .with_bar_estimates("baseline", bars(true))
+        .with_bar_estimates("what if", bars(false))
 }
 
 fn table(answers: &Answers) -> Table {

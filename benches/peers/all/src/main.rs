@@ -6,7 +6,6 @@ mod explanations;
 mod job;
 mod machine;
 mod part;
-mod plot;
 mod progress;
 mod report;
 mod run;

@@ -1,9 +1,8 @@
 //! Writes the report from the results of the parts.
 
 use crate::explanations::Explanations;
-use crate::plot::svg;
 use anyhow::{Context, Result};
-use bench_figures::{Bar, Incident, Part, Plot, Table, Verdict, bar_table};
+use bench_figures::{Bar, Incident, Part, Plot, Table, Verdict, bar_table, svg};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,8 +64,7 @@ impl Report {
             fs::write(path, text).with_context(|| format!("write {}", path.display()))
         };
         for plot in self.parts.iter().flat_map(|part| &part.plots) {
-            let text = svg(plot).with_context(|| format!("draw {}", plot.name))?;
-            write(&plots.join(format!("{}.svg", plot.name)), &text)?;
+            write(&plots.join(format!("{}.svg", plot.name)), &svg(plot))?;
         }
         let path = folder.join(REPORT);
         write(&path, &self.markdown())?;
