@@ -7,6 +7,7 @@ use super::raw::Caller;
 use super::run::{FIND, FIND_STREAM, FLAGS};
 use super::shapes::{Question, SHAPES, Shape};
 use anyhow::{Context, Result, ensure};
+use bench_figures::number::median;
 use kvasir_proto::pb::ListWorkersRequest;
 use kvasir_proto::pb::indexer_client::IndexerClient;
 use kvasir_tests::client;
@@ -94,7 +95,7 @@ async fn measure(
             costs[which].push(cost);
         }
     }
-    let [plain, tls] = costs.map(median);
+    let [plain, tls] = costs.map(|costs| median(&costs));
     let more = (tls / plain - 1.0) * 100.0;
     println!("| {} | {plain:.1} | {tls:.1} | {more:+.1} % |", shape.name);
     Ok(())
@@ -113,11 +114,6 @@ async fn cost(subject: &Subject, questions: &Arc<[Question]>, length: Duration) 
     let failures = tally.failures;
     ensure!(failures == 0 && served > 0, "{}: {failures} failures, {served} served", subject.name);
     Ok(used?.as_secs_f64() * 1e6 / served as f64)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Waits until all workers are copied from the other server.
