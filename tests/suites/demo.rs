@@ -70,7 +70,12 @@ fn every_engine_equals_its_dump() {
     }
     assert_counters_add_up(&json["counters"]);
     assert!(stdout.contains("grpcurl -plaintext"), "{stdout}");
-    assert!(stdout.contains("3 of 3"), "{stdout}");
+    assert!(stdout.contains("The index equals the engines' caches: 6 of 6 equal"), "{stdout}");
+    for rest in ["Event counters", "parked names", "miscounted", "/60 requests"] {
+        assert!(!stdout.contains(rest), "{rest:?} is for --verbose, or is progress\n{stdout}");
+    }
+    assert!(stderr.contains("60/60 requests"), "{stderr}");
+    assert!(stdout.lines().count() <= 2 * SCREEN_LINES, "{stdout}");
     let screen: Vec<_> = stdout.lines().take(SCREEN_LINES).collect();
     for policy in ["kv", "round-robin"] {
         let rows = screen.iter().filter(|line| line.trim_start().starts_with(policy));
@@ -78,12 +83,11 @@ fn every_engine_equals_its_dump() {
         assert!(rows.iter().any(|row| row.contains('%')), "no row of {policy} in {screen:#?}");
         assert!(rows.iter().any(|row| row.contains('█')), "no bar of {policy} in {screen:#?}");
     }
-    for word in ["hit rate: ", "p99: ", "copies: "] {
-        assert!(
-            stdout.lines().any(|line| line.starts_with(word)),
-            "{word:?} is not explained\n{stdout}"
-        );
-    }
+    check_width(&stdout);
+}
+
+#[track_caller]
+fn check_width(stdout: &str) {
     for line in stdout.lines() {
         let width = line.chars().count();
         assert!(width <= SCREEN_WIDTH, "{width} characters: {line}");
@@ -133,10 +137,9 @@ fn file_path(name: &str, extension: &str) -> PathBuf {
 }
 
 /// Reads the demo's output up to a line that contains `wanted`; returns all of it.
-fn read_until(child: &mut Child, wanted: &str) -> String {
-    let stdout = child.stdout.as_mut().expect("a pipe");
+fn read_until(output: impl Read, wanted: &str) -> String {
     let mut seen = String::new();
-    for line in BufReader::new(stdout).lines() {
+    for line in BufReader::new(output).lines() {
         let line = line.expect("text");
         seen.push_str(&line);
         seen.push('\n');
@@ -144,7 +147,7 @@ fn read_until(child: &mut Child, wanted: &str) -> String {
             return seen;
         }
     }
-    panic!("the demo ended without saying {wanted:?}:\n{seen}");
+    panic!("the demo ended without printing {wanted:?}:\n{seen}");
 }
 
 fn interrupt(child: &Child) {
@@ -164,11 +167,29 @@ fn finish(mut child: Child) -> (Option<i32>, String) {
     (child.wait().expect("the demo ends").code(), stderr)
 }
 
+/// What `--verbose` adds.
+#[track_caller]
+fn check_details(seen: &str) {
+    check_width(seen);
+    for word in ["hit rate: ", "p99: ", "copies: "] {
+        let is_explained = seen.lines().any(|line| line.starts_with(word));
+        assert!(is_explained, "{word:?} is not explained\n{seen}");
+    }
+    for part in ["kv-0", "rr-2", "3 of 3", "parked names", "one cache *", "/metrics that are"] {
+        assert!(seen.contains(part), "{part:?} is missing\n{seen}");
+    }
+    let (_, counters) = seen.split_once("Event counters").expect("counters");
+    let (counters, _) = counters.split_once("block: received").expect("their sums");
+    let zeros = counters.lines().filter(|line| line.replace(' ', "").ends_with("┆0│"));
+    assert_eq!(zeros.count(), 0, "{counters}");
+}
+
 #[test]
 fn the_question_tells_workers_apart_and_an_interrupt_ends_the_server_too() {
-    let arguments: Vec<_> = SMALL.into_iter().filter(|flag| *flag != "--exit").collect();
-    let mut child = start(&arguments);
-    let seen = read_until(&mut child, "Ctrl-C ends the demo");
+    let arguments = SMALL.into_iter().filter(|flag| *flag != "--exit").chain(["--verbose"]);
+    let mut child = start(&arguments.collect::<Vec<_>>());
+    let seen = read_until(child.stdout.as_mut().expect("a pipe"), "Ctrl-C ends the demo");
+    check_details(&seen);
     let address = seen.lines().find_map(|line| line.strip_suffix(" kvasir.v1.Indexer/FindMatches"));
     let address = address.and_then(|line| line.rsplit(' ').next()).expect("the line to paste");
     let address: SocketAddr = address.parse().expect("an address");
@@ -188,7 +209,7 @@ fn an_interrupt_in_the_middle_is_not_success() {
     // A window of requests so far apart that the pass cannot end by itself.
     arguments.push("--speed=0.001");
     let mut child = start(&arguments);
-    read_until(&mut child, "server");
+    read_until(child.stderr.as_mut().expect("a pipe"), "server: gRPC");
     interrupt(&child);
     let (code, stderr) = finish(child);
     assert_eq!(code, Some(130), "{stderr}");

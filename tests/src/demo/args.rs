@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Runs an indexer-server with two fleets of mock engines and checks the index. FindMatches chooses the engine of each
 /// request in the first fleet; in the second fleet, engines take turns. The demo then compares the index with the
-/// engines' caches, and prints a report.
+/// engines' caches.
 #[derive(Debug, Clone, PartialEq, clap::Parser)]
 #[command(name = "demo")]
 pub struct Args {
@@ -44,6 +44,9 @@ pub struct Args {
     /// HTTP address of the server. If the port is in use: another port.
     #[arg(long, default_value = "127.0.0.1:9091")]
     pub http_listen: SocketAddr,
+    /// Also print all measurements, the comparison of each engine, and counters. --report writes them as JSON.
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Exit when done. If not set: server and engines run until Ctrl-C.
     #[arg(long)]
     pub exit: bool,

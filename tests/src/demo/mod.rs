@@ -67,7 +67,7 @@ pub async fn run(args: Args) -> Result<Outcome> {
         () = stop.received() => return Ok(Outcome::Interrupted),
     };
     let addresses = server.addresses;
-    println!("server: gRPC at {}, HTTP at {}", addresses.grpc, addresses.http);
+    eprintln!("server: gRPC at {}, HTTP at {}", addresses.grpc, addresses.http);
     let done = tokio::select! {
         done = run_passes(&args, len, addresses) => done.map(Some),
         () = stop.received() => Ok(None),
@@ -83,7 +83,7 @@ pub async fn run(args: Args) -> Result<Outcome> {
             stayed.map(|()| if verified { Outcome::Verified } else { Outcome::Different })
         }
         Ok(None) => {
-            println!("interrupted: stopping the server");
+            eprintln!("interrupted: stopping the server");
             Ok(Outcome::Interrupted)
         }
         Err(error) => Err(server.explain(error).await),
@@ -101,7 +101,7 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
     }
 }
 
-/// Runs both passes and prints the report. Returns whether every dump equalled its engine.
+/// Runs both passes and prints the results. Returns whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     print_duel(args).await?;
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
@@ -119,14 +119,14 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
         metrics: metrics::fetch(server.http).await.context("read /metrics")?,
         query: Query::choose(&mut client, &prompts, args.block_size).await?,
     };
-    report.print(server);
+    println!("{}", report.text(server, args.verbose));
     if let Some(path) = &args.report {
         report.write(path)?;
-        println!("report written to {}", path.display());
+        eprintln!("report written to {}", path.display());
     }
     if let Some(path) = &args.prompts {
         write_prompts(path, &prompts)?;
-        println!("{} prompts written to {}", prompts.len(), path.display());
+        eprintln!("{} prompts written to {}", prompts.len(), path.display());
     }
     Ok((report.is_verified(), [matched, rotated]))
 }
@@ -145,9 +145,9 @@ async fn print_duel(args: &Args) -> Result<()> {
         Duel::run(&source, seed, engines, cache_tokens)
     });
     match duel.await.context("the comparison in virtual time panicked")? {
-        Ok(duel) => println!("\n{}", duel.text()),
+        Ok(duel) => println!("{}", duel.text()),
         // For instance, the trace may be too short. The passes do not need this comparison.
-        Err(error) => println!("no comparison in virtual time: {error:#}"),
+        Err(error) => eprintln!("no comparison in virtual time: {error:#}"),
     }
     Ok(())
 }
@@ -176,7 +176,6 @@ async fn run_pass(
     let caught_up = fleet.wait_until_applied(client).await?;
     let after = stats(client).await?;
     let verdicts = fleet.verify(client).await?;
-    report::print_verdicts(policy, &verdicts);
     let idle_latencies = drive::probe(client, &result.samples).await?;
     let observed = Observed { before, after, caught_up, verdicts, idle_latencies };
     Ok((Section::new(policy, &result, observed), fleet, result.samples))

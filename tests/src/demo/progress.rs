@@ -1,4 +1,4 @@
-//! Progress of a pass: a bar on a terminal, elsewhere one line per tenth.
+//! Progress of a pass, on standard error: a bar on a terminal, elsewhere one line per tenth.
 
 use super::route::Policy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -24,7 +24,7 @@ impl Progress {
     /// Creates the progress of a pass of at most `requests`.
     #[must_use]
     pub fn new(policy: Policy, requests: u64) -> Self {
-        if !std::io::stdout().is_terminal() {
+        if !std::io::stderr().is_terminal() {
             return Self::Lines(policy.name(), requests, 0);
         }
         Self::Bar(bar(policy, requests, ProgressDrawTarget::stderr()))
@@ -42,7 +42,7 @@ impl Progress {
                 let now = 10 * done / (*requests).max(1);
                 if now > *tenths {
                     *tenths = now;
-                    println!("{name:>11}: {done}/{requests} requests, {hits}");
+                    eprintln!("{name:>11}: {done}/{requests} requests, {hits}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Reports the results of a demo: tables for people, JSON for programs.
+//! Reports the results of a demo: text for people, JSON for programs.
 
 use super::MODEL;
 use super::drive::PassResult;
@@ -127,21 +127,44 @@ impl Report {
         self.sections.iter().flat_map(|section| &section.verdicts).all(Verdict::is_equal)
     }
 
-    /// Prints all tables, the chart and the query to try.
-    pub fn print(&self, server: Addresses) {
-        if let Some(section) = self.sections.first() {
-            section.workload.print();
+    /// Whether the index is exact, and the query to try. With `is_verbose`: also all tables and the chart.
+    #[must_use]
+    pub fn text(&self, server: Addresses, is_verbose: bool) -> String {
+        let mut parts = Vec::new();
+        if is_verbose || !self.is_verified() {
+            parts.extend(self.sections.iter().map(Section::verdict_table));
         }
-        println!("{}\n{LEGEND}\n", self.passes());
-        self.print_chart();
-        println!("\nEvent counters since start (GetStats)\n{}", self.counter_table());
-        self.print_sums();
-        println!("\nCounters of http://{}/metrics that are not 0", server.http);
-        println!("{}", self.metric_table());
-        match &self.query {
-            Some(query) => println!("\n{}", query.text(server.grpc)),
-            None => println!("\nNo prompt of this run tells workers apart."),
+        if is_verbose {
+            parts.extend(self.sections.first().map(|section| section.workload.text()));
+            parts.push(format!("{}\n{LEGEND}", self.passes()));
+            parts.push(self.chart());
+            parts.push(format!(
+                "Event counters since start (GetStats) that are not 0\n{}\n{}",
+                self.counter_table(),
+                self.sums()
+            ));
+            parts.push(format!(
+                "Counters of http://{}/metrics that are not 0\n{}",
+                server.http,
+                self.metric_table()
+            ));
         }
+        parts.push(self.equality());
+        parts.push(match &self.query {
+            Some(query) => query.text(server.grpc),
+            None => "No prompt of this run tells workers apart.".to_owned(),
+        });
+        parts.join("\n\n")
+    }
+
+    /// One line: whether the index equals the engines' caches.
+    fn equality(&self) -> String {
+        let verdicts = || self.sections.iter().flat_map(|section| &section.verdicts);
+        let all = verdicts().count();
+        let equal = verdicts().filter(|verdict| verdict.is_equal()).count();
+        let blocks = grouped(verdicts().map(|verdict| verdict.blocks).sum());
+        let word = if equal == all { "equals" } else { "DIFFERS from" };
+        format!("The index {word} the engines' caches: {equal} of {all} equal, {blocks} blocks.")
     }
 
     /// Writes everything to a file as JSON.
@@ -193,30 +216,29 @@ impl Report {
         table
     }
 
-    fn print_chart(&self) {
-        println!("Hit rate");
-        for section in &self.sections {
-            print_bar(section.policy.name(), section.hit_share);
-        }
+    fn chart(&self) -> String {
+        let mut lines = vec!["Hit rate".to_owned()];
+        lines.extend(self.sections.iter().map(|at| bar(at.policy.name(), at.hit_share)));
         if let Some(section) = self.sections.first() {
-            print_bar("one cache *", section.workload.reuse_share);
-            println!("* of prompts alone, infinite, in blocks of 512 tokens:");
-            println!("  finer blocks, and answers that are cached too, can beat it");
+            lines.push(bar("one cache *", section.workload.reuse_share));
+            lines.push("* of prompts alone, infinite, in blocks of 512 tokens:".to_owned());
+            lines.push("  finer blocks, and answers that are cached too, can beat it".to_owned());
         }
+        lines.join("\n")
     }
 
     fn counter_table(&self) -> Table {
         let mut table = table(["unit", "outcome", "reason", "count"].map(str::to_owned));
-        for counter in &self.counters {
+        for counter in self.counters.iter().filter(|counter| counter.count > 0) {
             let Counter { unit, outcome, reason, count } = counter;
             table.add_row([unit.clone(), outcome.clone(), reason.clone(), grouped(*count)]);
         }
         table
     }
 
-    /// Prints whether every received operation and batch has exactly one outcome.
-    fn print_sums(&self) {
-        for unit in ["block", "batch"] {
+    /// Whether every received operation and batch has exactly one outcome.
+    fn sums(&self) -> String {
+        let line = |unit| {
             let of_unit = self.counters.iter().filter(|counter| counter.unit == unit);
             let (received, outcomes): (Vec<_>, Vec<_>) =
                 of_unit.partition(|counter| counter.outcome == "received");
@@ -224,8 +246,9 @@ impl Report {
             let received = sum(&received);
             let outcomes = sum(&outcomes);
             let sign = if received == outcomes { "=" } else { "≠" };
-            println!("{unit}: received {received} {sign} {outcomes}, the sum of all outcomes");
-        }
+            format!("{unit}: received {received} {sign} {outcomes}, the sum of all outcomes")
+        };
+        ["block", "batch"].map(line).join("\n")
     }
 
     fn metric_table(&self) -> Table {
@@ -237,22 +260,6 @@ impl Report {
         }
         table
     }
-}
-
-/// Prints the comparison of a pass's engines with the index.
-pub fn print_verdicts(policy: Policy, verdicts: &[Verdict]) {
-    println!("{}: the index compared with the engines", policy.name());
-    let columns = ["worker", "batches", "blocks", "copies", "missing", "phantom", "miscounted"];
-    let mut table = table(columns.into_iter().chain([""]).map(str::to_owned));
-    for verdict in verdicts {
-        let batches = verdict.last_sequence.map_or(0, |last| last + 1);
-        let numbers = [batches, verdict.blocks, verdict.copies, verdict.missing, verdict.phantom];
-        let numbers = numbers.into_iter().chain([verdict.miscounted]).map(grouped);
-        let word = if verdict.is_equal() { "equal" } else { "WRONG" };
-        let row = [verdict.worker_id.clone()].into_iter().chain(numbers);
-        table.add_row(row.chain([word.to_owned()]));
-    }
-    println!("{table}\n");
 }
 
 // === impl Section ===
@@ -287,6 +294,21 @@ impl Section {
             },
             verdicts: observed.verdicts,
         }
+    }
+
+    /// The comparison of the pass's engines with the index.
+    fn verdict_table(&self) -> String {
+        let columns = ["worker", "batches", "blocks", "copies", "missing", "phantom", "miscounted"];
+        let mut table = table(columns.into_iter().chain([""]).map(str::to_owned));
+        for verdict in &self.verdicts {
+            let Verdict { blocks, copies, missing, phantom, miscounted, .. } = *verdict;
+            let batches = verdict.last_sequence.map_or(0, |last| last + 1);
+            let numbers = [batches, blocks, copies, missing, phantom, miscounted].map(grouped);
+            let word = if verdict.is_equal() { "equal" } else { "WRONG" };
+            let row = [verdict.worker_id.clone()].into_iter().chain(numbers);
+            table.add_row(row.chain([word.to_owned()]));
+        }
+        format!("{}: the index compared with the engines\n{table}", self.policy.name())
     }
 }
 
@@ -327,13 +349,13 @@ impl IndexSize {
 // === impl WorkloadSummary ===
 
 impl WorkloadSummary {
-    fn print(&self) {
-        println!(
+    fn text(&self) -> String {
+        format!(
             "Workload, on average: prompt {:.0} tokens, answer {:.0} tokens, gap {:.0} ms",
             self.mean_prompt_tokens,
             self.mean_answer_tokens,
             1_000.0 * self.mean_gap_secs,
-        );
+        )
     }
 }
 
@@ -366,9 +388,9 @@ fn table(columns: impl IntoIterator<Item = String>) -> Table {
     table
 }
 
-fn print_bar(name: &str, share: f64) {
+fn bar(name: &str, share: f64) -> String {
     let bar = "█".repeat((CHART_WIDTH * share).round() as usize);
-    println!("{name:>13} {bar} {}", percent(share));
+    format!("{name:>13} {bar} {}", percent(share))
 }
 
 fn percent(share: f64) -> String {
