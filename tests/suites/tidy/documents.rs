@@ -97,6 +97,7 @@ fn nothing_else_lies_at_the_top() {
     let allowed = [
         ".ci",
         ".git",
+        ".github",
         ".gitignore",
         "ARCHITECTURE.md",
         "CHANGELOG.md",
@@ -142,7 +143,8 @@ fn documents() -> Vec<PathBuf> {
             if path.is_symlink() {
                 // Another path of the same documents.
             } else if path.is_dir() {
-                if !name.starts_with('.') && name != "target" {
+                let is_hidden = name.starts_with('.') && name != ".github";
+                if !is_hidden && name != "target" {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extension == "md") {
