@@ -138,4 +138,18 @@ impl config::Options for Options {
     const TABLES: &'static [&'static str] = &["worker"];
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:50051"), ("http-listen", "127.0.0.1:9091")];
+    const SHORT_HELP: &'static [&'static str] = &[
+        "listen",
+        "http-listen",
+        "worker",
+        "nats-url",
+        "nats-delivery",
+        "checkpoint-dir",
+        "max-index-bytes",
+        "shard",
+        "siblings",
+        "identities",
+        "tls-cert",
+        "log-filter",
+    ];
 }

@@ -34,7 +34,7 @@ fn printed(action: Result<Action<Config>, ConfigError>) -> String {
 
 #[test]
 fn no_arguments_are_enough() {
-    let Ok(Action::Run(config)) = run(&[]) else { panic!("the defaults are refused") };
+    let Ok(Action::Run(config, _)) = run(&[]) else { panic!("the defaults are refused") };
     assert_eq!(config.grpc.listen.to_string(), "127.0.0.1:50051");
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
     assert_eq!(config.log.filter, "info");
@@ -51,7 +51,7 @@ fn no_arguments_are_enough() {
 fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
     let text =
         "max-in-flight = 7\nmax-connections = 9\nworker-timeout = \"5m\"\nindex-shards = 2\n";
-    let Ok(Action::Run(config)) = with_file(text, &["--max-in-flight", "8"]) else {
+    let Ok(Action::Run(config, _)) = with_file(text, &["--max-in-flight", "8"]) else {
         panic!("refused")
     };
     assert_eq!((config.grpc.port.max_in_flight, config.grpc.port.max_connections), (8, 9));
@@ -79,7 +79,7 @@ fn what_is_printed_can_be_read_again() {
 fn an_entry_of_the_file_may_have_what_parts_entries_of_a_flag() {
     let text =
         "[[worker]]\nid = \"a;b,c\"\nmodel = \"m\"\nblock-size = 16\n[worker.lora]\n7 = \"x,y\"\n";
-    let Ok(Action::Run(config)) = with_file(text, &[]) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = with_file(text, &[]) else { panic!("refused") };
     assert_eq!(config.workers[0].worker.as_str(), "a;b,c");
     assert_eq!(config.workers[0].lora_names[&7], "x,y");
 }
@@ -87,7 +87,7 @@ fn an_entry_of_the_file_may_have_what_parts_entries_of_a_flag() {
 #[test]
 fn what_routers_want_to_know_of_a_worker_is_passed_on() {
     let spec = "id=w,model=m,block-size=16,role=prefill,model-types=completions,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a";
-    let Ok(Action::Run(config)) = run(&["--worker", spec]) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&["--worker", spec]) else { panic!("refused") };
     let profile = &config.workers[0].profile;
     assert_eq!(profile.role, Role::Prefill);
     assert_eq!(profile.model_types.to_string(), "completions");
@@ -101,7 +101,7 @@ fn what_routers_want_to_know_of_a_worker_is_passed_on() {
 #[test]
 fn a_worker_reads_pools() {
     let spec = "id=w,model=m,block-size=16,pools=b+a";
-    let Ok(Action::Run(config)) = run(&["--worker", spec]) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&["--worker", spec]) else { panic!("refused") };
     let pools: Vec<_> = config.workers[0].pools.iter().map(WorkerId::as_str).collect();
     assert_eq!(pools, ["a", "b"]);
     let twice = "id=w,model=m,block-size=16,pools=a+a";
@@ -114,7 +114,7 @@ fn help_has_an_example_and_the_defaults() {
     let help = printed(run(&["--help"]));
     let (_, example) = help.split_once("Example:\n  indexer-server ").expect("an example");
     let arguments: Vec<_> = example.split_whitespace().collect();
-    let Ok(Action::Run(config)) = run(&arguments) else { panic!("{arguments:?} are refused") };
+    let Ok(Action::Run(config, _)) = run(&arguments) else { panic!("{arguments:?} are refused") };
     assert_eq!(config.workers.len(), 1);
     let words: Vec<_> = help.split_whitespace().collect();
     let line = words.join(" ");
@@ -124,7 +124,7 @@ fn help_has_an_example_and_the_defaults() {
 #[test]
 fn bytes_may_be_written_with_a_unit_or_plainly() {
     let limit = |action: Result<Action<Config>, ConfigError>| match action {
-        Ok(Action::Run(config)) => config.index.bytes_max,
+        Ok(Action::Run(config, _)) => config.index.bytes_max,
         other => panic!("refused: {other:?}"),
     };
     assert_eq!(limit(run(&["--max-index-bytes=8GiB"])), Some(8 << 30));
@@ -136,7 +136,7 @@ fn bytes_may_be_written_with_a_unit_or_plainly() {
 
 #[test]
 fn targets_need_no_scheme() {
-    let Ok(Action::Run(config)) = run(&["--siblings=a:1,http://b:2/", "--otlp-endpoint=c:4317"])
+    let Ok(Action::Run(config, _)) = run(&["--siblings=a:1,http://b:2/", "--otlp-endpoint=c:4317"])
     else {
         panic!("refused")
     };
@@ -204,7 +204,7 @@ fn ages_and_rates_are_checked() {
         "tenant-query-burst: needs tenant-queries-per-second beside it",
     );
     let age = |arguments: &[&str]| match run(arguments) {
-        Ok(Action::Run(config)) => config.grpc.guard.connection_age,
+        Ok(Action::Run(config, _)) => config.grpc.guard.connection_age,
         other => panic!("{other:?}"),
     };
     assert_eq!(age(&[]), Some(Duration::from_secs(1_800)));
@@ -344,7 +344,7 @@ fn every_refusal_of_a_worker_names_the_key() {
 fn specs_of_one_worker_are_put_together() {
     let specs = "id=w,model=m,block-size=1,endpoint=tcp://a:1;\
                  id=w,model=m,block-size=1,endpoint=tcp://a:2,dp-rank=1;id=v,model=m,block-size=1";
-    let Ok(Action::Run(config)) = run(&["--worker", specs]) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&["--worker", specs]) else { panic!("refused") };
     let endpoints: Vec<_> = config.workers.iter().map(|worker| worker.endpoints.len()).collect();
     assert_eq!(endpoints, [2, 0]);
 }
@@ -352,7 +352,7 @@ fn specs_of_one_worker_are_put_together() {
 #[test]
 fn adapters_that_have_numbers_only_are_named() {
     let names = |action: Result<Action<Config>, ConfigError>| match action {
-        Ok(Action::Run(config)) => config.workers[0].lora_names.clone(),
+        Ok(Action::Run(config, _)) => config.workers[0].lora_names.clone(),
         other => panic!("refused: {other:?}"),
     };
     let expected = BTreeMap::from([(7, "sql".to_owned()), (12, "chat".to_owned())]);

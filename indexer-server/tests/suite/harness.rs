@@ -33,7 +33,7 @@ impl Server {
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let fixed = ["indexer-server", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
         let arguments = fixed.iter().chain(flags).map(OsString::from);
-        let Ok(Action::Run(config)) = config::read(arguments) else {
+        let Ok(Action::Run(config, _)) = config::read(arguments) else {
             panic!("{flags:?} are refused")
         };
         let app = App::build(*config).await.expect("free ports");

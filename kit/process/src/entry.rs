@@ -39,10 +39,13 @@ where
 {
     match read {
         Ok(Action::Print(text)) => print(&mut io::stdout(), &text, ExitCode::SUCCESS),
-        Ok(Action::Run(config)) => {
+        Ok(Action::Run(config, warnings)) => {
             let log = log(&config).clone();
             start(O::PROGRAM, &log, async || {
                 let signal = stop_signal()?;
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
                 warn_of_unknown_variables::<O>();
                 work(*config, Box::pin(signal)).await.map_err(Into::into)
             })

@@ -25,6 +25,7 @@ const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 /// TLS of a program's ports, and the clients that may call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Access")]
 pub struct EntryOptions {
     /// TLS certificate of this process's ports (PEM), with intermediate certificates. Requires --tls-key. The process
     /// also presents it to servers that request one, and reloads all TLS files when they change. If not set: no TLS
@@ -51,6 +52,7 @@ pub struct EntryOptions {
 /// [`DEFAULTS`](crate::config::Options::DEFAULTS).
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Process")]
 pub struct ProcessOptions {
     /// Address of the port that serves clients
     #[arg(long, value_name = "ADDRESS", required = false)]
@@ -64,20 +66,20 @@ pub struct ProcessOptions {
     pub entry: EntryOptions,
     /// Rate limit of each tenant, in queries per second, over all callers. Each prompt, dump and worker selection is
     /// one query. Identities may have further limits. If not set: no limit
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", help_heading = "Access")]
     pub tenant_queries_per_second: Option<u32>,
     /// Burst of the rate limit --tenant-queries-per-second, in queries. If not set: the queries of one second
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", help_heading = "Access")]
     pub tenant_query_burst: Option<u32>,
     /// File with the bearer token that this process sends to servers. If not set: no token
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub token_file: Option<PathBuf>,
     /// Certificate authorities trusted for servers at https:// addresses (PEM). Required if this process connects to an
     /// https:// address
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub tls_ca: Option<PathBuf>,
     /// DANGEROUS: listens without TLS on addresses that other machines reach. The process logs a warning at each start
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false, help_heading = "Access")]
     pub insecure: bool,
     /// Age at which a client is asked to reconnect, or off. At least 1s; the age varies by up to a tenth. Streams then
     /// end between two messages, and calls still running after 120s are cancelled. Clients thus look up addresses
@@ -257,6 +259,7 @@ fn unusable(error: TlsError) -> ConfigError {
 /// The NATS server through which agents publish and from which indexes read.
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "NATS")]
 pub struct NatsOptions {
     /// URL of the NATS server, such as nats://127.0.0.1:4222 or nats://USER:PASSWORD@HOST:4222. Separate several
     /// servers of a cluster by commas. If not set, and another option needs NATS: the variable NATS_SERVER, else
@@ -277,6 +280,7 @@ pub struct NatsOptions {
 /// Authentication to NATS where the URL has none, TLS to NATS, and the namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "NATS")]
 pub struct NatsAccessOptions {
     /// Credentials file for NATS (JWT and seed), read at each connection
     #[arg(long, value_name = "FILE")]

@@ -25,7 +25,7 @@ fn refusal(arguments: &[&str]) -> String {
 fn blocks(arguments: &[&str]) -> BlocksConfig {
     let arguments = [&FEW[..], arguments].concat();
     match read(arguments.iter().map(OsString::from)) {
-        Ok(Action::Run(config)) => config.agent.blocks.expect("a block manager"),
+        Ok(Action::Run(config, _)) => config.agent.blocks.expect("a block manager"),
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
@@ -37,7 +37,7 @@ fn counts(config: &BlocksConfig) -> Vec<(BlockTier, u32)> {
 #[test]
 fn the_block_manager_is_off_unless_it_has_memory() {
     let off = FEW[..5].iter().map(OsString::from);
-    let Ok(Action::Run(config)) = read(off) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = read(off) else { panic!("refused") };
     assert!(config.agent.blocks.is_none());
     let alone = [&FEW[..5], &["--blocks-socket=/run/blocks"]].concat();
     let refused = read(alone.iter().map(OsString::from)).expect_err("refused").to_string();
@@ -137,7 +137,7 @@ fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
         let few = FEW.iter().copied().filter(|flag| !flag.starts_with(name));
         let arguments: Vec<_> =
             few.chain(parts).chain(other.iter().copied()).map(OsString::from).collect();
-        let Ok(Action::Run(config)) = read(arguments) else { panic!("{other:?}") };
+        let Ok(Action::Run(config, _)) = read(arguments) else { panic!("{other:?}") };
         let fingerprint = config.agent.blocks.expect("a block manager").fingerprint();
         assert!(!seen.contains(&fingerprint), "{other:?}");
         seen.push(fingerprint);
@@ -276,7 +276,7 @@ fn a_file_that_cannot_be_read_shows_no_key() {
 fn agent(arguments: &[&str]) -> AgentConfig {
     let arguments = [&FEW[..], arguments].concat();
     match read(arguments.iter().map(OsString::from)) {
-        Ok(Action::Run(config)) => config.agent,
+        Ok(Action::Run(config, _)) => config.agent,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }

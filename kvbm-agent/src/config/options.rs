@@ -185,4 +185,18 @@ impl config::Options for Options {
     const TABLES: &'static [&'static str] = &["source"];
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:50052"), ("http-listen", "127.0.0.1:9092")];
+    const SHORT_HELP: &'static [&'static str] = &[
+        "worker-id",
+        "model",
+        "block-size",
+        "engine",
+        "source",
+        "indexers",
+        "nats-url",
+        "advertise",
+        "journal-dir",
+        "blocks-host-bytes",
+        "listen",
+        "http-listen",
+    ];
 }

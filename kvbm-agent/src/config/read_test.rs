@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
 
 fn config(arguments: &[&str]) -> Config {
     match run(&[&FEW, arguments].concat()) {
-        Ok(Action::Run(config)) => *config,
+        Ok(Action::Run(config, _)) => *config,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
@@ -107,7 +107,7 @@ fn help_shows_the_default_of_every_option_that_has_one() {
 fn targets_need_no_scheme() {
     let few = ["--indexers=a:1,http://b:2/", "--advertise=c:3", "--otlp-endpoint=d:4"];
     let arguments = [&FEW[..3], &few].concat();
-    let Ok(Action::Run(config)) = run(&arguments) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&arguments) else { panic!("refused") };
     assert_eq!(config.agent.indexers, ["http://a:1", "http://b:2"]);
     let registration = config.agent.registration.expect("the agent registers the worker");
     assert_eq!(registration.local_indexer.as_deref(), Some("http://c:3"));
@@ -133,7 +133,7 @@ fn nats_has_a_server_by_default() {
     let mut few = FEW.to_vec();
     few.remove(3);
     few.push("--nats-delivery=jetstream");
-    let Ok(Action::Run(config)) = run(&few) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&few) else { panic!("refused") };
     assert!(config.agent.broker.is_some_and(|at| at.delivery == Delivery::Jetstream));
 }
 
@@ -329,7 +329,9 @@ fn a_store_that_engines_share_is_a_pool_with_a_name() {
 fn it_may_publish_as_an_engine_does_and_nothing_else() {
     assert_eq!(config(&[]).agent.zmq, None);
     let sockets = ["--zmq-listen=127.0.0.1:1", "--zmq-replay-listen=127.0.0.1:2"];
-    let Ok(Action::Run(config)) = run(&[&FEW[..3], &sockets].concat()) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&[&FEW[..3], &sockets].concat()) else {
+        panic!("refused")
+    };
     let zmq = config.agent.zmq.expect("sockets");
     assert_eq!((zmq.listen.port(), zmq.replay.port(), &*zmq.topic), (1, 2, "kv-events"));
     let topic = format!("--zmq-topic={}", "t".repeat(257));
@@ -379,7 +381,7 @@ fn help_says_what_it_is_and_how_to_begin() {
     assert!(help.starts_with("Agent of Kvasir, the KV-cache index: "), "{help}");
     let (_, example) = help.split_once("Example:\n  kvbm-agent ").expect("an example");
     let arguments: Vec<_> = example.split_whitespace().filter(|word| *word != "\\").collect();
-    let Ok(Action::Run(config)) = run(&arguments) else { panic!("{arguments:?} are refused") };
+    let Ok(Action::Run(config, _)) = run(&arguments) else { panic!("{arguments:?} are refused") };
     assert_eq!((config.agent.sources.relays.len(), config.warnings.len()), (1, 0));
     for (option, default) in [
         ("--engine <ENGINE>", "custom"),
@@ -400,7 +402,9 @@ fn help_says_what_it_is_and_how_to_begin() {
 #[test]
 fn what_routers_want_to_know_of_the_worker_is_passed_on() {
     let arguments = ["--role=decode", "--model-types=chat", "--label=zone=a"];
-    let Ok(Action::Run(config)) = run(&[&FEW[..], &arguments].concat()) else { panic!("refused") };
+    let Ok(Action::Run(config, _)) = run(&[&FEW[..], &arguments].concat()) else {
+        panic!("refused")
+    };
     let registration = config.agent.registration.expect("a worker");
     let profile = &registration.profile;
     assert_eq!((profile.role, profile.model_types.to_string().as_str()), (Role::Decode, "chat"));

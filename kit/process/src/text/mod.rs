@@ -1,7 +1,9 @@
-//! Option values in text form: durations, byte counts, server URLs.
+//! Option values in text form: durations, byte counts, server URLs, pairs of key and value.
 
+mod key_values;
 mod server_url;
 
+pub use key_values::{KeyValues, Setting, Settings, Unset};
 pub use server_url::ServerUrl;
 
 use serde::{

@@ -83,6 +83,20 @@ impl config::Options for Options {
     const VARIABLE_PREFIX: &'static str = "KVASIR_GATEWAY_";
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:8000"), ("http-listen", "127.0.0.1:9094")];
+    const SHORT_HELP: &'static [&'static str] = &[
+        "engine",
+        "tokenizer",
+        "tokens",
+        "retries",
+        "indexer",
+        "mode",
+        "overlap-score-weight",
+        "kv-events",
+        "replica-sync",
+        "nats-url",
+        "listen",
+        "http-listen",
+    ];
 }
 
 /// Source of a prompt's tokens.

@@ -4,7 +4,7 @@ use std::time::Duration;
 fn with(arguments: &[&str]) -> Result<Config, String> {
     let own = ["gateway", "--indexer", "127.0.0.1:50051"];
     match read(own.iter().chain(arguments).map(OsString::from)) {
-        Ok(Action::Run(config)) => Ok(*config),
+        Ok(Action::Run(config, _)) => Ok(*config),
         Ok(Action::Print(text)) => Err(text),
         Err(error) => Err(error.to_string()),
     }

@@ -192,4 +192,18 @@ impl config::Options for Options {
     const VARIABLE_PREFIX: &'static str = "KVASIR_ROUTER_";
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:50053"), ("http-listen", "127.0.0.1:9093")];
+    const SHORT_HELP: &'static [&'static str] = &[
+        "indexer",
+        "mode",
+        "overlap-score-weight",
+        "kv-events",
+        "replica-sync",
+        "nats-url",
+        "session-ttl",
+        "fetch-plans",
+        "listen",
+        "http-listen",
+        "identities",
+        "tls-cert",
+    ];
 }

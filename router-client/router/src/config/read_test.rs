@@ -6,7 +6,7 @@ use std::time::Duration;
 fn read_all(arguments: &[&str]) -> Result<RoutingConfig, String> {
     let arguments = ["router"].iter().chain(arguments).map(OsString::from);
     match read(arguments) {
-        Ok(Action::Run(config)) => Ok(config.routing),
+        Ok(Action::Run(config, _)) => Ok(config.routing),
         Ok(Action::Print(text)) => Err(text),
         Err(error) => Err(error.to_string()),
     }

@@ -2,19 +2,26 @@
 //! field of a `clap::Args` structure with name, type, default and help. The rest is equal for all programs: the
 //! environment variable is the program's prefix with the option's name, and the file uses the option's name.
 
+mod help;
+mod retired;
+
+pub use retired::{Retired, retired};
+
 use crate::{environment::unknown_variables, telemetry::VERSION};
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command,
-    builder::OsStr,
+    builder::OsStr as VariableName,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
     value_parser,
 };
+use help::{short_help, with_help};
+use retired::{RetiredValues, with_retired};
 use serde::Serialize;
 use std::{
     env,
     error::Error,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fmt::Write,
     fs,
     path::{Path, PathBuf},
@@ -35,6 +42,11 @@ pub trait Options: Args + Serialize {
     const TABLES: &'static [&'static str] = &[];
     /// Defaults of shared options that differ between programs, by option name.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
+    /// Options that `-h` shows: the dozen that most users need. `--help` shows all options.
+    const SHORT_HELP: &'static [&'static str];
+    /// Options of earlier releases, which are accepted with a warning. A program lists its own and those of the shared
+    /// options that it uses.
+    const RETIRED: &'static [&'static [Retired]] = &[];
 }
 
 /// Why the configuration is rejected.
@@ -91,8 +103,8 @@ impl ConfigError {
 pub enum Action<C> {
     /// Print this text and exit.
     Print(String),
-    /// Run with this configuration.
-    Run(Box<C>),
+    /// Run with this configuration. Log the warnings, which name retired options, once logging has started.
+    Run(Box<C>, Vec<String>),
 }
 
 const CONFIG: &str = "config";
@@ -110,27 +122,31 @@ pub fn read<O: Options, C>(
     let arguments: Vec<_> = arguments.into_iter().collect();
     let given = match command::<O>().try_get_matches_from(&arguments) {
         Ok(given) => given,
-        Err(text) if is_answer(text.kind()) => return Ok(Action::Print(text.to_string())),
+        Err(answer) if answer.kind() == ErrorKind::DisplayHelp => {
+            let is_short = !arguments.iter().any(|argument| argument == "--help");
+            let text = if is_short { short_help(command::<O>()) } else { answer.to_string() };
+            return Ok(Action::Print(text));
+        }
+        Err(text) if text.kind() == ErrorKind::DisplayVersion => {
+            return Ok(Action::Print(text.to_string()));
+        }
         Err(error) => return Err(error.into()),
     };
     if given.get_flag(PRINT_TABLE) {
         return Ok(Action::Print(options_table::<O>()));
     }
-    let options = match given.get_one::<PathBuf>(CONFIG) {
-        Some(path) => with_file::<O>(&given, path, &arguments)?,
-        None => O::from_arg_matches(&given)?,
-    };
+    let (options, warnings) = options::<O>(&given, arguments)?;
     let checked = check(&options);
     if given.get_flag(PRINT_CONFIG) {
         let text = toml::to_string(&options)
             .map_err(|error| ConfigError::invalid(PRINT_CONFIG, error.to_string()))?;
-        return Ok(Action::Print(match checked {
-            Ok(_) => text,
-            // An incomplete configuration is printed, too, as a start for a valid one.
-            Err(error) => format!("# It would be refused: {error}\n{text}"),
-        }));
+        // An incomplete configuration is printed, too, as a start for a valid one.
+        let refusal = checked.err().map(|error| format!("It would be refused: {error}"));
+        let comments = warnings.into_iter().chain(refusal);
+        let comments: String = comments.map(|comment| format!("# {comment}\n")).collect();
+        return Ok(Action::Print(comments + &text));
     }
-    Ok(Action::Run(Box::new(checked?)))
+    Ok(Action::Run(Box::new(checked?), warnings))
 }
 
 /// The options of an empty configuration.
@@ -142,44 +158,98 @@ pub fn defaults<O: Options>() -> Result<O, ConfigError> {
     Ok(O::from_arg_matches(&command.try_get_matches_from([O::PROGRAM])?)?)
 }
 
-/// The options with the file's values as defaults: flags and variables override them.
+/// The options of the flags, the environment and the file, and warnings about retired options.
+fn options<O: Options>(
+    given: &ArgMatches,
+    mut arguments: Vec<OsString>,
+) -> Result<(O, Vec<String>), ConfigError> {
+    let mut retired = RetiredValues::of::<O>(given);
+    let path = given.get_one::<PathBuf>(CONFIG);
+    let mut file = match path {
+        Some(path) => read_file(path)?,
+        None => toml::Table::new(),
+    };
+    if let Some(path) = path {
+        file.retain(|option, value| !retired.add_from_file::<O>(path, option, value));
+    }
+    let explicit = |option: &str| explicit(given, &file, option);
+    arguments.extend(retired.flags(explicit)?);
+    let mut command = command::<O>();
+    for option in retired.targets() {
+        let id = option_id(option);
+        command = command.mut_arg(&id, |at| at.overrides_with(&id));
+    }
+    if let Some(path) = path {
+        command = with_file::<O>(command, given, path, file)?;
+    }
+    let matches = command.try_get_matches_from(arguments).map_err(|error| {
+        let (option, problem) = refused_value(&error);
+        if let Some(former) = retired.former_names(&option) {
+            return ConfigError::invalid(option, format!("{problem} (from {former})"));
+        }
+        match path {
+            Some(path) => ConfigError::File { path: path.clone(), option, problem },
+            None => error.into(),
+        }
+    })?;
+    Ok((O::from_arg_matches(&matches)?, retired.warnings()))
+}
+
+/// The value of an option in flags, environment or file, if it is set there.
+fn explicit(given: &ArgMatches, file: &toml::Table, option: &str) -> Option<OsString> {
+    let id = option_id(option);
+    if is_given(given, &id) {
+        return given.get_raw(&id)?.next_back().map(OsStr::to_owned);
+    }
+    file.get(option).map(|value| texts(value.clone()).join(",").into())
+}
+
+/// Whether a flag or a variable sets the option.
+fn is_given(given: &ArgMatches, id: &str) -> bool {
+    given.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue)
+}
+
+/// The command with the file's values as defaults: flags and variables override them.
 fn with_file<O: Options>(
+    mut command: Command,
     given: &ArgMatches,
     path: &Path,
-    arguments: &[OsString],
-) -> Result<O, ConfigError> {
-    let refused = |option: &str, problem: String| ConfigError::File {
-        path: path.to_owned(),
-        option: option.to_owned(),
-        problem,
-    };
-    let mut command = command::<O>();
-    for (option, value) in read_file(path)? {
+    file: toml::Table,
+) -> Result<Command, ConfigError> {
+    for (option, value) in file {
         let known = with_options::<O>(Command::new(""));
         if !known.get_arguments().any(|at| at.get_long() == Some(&option)) {
             let known = known.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
-            return Err(refused(&option, unknown_option(&option, known)));
+            let problem = unknown_option(&option, known);
+            return Err(ConfigError::File { path: path.to_owned(), option, problem });
         }
-        let id = option.replace('-', "_");
-        if given.value_source(&id).is_some_and(|source| source != ValueSource::DefaultValue) {
+        let id = option_id(&option);
+        if is_given(given, &id) {
             continue;
         }
         // The file's entries are already separate.
         command = command.mut_arg(id, |at| at.default_values(texts(value)).value_delimiter(None));
     }
-    let matches = command.try_get_matches_from(arguments).map_err(|error| {
-        let text = |kind| match error.get(kind) {
-            Some(ContextValue::String(text)) => text.clone(),
-            _ => String::new(),
-        };
-        let option = text(ContextKind::InvalidArg);
-        let option = option.trim_start_matches("--").split(' ').next().unwrap_or_default();
-        let why = error.source().map(ToString::to_string).unwrap_or_default();
-        let value = text(ContextKind::InvalidValue);
-        let why = if why.contains(&value) { why } else { format!("{value:?}: {why}") };
-        refused(option, why)
-    })?;
-    Ok(O::from_arg_matches(&matches)?)
+    Ok(command)
+}
+
+/// The option of a refused value, and the reason.
+fn refused_value(error: &clap::Error) -> (String, String) {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let option = text(ContextKind::InvalidArg);
+    let option = option.trim_start_matches("--").split(' ').next().unwrap_or_default();
+    let why = error.source().map(ToString::to_string).unwrap_or_default();
+    let value = text(ContextKind::InvalidValue);
+    let why = if why.contains(&value) { why } else { format!("{value:?}: {why}") };
+    (option.to_owned(), why)
+}
+
+/// The id of an option's argument in [`ArgMatches`].
+fn option_id(option: &str) -> String {
+    option.replace('-', "_")
 }
 
 /// A value of the file in the form of flags. Tables keep their form.
@@ -226,43 +296,30 @@ fn command<O: Options>() -> Command {
     let print = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let print_config =
         "Print the effective configuration as TOML and exit, even if the program would refuse it";
-    let command = Command::new(O::PROGRAM)
-        .version(VERSION)
-        .after_help(format!(
-            "Give each option as a flag, as an environment variable or in the config file. A flag wins over \
-             the variable, and the variable wins over the file.\n\nExample:\n  {} {}",
-            O::PROGRAM,
-            O::EXAMPLE
-        ))
-        .arg(config);
+    let command = Command::new(O::PROGRAM).version(VERSION).arg(config);
     // The doc comment of the options' type is for programmers.
-    with_options::<O>(command)
-        .about(O::ABOUT)
+    let command = with_retired::<O>(with_options::<O>(command))
         .long_about(None)
         .mut_args(|option| match variable::<O>(&option) {
             Some(variable) => option.env(variable),
             None => option,
         })
         .arg(print(PRINT_CONFIG).help(print_config))
-        .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true))
+        .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
+    with_help::<O>(command)
 }
 
 /// The command with the program's options and their defaults.
 fn with_options<O: Options>(command: Command) -> Command {
     O::DEFAULTS.iter().fold(O::augment_args(command), |command, (name, value)| {
-        command.mut_arg(name.replace('-', "_"), |option| option.default_value(*value))
+        command.mut_arg(option_id(name), |option| option.default_value(*value))
     })
 }
 
 /// The environment variable of an option.
-fn variable<O: Options>(option: &Arg) -> Option<OsStr> {
-    let name = option.get_long()?.replace('-', "_").to_uppercase();
+fn variable<O: Options>(option: &Arg) -> Option<VariableName> {
+    let name = option_id(option.get_long()?).to_uppercase();
     Some(format!("{}{name}", O::VARIABLE_PREFIX).into())
-}
-
-/// Help and version are not errors.
-fn is_answer(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
 fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
@@ -307,3 +364,6 @@ pub fn options_table<O: Options>() -> String {
     }
     table
 }
+
+#[cfg(test)]
+mod config_test;
