@@ -129,12 +129,10 @@ async fn process(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     let flags = [
         "--indexer",
         &address,
-        "--request-lease",
-        "2s",
-        "--index-deadline",
-        "5s",
-        "--queue-threshold",
-        "0",
+        "--timing",
+        "request-lease=2s,index-deadline=5s",
+        "--queue",
+        "threshold=0",
     ];
     let mut router = Server::router(&flags).await?;
     metrics::ready(router.addresses.http).await?;

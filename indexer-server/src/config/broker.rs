@@ -13,12 +13,12 @@ const STREAM_BYTES_MIN: usize = 1 << 20;
 pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
     let is_wanted = options.reset_states || map_is_by_broker(options);
     let Some((servers, delivery)) = options.nats.check(is_wanted)? else { return Ok(None) };
-    let ByteCount(bytes_max) = options.nats_stream_bytes;
+    let stream = &options.nats_stream.0;
+    let ByteCount(bytes_max) = stream.bytes;
     if bytes_max < STREAM_BYTES_MIN {
-        let bytes = options.nats_stream_bytes;
         let least = ByteCount(STREAM_BYTES_MIN);
-        let why = format!("is {bytes}, must be {least} or more");
-        return Err(ConfigError::invalid("nats-stream-bytes", why));
+        let why = format!("is {}, must be {least} or more", stream.bytes);
+        return Err(ConfigError::invalid("nats-stream: bytes", why));
     }
     let stays = options.checkpoint_dir.is_some() && delivery == Delivery::Jetstream;
     if options.reset_states && !stays {
@@ -26,17 +26,20 @@ pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigEr
             "needs nats-delivery jetstream and checkpoint-dir: else there is nothing to reset";
         return Err(ConfigError::invalid("reset-states", why));
     }
-    if options.snapshot_threshold == 0 {
-        return Err(ConfigError::invalid("snapshot-threshold", "is 0, must be 1 or more"));
+    if stream.snapshot_threshold == 0 {
+        return Err(ConfigError::invalid(
+            "nats-stream: snapshot-threshold",
+            "is 0, must be 1 or more",
+        ));
     }
     Ok(Some(BrokerConfig {
         servers,
         delivery,
         stream: StreamConfig {
-            age_max: positive("nats-stream-age", options.nats_stream_age)?,
+            age_max: positive("nats-stream: age", stream.age)?,
             bytes_max: bytes_max as u64,
         },
-        snapshot_threshold: options.snapshot_threshold,
+        snapshot_threshold: stream.snapshot_threshold,
         reset: options.reset_states,
     }))
 }

@@ -1,5 +1,5 @@
 use super::{
-    ConfigError, Options,
+    ConfigError, Options, SpeculativeBlocks,
     broker::broker,
     index_shards::SHARD_BYTES_MIN,
     shard::{Sharding, sharding},
@@ -81,18 +81,22 @@ impl Config {
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         let Sharding { shard, source } = sharding(options)?;
+        let timing = &options.timing.0;
         Ok(Self {
             index: index(options)?,
             speculation: speculation(options)?,
             checkpoints: checkpoints(options)?,
             ingest: IngestConfig {
                 loss_policy: options.loss_policy,
-                degraded_ttl: positive("degraded-ttl", options.degraded_ttl)?,
+                degraded_ttl: positive("timing: degraded-ttl", timing.degraded_ttl)?,
                 worker_timeout: positive("worker-timeout", options.worker_timeout)?,
-                pool_source_timeout: positive("pool-source-timeout", options.pool_source_timeout)?,
-                probe_interval: positive("probe-interval", options.probe_interval)?,
-                replay_concurrency: count("replay-concurrency", options.replay_concurrency)?,
-                dump_concurrency: count("dump-concurrency", options.dump_concurrency)?,
+                pool_source_timeout: positive(
+                    "timing: pool-source-timeout",
+                    timing.pool_source_timeout,
+                )?,
+                probe_interval: positive("timing: probe-interval", timing.probe_interval)?,
+                replay_concurrency: REPLAY_CONCURRENCY,
+                dump_concurrency: DUMP_CONCURRENCY,
                 shard,
             },
             grpc: GrpcConfig {
@@ -136,24 +140,29 @@ fn endpoints(options: &Options, process: &ProcessConfig) -> Result<EndpointRules
     })
 }
 
+/// Maximum number of concurrent replays, over all engines.
+const REPLAY_CONCURRENCY: usize = 8;
+
+/// Maximum number of concurrent reads from workers' local indexers: dumps and event ranges.
+const DUMP_CONCURRENCY: usize = 8;
+
 /// Maximum concurrent query streams per connection: a router needs one, or one per core.
 const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
 
-/// Maximum of `--speculative-blocks-max`: block counts stay far below 32 bits. The minimum is the longest prompt.
+/// Maximum of `max` in `--speculative-blocks`: block counts stay far below 32 bits. The minimum is the longest prompt.
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
 
 fn speculation(options: &Options) -> Result<SpeculationConfig, ConfigError> {
-    let blocks_max = options.speculative_blocks_max;
-    let ratio = options.speculative_keep_ratio;
+    let SpeculativeBlocks { max: blocks_max, keep_ratio: ratio } = options.speculative_blocks.0;
     let min = QUERY_BLOCKS_MAX;
     let max = SPECULATIVE_BLOCKS_MAX;
     if !(min..=max).contains(&blocks_max) {
         let why = format!("is {blocks_max}, must be {min} to {max}");
-        return Err(ConfigError::invalid("speculative-blocks-max", why));
+        return Err(ConfigError::invalid("speculative-blocks: max", why));
     }
     if !(0.0..=1.0).contains(&ratio) {
         let why = format!("is {ratio}, must be 0 to 1");
-        return Err(ConfigError::invalid("speculative-keep-ratio", why));
+        return Err(ConfigError::invalid("speculative-blocks: keep-ratio", why));
     }
     #[expect(
         clippy::cast_precision_loss,

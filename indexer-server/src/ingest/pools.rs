@@ -82,7 +82,7 @@ impl Ingest {
         }
     }
 
-    /// Removes the sources of a pool that have been disconnected for `--pool-source-timeout`, once another source has
+    /// Removes the sources of a pool that have been disconnected for `pool-source-timeout`, once another source has
     /// been connected for as long. That source has seen all blocks in the store. Otherwise the sources stay: a pool
     /// outlives its sources.
     pub(super) fn give_up_sources(&self, worker: &Worker, publishers: &Publishers) {

@@ -2,7 +2,7 @@
 
 use indexer_server::{
     app::{Addresses, App, RunError},
-    config::{self, Action},
+    config::{self, Action, Config},
 };
 use kvasir_proto::pb::{
     self, event_ingest_client::EventIngestClient, indexer_client::IndexerClient,
@@ -31,11 +31,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(flags: &[&str]) -> Self {
+        Self::start_changed(flags, |_config| {}).await
+    }
+
+    /// A server with a configuration that differs from the flags'.
+    pub(crate) async fn start_changed(flags: &[&str], change: impl FnOnce(&mut Config)) -> Self {
         let fixed = ["indexer-server", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
         let arguments = fixed.iter().chain(flags).map(OsString::from);
-        let Ok(Action::Run(config, _)) = config::read(arguments) else {
+        let Ok(Action::Run(mut config, _)) = config::read(arguments) else {
             panic!("{flags:?} are refused")
         };
+        change(&mut config);
         let app = App::build(*config).await.expect("free ports");
         let addresses = app.addresses();
         let (stop, stopped) = oneshot::channel();
@@ -56,12 +62,18 @@ impl Server {
         IndexerClient::new(self.channel().await)
     }
 
-    /// A client, and one registered worker "w" of model "m" that pushes.
+    /// A server, a client, and one registered worker "w" of model "m" that pushes.
     pub(crate) async fn with_worker(flags: &[&str]) -> (Self, IndexerClient<Channel>) {
         let server = Self::start(flags).await;
-        let mut client = server.indexer().await;
-        client.register_worker(registration("w")).await.expect("a first worker");
+        let client = server.with_client().await;
         (server, client)
+    }
+
+    /// A client, and one registered worker "w" of model "m" that pushes.
+    pub(crate) async fn with_client(&self) -> IndexerClient<Channel> {
+        let mut client = self.indexer().await;
+        client.register_worker(registration("w")).await.expect("a first worker");
+        client
     }
 
     pub(crate) async fn publisher(&self, hello: pb::PublishHello) -> Publisher {

@@ -209,7 +209,7 @@ async fn a_removed_worker_takes_its_placements_along() {
 
 #[tokio::test]
 async fn beyond_the_bound_the_oldest_placements_go() {
-    let flags = ["--speculative-blocks-max=65536", "--speculative-keep-ratio=0.5"];
+    let flags = ["--speculative-blocks=max=65536,keep-ratio=0.5"];
     let (server, mut client) = Server::with_worker(&flags).await;
     let names = |from: u64| (from..from + 40_000).collect::<Vec<_>>();
     place(&mut client, placement("w", &names(1))).await;

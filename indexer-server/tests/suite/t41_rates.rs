@@ -2,6 +2,8 @@
 
 use crate::harness::{Publisher, Server, hello, query, registration, stored, within};
 use futures::stream;
+use indexer_server::config::Config;
+use kvasir_access::Rate;
 use kvasir_proto::pb::{self, find_matches_stream_response::Outcome};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,15 +12,25 @@ use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
-const RATE: &str = "--tenant-queries-per-second=2";
-const BURST: &str = "--tenant-query-burst=5";
+/// 2 queries per second, and 5 at once.
+fn limit_rate(config: &mut Config) {
+    let rate = Rate::new(2, Some(5)).expect("a rate");
+    let guard = &mut config.grpc.guard;
+    guard.access = guard.access.clone().with_tenant_rate(Some(rate));
+}
+
+/// Each connection is replaced after a second.
+fn age_connections(config: &mut Config) {
+    config.grpc.guard.connection_age = Some(Duration::from_secs(1));
+    config.http.guard.connection_age = Some(Duration::from_secs(1));
+}
 
 fn query_of(tenant: &str) -> pb::FindMatchesRequest {
     pb::FindMatchesRequest { tenant: tenant.to_owned(), ..query(&[1]) }
 }
 
-async fn with_two_tenants(flags: &[&str]) -> Server {
-    let server = Server::start(flags).await;
+async fn with_two_tenants() -> Server {
+    let server = Server::start_changed(&[], limit_rate).await;
     let mut client = server.indexer().await;
     for tenant in ["a", "b"] {
         let worker = pb::RegisterWorkerRequest { tenant: tenant.to_owned(), ..registration("w") };
@@ -33,7 +45,7 @@ fn codes<T>(answers: &[Result<T, Status>]) -> Vec<Code> {
 
 #[tokio::test]
 async fn a_tenant_at_its_rate_is_told_when_to_come_back_and_slows_no_other() {
-    let server = with_two_tenants(&[RATE, BURST]).await;
+    let server = with_two_tenants().await;
     let mut client = server.indexer().await;
     let mut answers = Vec::new();
     for _ in 0..50 {
@@ -60,7 +72,7 @@ async fn a_tenant_at_its_rate_is_told_when_to_come_back_and_slows_no_other() {
 
 #[tokio::test]
 async fn each_request_of_a_stream_and_each_dump_is_one_query() {
-    let server = with_two_tenants(&[RATE, BURST]).await;
+    let server = with_two_tenants().await;
     let mut client = server.indexer().await;
     let asked = stream::iter((0..20).map(|_| query_of("a")));
     let answers = client.find_matches_stream(asked).await.expect("a stream");
@@ -118,7 +130,8 @@ async fn streams_end_by_the_deadline_of_their_client() {
 /// A publisher that resumes its stream over new connections.
 #[tokio::test]
 async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
-    let (server, mut client) = Server::with_worker(&["--connection-age=1s"]).await;
+    let server = Server::start_changed(&[], age_connections).await;
+    let mut client = server.with_client().await;
     let mut streams = 0;
     let mut sequence = 0;
     let until = Instant::now() + Duration::from_secs(6);
@@ -153,7 +166,7 @@ async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
 #[tokio::test]
 async fn http_connections_get_old_too() {
     const LIVE: &[u8] = b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n";
-    let server = Server::start(&["--connection-age=1s"]).await;
+    let server = Server::start_changed(&[], age_connections).await;
     let begin = Instant::now();
     let mut stream = TcpStream::connect(server.addresses.http).await.expect("a connection");
     let mut answered = 0;

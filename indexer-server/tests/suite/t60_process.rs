@@ -122,17 +122,34 @@ async fn a_full_disk_does_not_keep_it_from_serving_and_is_told_once_at_the_end()
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let text = "max-in-flight = 1\nmax-connections = 1\nreplay-concurrency = 1\n";
+    let text = "max-in-flight = 1\nmax-connections = 1\nmax-index-bytes = \"1MiB\"\n";
     std::fs::write(file.path(), text).expect("write it");
     let mut command = binary();
     command.env("KVASIR_CONFIG", file.path()).env("KVASIR_MAX_IN_FLIGHT", "2");
     command.env("KVASIR_MAX_CONNECTIONS", "2").args(["--max-in-flight=3", "--print-config"]);
     let (code, stdout, stderr) = output(&mut command);
     assert_eq!(code, Some(0), "{stderr}");
-    for line in ["max-in-flight = 3\n", "max-connections = 2\n", "replay-concurrency = 1\n"] {
+    for line in ["max-in-flight = 3\n", "max-connections = 2\n", "max-index-bytes = \"1MiB\"\n"] {
         assert!(stdout.contains(line), "{stdout}");
     }
-    assert!(stdout.contains("degraded-ttl = \"600s\"\n"), "{stdout}");
+    assert!(stdout.contains("timing = \"degraded-ttl=600s,"), "{stdout}");
+}
+
+#[test]
+fn retired_options_are_logged_once_with_the_release_that_refuses_them() {
+    let mut command = binary();
+    command.env("KVASIR_CONNECTION_AGE", "1s");
+    let process = launch(command, &["--probe-interval=1s"]);
+    let (code, log) = process.terminate();
+    assert_eq!(code, Some(0), "{log:?}");
+    for text in [
+        "the environment variable KVASIR_CONNECTION_AGE has no effect: a client is asked to reconnect after 30 \
+         minutes. Release 0.3.0 refuses connection-age",
+        "--probe-interval is replaced by --timing probe-interval=VALUE. Release 0.3.0 refuses probe-interval",
+    ] {
+        let lines: Vec<_> = log.iter().filter(|line| line.contains(text)).collect();
+        assert!(lines.len() == 1 && lines[0].contains("WARN"), "{text}: {log:?}");
+    }
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use crate::{
     access::{Access, Guard},
-    config::ConfigError,
+    config::{ConfigError, Retired},
     http::HttpConfig,
     nats::{NatsAccess, NatsServers},
     telemetry::{LogConfig, LogFormat},
-    text::{self, ServerUrl, Span, SpanOrOff},
+    text::{self, ServerUrl, Span},
 };
 use clap::{ArgAction, Args};
-use kvasir_access::{Rate, RateError};
+use kvasir_access::Rate;
 use kvasir_proto::{
     broker::{Delivery, Namespace},
     target::{is_tls, read_target},
@@ -21,6 +21,19 @@ use tokio::sync::Semaphore;
 
 /// Default NATS server.
 const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
+
+/// Age at which a client is asked to reconnect, give or take a tenth. Clients thus look up addresses again, and
+/// connections of removed identities and certificates end.
+const CONNECTION_AGE: Duration = Duration::from_secs(1_800);
+
+/// Retired options of every program with [`ProcessOptions`].
+pub const PROCESS_RETIRED: &[Retired] = &[
+    Retired::ignored("tenant-query-burst", "a burst may have the queries of one second"),
+    Retired::ignored("connection-age", "a client is asked to reconnect after 30 minutes"),
+];
+
+/// Retired options of every program with [`NatsAccessOptions`].
+pub const NATS_RETIRED: &[Retired] = &[Retired::renamed("nats-nkey-seed", "nats-credentials")];
 
 /// TLS of a program's ports, and the clients that may call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
@@ -65,12 +78,9 @@ pub struct ProcessOptions {
     #[serde(flatten)]
     pub entry: EntryOptions,
     /// Rate limit of each tenant, in queries per second, over all callers. Each prompt, dump and worker selection is
-    /// one query. Identities may have further limits. If not set: no limit
+    /// one query; a burst may have the queries of one second. Identities may have further limits. If not set: no limit
     #[arg(long, value_name = "NUMBER", help_heading = "Access")]
     pub tenant_queries_per_second: Option<u32>,
-    /// Burst of the rate limit --tenant-queries-per-second, in queries. If not set: the queries of one second
-    #[arg(long, value_name = "NUMBER", help_heading = "Access")]
-    pub tenant_query_burst: Option<u32>,
     /// File with the bearer token that this process sends to servers. If not set: no token
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub token_file: Option<PathBuf>,
@@ -81,11 +91,6 @@ pub struct ProcessOptions {
     /// DANGEROUS: listens without TLS on addresses that other machines reach. The process logs a warning at each start
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false, help_heading = "Access")]
     pub insecure: bool,
-    /// Age at which a client is asked to reconnect, or off. At least 1s; the age varies by up to a tenth. Streams then
-    /// end between two messages, and calls still running after 120s are cancelled. Clients thus look up addresses
-    /// again, and connections of removed identities and certificates end
-    #[arg(long, value_name = "TIME", default_value_t = SpanOrOff(Some(Span::seconds(1_800))))]
-    pub connection_age: SpanOrOff,
     /// Format of log lines: text or json
     #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     #[serde(serialize_with = "text::serialize")]
@@ -128,7 +133,6 @@ impl EntryOptions {
         &self,
         addresses: &[(&'static str, SocketAddr)],
         insecure: bool,
-        connection_age: SpanOrOff,
     ) -> Result<Guard, ConfigError> {
         let tls = self.server_tls()?;
         for (option, address) in addresses {
@@ -142,7 +146,7 @@ impl EntryOptions {
         }
         let access = self.identities.clone().map(Access::of_file).transpose();
         let access = access.map_err(unusable)?.unwrap_or_default();
-        Ok(Guard { tls, access, connection_age: self::connection_age(connection_age)? })
+        Ok(Guard { tls, access, connection_age: Some(CONNECTION_AGE) })
     }
 
     /// Certificate and key, which require each other.
@@ -192,7 +196,7 @@ impl ProcessOptions {
         let otlp_endpoint = self.otlp_endpoint.as_deref();
         let otlp_endpoint = otlp_endpoint.map(otlp_target).transpose()?;
         let addresses = [("listen", self.listen), ("http-listen", self.http_listen)];
-        let mut guard = self.entry.guard(&addresses, self.insecure, self.connection_age)?;
+        let mut guard = self.entry.guard(&addresses, self.insecure)?;
         guard.access = guard.access.with_tenant_rate(self.tenant_rate()?);
         let format = self.log_format;
         let filter = self.log_filter.clone();
@@ -207,21 +211,9 @@ impl ProcessOptions {
     }
 
     fn tenant_rate(&self) -> Result<Option<Rate>, ConfigError> {
-        let per_second = self.tenant_queries_per_second;
-        let burst = self.tenant_query_burst;
-        let Some(per_second) = per_second else {
-            let needs = "needs tenant-queries-per-second beside it";
-            let refused = |_| Err(ConfigError::invalid("tenant-query-burst", needs));
-            return burst.map_or(Ok(None), refused);
-        };
-        let rate = Rate::new(per_second, burst);
-        rate.map(Some).map_err(|error| {
-            let field = match error {
-                RateError::PerSecond(_) => "tenant-queries-per-second",
-                RateError::Burst => "tenant-query-burst",
-            };
-            ConfigError::invalid(field, error.to_string())
-        })
+        let rate = self.tenant_queries_per_second.map(|per_second| Rate::new(per_second, None));
+        rate.transpose()
+            .map_err(|error| ConfigError::invalid("tenant-queries-per-second", error.to_string()))
     }
 
     fn dialer(&self) -> Result<Dialer, ConfigError> {
@@ -234,19 +226,6 @@ impl ProcessOptions {
             Some(file) => dialer.with_token(file).map_err(unusable),
             None => Ok(dialer),
         }
-    }
-}
-
-/// With a shorter age, clients would do little but connect.
-const CONNECTION_AGE_MIN: Duration = Duration::from_secs(1);
-
-fn connection_age(SpanOrOff(age): SpanOrOff) -> Result<Option<Duration>, ConfigError> {
-    match age {
-        Some(age) if age.0 < CONNECTION_AGE_MIN => {
-            let why = format!("is {age}, must be 1s or longer, or off");
-            Err(ConfigError::invalid("connection-age", why))
-        }
-        age => Ok(age.map(|Span(age)| age)),
     }
 }
 
@@ -282,12 +261,9 @@ pub struct NatsOptions {
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "NATS")]
 pub struct NatsAccessOptions {
-    /// Credentials file for NATS (JWT and seed), read at each connection
+    /// Credentials file for NATS (JWT and seed), or a file with the seed of an nkey. Read at each connection
     #[arg(long, value_name = "FILE")]
     pub nats_credentials: Option<PathBuf>,
-    /// File with the seed of the NATS nkey, read at each connection
-    #[arg(long, value_name = "FILE")]
-    pub nats_nkey_seed: Option<PathBuf>,
     /// Certificate authorities trusted for NATS servers (PEM). Enables TLS to NATS. If not set: the system's
     /// authorities, for tls:// URLs
     #[arg(long, value_name = "FILE")]
@@ -311,7 +287,6 @@ impl NatsAccessOptions {
     pub fn access(&self) -> NatsAccess {
         NatsAccess {
             credentials: self.nats_credentials.clone(),
-            nkey_seed: self.nats_nkey_seed.clone(),
             tls_ca: self.nats_tls_ca.clone(),
             tls_cert: self.nats_tls_cert.clone(),
             tls_key: self.nats_tls_key.clone(),

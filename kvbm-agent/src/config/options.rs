@@ -3,8 +3,8 @@ use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use clap::{ArgAction, Args};
 use kvasir_feed::hub::BatchingConfig;
 use kvasir_feed::journal::JournalConfig;
-use kvasir_process::config;
-use kvasir_process::options::{NatsOptions, ProcessOptions};
+use kvasir_process::config::{self, Retired};
+use kvasir_process::options::{NATS_RETIRED, NatsOptions, PROCESS_RETIRED, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, Span, optional};
 use kvasir_proto::convert::{ImageTokens, ModelTypes, Role};
 use kvasir_proto::types::EngineKind;
@@ -185,6 +185,7 @@ impl config::Options for Options {
     const TABLES: &'static [&'static str] = &["source"];
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:50052"), ("http-listen", "127.0.0.1:9092")];
+    const RETIRED: &'static [&'static [Retired]] = &[PROCESS_RETIRED, NATS_RETIRED];
     const SHORT_HELP: &'static [&'static str] = &[
         "worker-id",
         "model",

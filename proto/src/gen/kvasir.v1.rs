@@ -173,7 +173,7 @@ impl CopyMode {
 pub enum LossPolicy {
     /// Default of the server (`--loss-policy`).
     Unspecified = 0,
-    /// Keep blocks from before the loss until `--degraded-ttl` has passed.
+    /// Keep blocks from before the loss until degraded-ttl of `--timing` has passed.
     Keep = 1,
     /// Drop blocks from before the loss immediately.
     Clear = 2,
@@ -3958,7 +3958,7 @@ pub struct SelectWorkerRequest {
     /// Session id of the request, up to 256 bytes: the rank that last served the session is preferred. "" for none.
     #[prost(string, tag = "25")]
     pub session_id: ::prost::alloc::string::String,
-    /// Longest wait in the queue in milliseconds; default and maximum: --queue-timeout, which is at most 25 s.
+    /// Longest wait in the queue in milliseconds; default and maximum: timeout of --queue, which is at most 25 s.
     #[prost(uint32, optional, tag = "26")]
     pub queue_timeout_ms: ::core::option::Option<u32>,
     /// Worker, or rank of it, that must serve the request. Required in mode direct; absent for any worker.
@@ -4009,7 +4009,7 @@ impl ::prost::Name for SelectWorkerRequest {
 /// Terms of a rank's cost, in blocks: total = overlap score weight * prefill_blocks + decode_cost.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct RouteCost {
-    /// Number of cached blocks of the prompt, weighted by credits (--device-credit, --host-credit and the others).
+    /// Number of cached blocks of the prompt, weighted by --credits.
     #[prost(double, tag = "1")]
     pub credited_blocks: f64,
     /// Number of tokens of the request to compute from scratch.
@@ -4030,7 +4030,7 @@ pub struct RouteCost {
     pub decode_cost: f64,
     /// Number of tokens that the worker computes in the time in which it fetches blocks from peers (--fetch-plans); 0
     /// without a fetch. In prefill_blocks, the larger of fetch_tokens and the tokens of earlier requests counts.
-    /// credited_blocks includes the fetched blocks, each by --host-credit.
+    /// credited_blocks includes the fetched blocks, each by host of --credits.
     #[prost(double, tag = "7")]
     pub fetch_tokens: f64,
 }
@@ -4129,7 +4129,7 @@ pub struct RankExplanation {
     /// Number of blocks that the rank would fetch from peers (--fetch-plans).
     #[prost(uint32, tag = "12")]
     pub fetch_blocks: u32,
-    /// Number of blocks of the prompt that only a pool of the worker has, as far as they were credited (--pool-credit).
+    /// Number of blocks of the prompt that only a pool of the worker has, as far as they were credited (pool of --credits).
     /// `overlap` does not include them.
     #[prost(uint32, tag = "13")]
     pub pool_blocks: u32,
@@ -4203,13 +4203,13 @@ pub struct FetchPlan {
     /// Bandwidth of the fetch that the plan assumes, in bytes per second.
     #[prost(double, tag = "8")]
     pub bytes_per_second: f64,
-    /// True if bytes_per_second was measured from reported fetches; false if it is --fetch-bandwidth.
+    /// True if bytes_per_second was measured from reported fetches; false if it is bandwidth of --fetch-rates.
     #[prost(bool, tag = "9")]
     pub bandwidth_is_measured: bool,
     /// Prefill rate of the worker that the plan assumes, in tokens per second.
     #[prost(double, tag = "10")]
     pub prefill_tokens_per_second: f64,
-    /// True if prefill_tokens_per_second was measured from the worker's first tokens; false if it is --prefill-rate.
+    /// True if prefill_tokens_per_second was measured from the worker's first tokens; false if it is prefill of --fetch-rates.
     #[prost(bool, tag = "11")]
     pub prefill_rate_is_measured: bool,
 }
@@ -5039,9 +5039,9 @@ pub enum IndexTrust {
     Unspecified = 0,
     /// Full trust: the blocks are credited fully. The rank may have more blocks than the index counts.
     Full = 1,
-    /// The index verified the rank longer ago than --max-staleness: blocks are credited by --uncertain-credit.
+    /// The index verified the rank longer ago than max-staleness of --timing: blocks are credited by uncertain of --credits.
     Stale = 2,
-    /// Events are missing or not applied yet, or the index restores the worker: blocks are credited by --uncertain-credit.
+    /// Events are missing or not applied yet, or the index restores the worker: blocks are credited by uncertain of --credits.
     Behind = 3,
     /// The index is disconnected from the engine or has no data about it: blocks are not credited.
     Unknown = 4,
@@ -5084,9 +5084,9 @@ pub enum PrefillOutcome {
     NoWorker = 2,
     /// Fewer tokens than --remote-prefill-tokens-min are left to compute: the prompt is short, or mostly cached.
     MostlyCached = 3,
-    /// All prefill workers are above a busy threshold or --queue-threshold. Requests do not wait for prefill workers.
+    /// All prefill workers are above a busy threshold or the threshold of --queue. Requests do not wait for prefill workers.
     Busy = 4,
-    /// No decode worker in the prefill worker's transfer domain (--transfer-domain-label) can take the request.
+    /// No decode worker in the prefill worker's transfer domain (label transfer-domain) can take the request.
     NoDomain = 5,
 }
 impl PrefillOutcome {
@@ -5134,7 +5134,7 @@ pub enum FetchOutcome {
     /// Other workers do not have more leading blocks in host memory or on disk. Only workers with a peer address (label
     /// `blocks-peer`) and equal blocks (labels `blocks-bytes` and `blocks-fingerprint`) count.
     NoHolder = 5,
-    /// A rate is neither measured nor configured: --fetch-bandwidth or --prefill-rate is 0.
+    /// A rate is neither measured nor configured: it is 0 in --fetch-rates.
     UnknownRate = 6,
     /// Computing the blocks takes less than 1.25 times as long as fetching them.
     NotFaster = 7,
@@ -5185,7 +5185,7 @@ pub mod router_client {
     /// Router: chooses a worker for each request, from the index's cached blocks and the load of the active requests.
     ///
     /// Life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput from time to time, Free at its
-    /// end. The router frees a request without a report for the lease (--request-lease, 300 s): each report renews the
+    /// end. The router frees a request without a report for the lease (300 s by default): each report renews the
     /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until the
     /// lease ends. A client that chooses the request id can free the request immediately.
     #[derive(Debug, Clone)]

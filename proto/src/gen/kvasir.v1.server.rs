@@ -1417,7 +1417,7 @@ pub mod router_server {
     /// Router: chooses a worker for each request, from the index's cached blocks and the load of the active requests.
     ///
     /// Life of a request: SelectWorker, MarkPrefillCompleted at its first token, ReportOutput from time to time, Free at its
-    /// end. The router frees a request without a report for the lease (--request-lease, 300 s): each report renews the
+    /// end. The router frees a request without a report for the lease (300 s by default): each report renews the
     /// lease. If a call of SelectWorker is cancelled or fails while its answer is on the way, the request counts until the
     /// lease ends. A client that chooses the request id can free the request immediately.
     #[derive(Debug)]

@@ -32,10 +32,10 @@ fn every_option_has_a_variable_and_a_place_in_the_file() {
         .env_clear()
         .env("KVASIR_GATEWAY_INDEXER", "a:1")
         .env("KVASIR_GATEWAY_ENGINE", "w=http://a:1,v=http://b:2");
-    let output = command.args(["--retries", "3", "--print-config"]).output().expect("a binary");
+    let output = command.args(["--tenant", "t", "--print-config"]).output().expect("a binary");
     let printed = String::from_utf8(output.stdout).expect("text");
     let engines = "engine = [\"w=http://a:1\", \"v=http://b:2\"]";
-    for line in ["indexer = [\"a:1\"]", engines, "retries = 3", "mode = \"kv\""] {
+    for line in ["indexer = [\"a:1\"]", engines, "tenant = \"t\"", "mode = \"kv\""] {
         assert!(printed.contains(line), "{line} in {printed}");
     }
 }

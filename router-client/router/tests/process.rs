@@ -31,11 +31,15 @@ fn every_option_has_a_variable_and_a_place_in_the_file() {
     command
         .env_clear()
         .env("KVASIR_ROUTER_INDEXER", "a:1")
-        .env("KVASIR_ROUTER_QUEUE_POLICY", "wspt");
+        .env("KVASIR_ROUTER_QUEUE", "policy=wspt,timeout=5s");
     let output =
         command.args(["--mode", "round-robin", "--print-config"]).output().expect("a binary");
     let printed = String::from_utf8(output.stdout).expect("text");
-    for line in ["indexer = [\"a:1\"]", "queue-policy = \"wspt\"", "mode = \"round-robin\""] {
+    for line in [
+        "indexer = [\"a:1\"]",
+        "queue = \"threshold=2,policy=wspt,entries=4096,timeout=5s\"",
+        "mode = \"round-robin\"",
+    ] {
         assert!(printed.contains(line), "{line} in {printed}");
     }
 }

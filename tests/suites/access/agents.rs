@@ -102,7 +102,8 @@ async fn an_agent_learns_no_token_and_speaks_for_its_own_worker() -> Result<()> 
     let token = folder.path().join("token");
     fs::write(&token, "query\n")?;
     let (target, token) = (format!("http://{}", index.addresses.grpc), token.display().to_string());
-    let flags = ["--indexer", &target, "--token-file", &token, "--discovery-interval", "100ms"];
+    let flags =
+        ["--indexer", &target, "--token-file", &token, "--timing", "discovery-interval=100ms"];
     let mut router = Server::router(&flags).await?;
     // The index has let the router in by its token, or it would not know the agent.
     let seen = timeout(PATIENCE, shown.recv()).await.context("nobody asks the agent")?;

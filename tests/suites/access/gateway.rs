@@ -41,7 +41,8 @@ pub async fn start(file: &Path) -> Result<(Server, Server)> {
     }
     let target = index.addresses.grpc.to_string();
     let file = file.display().to_string();
-    let flags = ["--indexer", &target, "--discovery-interval", "100ms", "--identities", &file];
+    let flags =
+        ["--indexer", &target, "--timing", "discovery-interval=100ms", "--identities", &file];
     let gateway = Server::gateway(&flags).await?;
     let at = gateway.addresses.grpc;
     let deadline = Instant::now() + LISTED_TIMEOUT;

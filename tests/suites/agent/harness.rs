@@ -89,7 +89,12 @@ pub async fn server(grpc: SocketAddr, http: SocketAddr) -> Server {
 
 /// Makes the worker known to a server, and where its agent can be asked.
 pub async fn register(server: &Server, local: Option<SocketAddr>) {
-    let mut indexer = client::connect(server.addresses.grpc).await.expect("a server that listens");
+    register_at(server.addresses.grpc, local).await;
+}
+
+/// Like [`register`], at a server's address.
+pub async fn register_at(server: SocketAddr, local: Option<SocketAddr>) {
+    let mut indexer = client::connect(server).await.expect("a server that listens");
     let request = pb::RegisterWorkerRequest {
         worker_id: WORKER.to_owned(),
         model: MODEL.to_owned(),
@@ -102,6 +107,11 @@ pub async fn register(server: &Server, local: Option<SocketAddr>) {
 
 /// What an index holds for the worker.
 pub async fn indexed(server: &Server) -> BTreeMap<u64, u32> {
-    let mut indexer = client::connect(server.addresses.grpc).await.expect("a server that listens");
+    indexed_at(server.addresses.grpc).await
+}
+
+/// Like [`indexed`], at a server's address.
+pub async fn indexed_at(server: SocketAddr) -> BTreeMap<u64, u32> {
+    let mut indexer = client::connect(server).await.expect("a server that listens");
     client::dump_device_copies(&mut indexer, MODEL, WORKER).await.expect("a dump")
 }

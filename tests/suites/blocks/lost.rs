@@ -1,8 +1,11 @@
+use crate::aged::AgedAgent;
 use crate::engine::{Engine, over_socket, over_tcp, prompt};
-use crate::place::{HOST_BLOCKS, LOOK, PATIENCE, Place};
+use crate::place::{DISK_BLOCKS, HOST_BLOCKS, LOOK, PATIENCE, Place, WORKER, flags_of, to_index};
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use kvasir_proto::pb;
+use kvasir_tests::demo::metrics;
+use kvasir_tests::server::Server;
 use tokio::time::{sleep, timeout};
 
 fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
@@ -78,12 +81,17 @@ async fn sessions_are_bounded() -> Result<()> {
 /// The connection that a session's stream is on gets old: other calls go over another one, and the session lives on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_outlives_the_age_of_connections() -> Result<()> {
-    let place = Place::start(&["--connection-age=1s"]).await?;
-    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
+    let folder = tempfile::tempdir()?;
+    let mut index = Server::start_anywhere().await?;
+    let mut flags = flags_of(folder.path(), WORKER, DISK_BLOCKS);
+    flags.extend(to_index(&index));
+    let agent = AgedAgent::start(&flags).await?;
+    let mut engine = Engine::open(over_tcp(agent.addresses.grpc)?).await?;
     let held = engine.save_held(&prompt(1, 2)).await?;
     // As old as one that ends its endless streams, twice.
     let aged = async {
-        while place.metric("kvasir_grpc_connections_aged_total", "").await? < 3.0 {
+        let http = agent.addresses.http;
+        while metrics::sum(http, "grpc_connections_aged_total", "").await? < 3.0 {
             engine.stats().await?;
             sleep(LOOK).await;
         }
@@ -95,7 +103,8 @@ async fn a_session_outlives_the_age_of_connections() -> Result<()> {
     assert_eq!((stats.sessions, stats.sessions_lost, host(&stats).active), (1, 0, 2));
     engine.release(&held).await?;
     engine.end().await?;
-    place.stop().await;
+    agent.stop().await?;
+    index.stop().await;
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! The block manager of an agent, as processes over gRPC and a socket file: what engines save they get back, and the index
 //! knows which tier has it, whatever is killed.
 
+#[path = "../agent/aged.rs"]
+mod aged;
 mod churn;
 mod converted;
 mod engine;

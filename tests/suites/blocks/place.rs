@@ -162,12 +162,12 @@ impl Neighbour {
     }
 }
 
-fn to_index(index: &Server) -> [String; 2] {
+pub fn to_index(index: &Server) -> [String; 2] {
     ["--indexers".to_owned(), format!("http://{}", index.addresses.grpc)]
 }
 
 /// Flags of an agent whose files lie in a folder, and which is to be told where the index is.
-fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
+pub fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
     let mut flags = tier_flags(folder, disk_blocks);
     let block_bytes = BLOCK_BYTES.to_string();
     let own = [["--worker-id", worker], ["--blocks-bytes", &block_bytes]];

@@ -26,7 +26,7 @@ impl Router {
     /// A router that knows both workers.
     async fn start(place: &Place, flags: &[&str]) -> Result<Self> {
         let index = place.index.addresses.grpc.to_string();
-        let own = ["--indexer", &index, "--discovery-interval", "100ms"];
+        let own = ["--indexer", &index, "--timing", "discovery-interval=100ms"];
         let process = Server::router(&[&own, flags].concat()).await?;
         metrics::ready(process.addresses.http).await.with_context(|| process.output())?;
         let address = format!("http://{}", process.addresses.grpc);
@@ -97,7 +97,7 @@ async fn a_planned_fetch_brings_the_blocks_to_the_chosen_worker() -> Result<()> 
     engine.save(&locals[..2]).await?;
     until_at(&a, WORKER, &locals, 12).await?;
     until_at(&a, OTHER, &locals, 2).await?;
-    let mut router = Router::start(&a, &["--fetch-plans", "--prefill-rate", "100"]).await?;
+    let mut router = Router::start(&a, &["--fetch-plans", "--fetch-rates", "prefill=100"]).await?;
 
     let chosen = router.select(&locals, "r").await?;
     ensure!(chosen.fetch_outcome() == pb::FetchOutcome::Planned, "{chosen:?}");
@@ -156,7 +156,7 @@ async fn a_planned_fetch_brings_the_blocks_to_the_chosen_worker() -> Result<()> 
     }
 
     // Off, which is the default, nothing is planned.
-    let mut plain = Router::start(&a, &["--prefill-rate", "100"]).await?;
+    let mut plain = Router::start(&a, &["--fetch-rates", "prefill=100"]).await?;
     let chosen = plain.select(&prompt(1, 13), "r").await?;
     ensure!(chosen.fetch.is_none(), "{chosen:?}");
     ensure!(chosen.fetch_outcome() == pb::FetchOutcome::NotAsked, "{chosen:?}");

@@ -14,7 +14,6 @@ use std::slice;
 pub fn access_flags(access: &NatsAccess) -> Vec<String> {
     let files = [
         ("--nats-credentials", &access.credentials),
-        ("--nats-nkey-seed", &access.nkey_seed),
         ("--nats-tls-ca", &access.tls_ca),
         ("--nats-tls-cert", &access.tls_cert),
         ("--nats-tls-key", &access.tls_key),

@@ -82,7 +82,7 @@ async fn a_killed_index_goes_on_where_its_checkpoint_stood_in_the_stream() {
 async fn a_new_replica_begins_with_the_snapshot_and_the_rest_of_the_stream() {
     let broker = Broker::start().await;
     let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
-    let bounds = ["--snapshot-threshold", "200", "--nats-stream-age", "2h"];
+    let bounds = ["--nats-stream", "snapshot-threshold=200,age=2h"];
     let flags = |at: usize| kept(&broker, folders[at].path(), &bounds);
     let mut holders = fleet(&broker, Delivery::Jetstream, Some(NOBODY)).await;
     let mut elders = [index(&flags(0)).await, index(&flags(1)).await];

@@ -34,14 +34,14 @@ pub fn seed(pair: &KeyPair) -> String {
 pub fn nkey(folder: &Path) -> Way {
     let [user, stranger] = [KeyPair::new_user(), KeyPair::new_user()];
     let by = |name, pair| NatsAccess {
-        nkey_seed: Some(file(folder, name, &format!("{}\n", seed(pair)))),
+        credentials: Some(file(folder, name, &format!("{}\n", seed(pair)))),
         ..NatsAccess::default()
     };
     Way {
         configuration: format!("authorization {{ users = [ {{ nkey: {} }} ] }}", user.public_key()),
         right: by("user.nk", &user),
         wrong: by("stranger.nk", &stranger),
-        option: "nats-nkey-seed",
+        option: "nats-credentials",
         secrets: vec![seed(&user), seed(&stranger)],
     }
 }

@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 const WORKERS: u64 = 2;
 const ROUNDS: u32 = 12;
 /// So few that snapshots are taken.
-const THRESHOLD: &str = "40";
+const THRESHOLD: &str = "snapshot-threshold=40";
 
 type Router = RouterClient<Channel>;
 
@@ -38,7 +38,7 @@ fn named(name: &str) -> NatsAccess {
 }
 
 fn flags(broker: &Broker, folder: &TempDir, access: &NatsAccess) -> Vec<String> {
-    let mut flags = kept(broker, folder.path(), &["--snapshot-threshold", THRESHOLD]);
+    let mut flags = kept(broker, folder.path(), &["--nats-stream", THRESHOLD]);
     flags.extend(access_flags(access));
     flags
 }
@@ -61,7 +61,8 @@ impl Fleet {
     async fn router(&self, broker: &Broker) -> (Server, Router) {
         let indexer = self.index.addresses.grpc.to_string();
         let url = broker.server.url();
-        let fixed = ["--replica-sync", "--sync-digest-interval", "200ms", "--indexer", &indexer];
+        let fixed =
+            ["--replica-sync", "--timing", "sync-digest-interval=200ms", "--indexer", &indexer];
         let access = access_flags(&self.access);
         let mut flags = [&fixed[..], &["--nats-url", &url]].concat();
         flags.extend(access.iter().map(String::as_str));

@@ -133,9 +133,9 @@ async fn a_router_credits_what_is_in_the_store() -> Result<()> {
         let exact = |source: &pb::SourceInfo| source.state() == pb::WorkerState::Exact;
         client::wait_for_sources(&mut indexer, (MODEL, holder), "exact", PATIENCE, exact).await?;
     }
-    for (credit, credited) in [("0", 1.0), ("0.25", 1.5), ("1", 3.0)] {
+    for (credit, credited) in [("pool=0", 1.0), ("pool=0.25", 1.5), ("pool=1", 3.0)] {
         let to = index.addresses.grpc.to_string();
-        let flags = ["--indexer", &to, "--discovery-interval", "100ms", "--pool-credit", credit];
+        let flags = ["--indexer", &to, "--timing", "discovery-interval=100ms", "--credits", credit];
         let mut router = Server::router(&flags).await?;
         metrics::ready(router.addresses.http).await.with_context(|| router.output())?;
         let address = format!("http://{}", router.addresses.grpc);

@@ -21,7 +21,7 @@ async fn the_openai_client_is_served() -> Result<()> {
     let file = tokenizer();
     let path = record.display().to_string();
     let file = file.display().to_string();
-    let flags = ["--tokenizer", &file, "--body-bytes", "512KiB", "--record", &path];
+    let flags = ["--tokenizer", &file, "--limits", "body-bytes=512KiB", "--record", &path];
     let mut fleet = Fleet::start(both(2, FAST), &flags).await?;
     fleet.ask("answers,models,errors,hints").await?;
     fleet.idle().await?;

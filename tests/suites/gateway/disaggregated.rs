@@ -56,7 +56,7 @@ async fn a_prefill_that_fails_is_done_by_the_decode_worker() -> Result<()> {
 async fn a_request_counts_while_its_prefill_worker_computes() -> Result<()> {
     /// Nanoseconds of the prefill worker's step: longer than the lease.
     const SLOW: u64 = 3_500_000_000;
-    let fleet = start(engine(SLOW), &["--request-lease", "1s"]).await?;
+    let fleet = start(engine(SLOW), &["--timing", "request-lease=1s"]).await?;
     fleet.complete(&prompt("slow")).await?;
     fleet.metric_is("gateway_prefills_total", "done", 1.0).await?;
     let expired = fleet.metric("router_expired_requests_total", "").await?;

@@ -46,7 +46,8 @@ async fn another_worker_answers_for_one_that_fails() -> Result<()> {
         (REFUSES, true),
     ] {
         let engines = vec![(WorkerRole::Both, engine(FAST))];
-        let flags = ["--tokens", "none", "--mode", "round-robin", "--ejection-failures", "0"];
+        let flags =
+            ["--tokens", "none", "--mode", "round-robin", "--worker-health", "ejection-failures=0"];
         let mut fleet = Fleet::start(engines, &flags).await?;
         let (address, _serving) = server(broken).await?;
         fleet.register("broken", profile(WorkerRole::Both, address), Vec::new()).await?;
@@ -73,7 +74,8 @@ async fn another_worker_answers_for_one_that_fails() -> Result<()> {
 
 #[tokio::test]
 async fn a_worker_that_fails_again_and_again_is_left_alone() -> Result<()> {
-    let flags = ["--tokens", "none", "--mode", "round-robin", "--ejection-failures", "2"];
+    let flags =
+        ["--tokens", "none", "--mode", "round-robin", "--worker-health", "ejection-failures=2"];
     let mut fleet = Fleet::start(vec![(WorkerRole::Both, engine(FAST))], &flags).await?;
     let (address, _serving) = server(DIES).await?;
     fleet.register("broken", profile(WorkerRole::Both, address), Vec::new()).await?;

@@ -91,7 +91,7 @@ impl Fleet {
         let server = Server::start_anywhere().await?;
         let indexer = client::connect(server.addresses.grpc).await?;
         let index = server.addresses.grpc.to_string();
-        let own = ["--indexer", &index, "--discovery-interval", "100ms"];
+        let own = ["--indexer", &index, "--timing", "discovery-interval=100ms"];
         let gateway = Server::gateway(&[&own, flags].concat()).await?;
         metrics::ready(gateway.addresses.http).await.with_context(|| gateway.output())?;
         let mut fleet = Self { server, indexer, engines: Vec::new(), gateway };

@@ -13,7 +13,7 @@ use kvasir_tests::engine::openai::client::call;
 use serde_json::{Value, json};
 
 /// Workers that came later are chosen like the others.
-const ALIKE: [&str; 2] = ["--slow-start", "0s"];
+const ALIKE: [&str; 2] = ["--worker-health", "slow-start=0s"];
 
 async fn ready(fleet: &Fleet) -> Result<String> {
     Ok(metrics::get(fleet.gateway.addresses.http, "/readyz").await?.1)
@@ -226,7 +226,7 @@ async fn the_api_port_has_health_metrics_and_thresholds() -> Result<()> {
 
 #[tokio::test]
 async fn a_gateway_that_has_no_workers_listed_is_not_healthy() -> Result<()> {
-    let nowhere = ["--indexer", "127.0.0.1:9", "--discovery-interval", "100ms"];
+    let nowhere = ["--indexer", "127.0.0.1:9", "--timing", "discovery-interval=100ms"];
     let mut gateway = kvasir_tests::server::Server::gateway(&nowhere).await?;
     let at = gateway.addresses.grpc;
     let host = at.ip().to_string();

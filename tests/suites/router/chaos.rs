@@ -256,7 +256,7 @@ impl Fleet {
             Victim::Router => {
                 let again = self.routers[number].addresses;
                 let replicas = urls(&self.indexes);
-                let own = ["--indexer", &replicas, "--discovery-interval", "100ms"];
+                let own = ["--indexer", &replicas, "--timing", "discovery-interval=100ms"];
                 let flags = router_flags(&self.nats);
                 let flags: Vec<_> =
                     own.into_iter().chain(flags.iter().map(String::as_str)).collect();
@@ -347,7 +347,7 @@ fn urls(indexes: &[Server]) -> String {
 
 fn router_flags(nats: &NatsServer) -> Vec<String> {
     let mut flags = vec!["--replica-sync".to_owned(), "--nats-url".to_owned(), nats.url()];
-    flags.extend(["--sync-digest-interval", "300ms", "--request-lease", "3s"].map(str::to_owned));
+    flags.extend(["--timing", "sync-digest-interval=300ms,request-lease=3s"].map(str::to_owned));
     flags
 }
 

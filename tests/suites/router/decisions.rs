@@ -187,7 +187,7 @@ async fn requests_choose_modes_and_workers_themselves() -> Result<()> {
 
 #[tokio::test]
 async fn without_an_index_load_decides_and_the_answer_says_why() -> Result<()> {
-    let mut fleet = Fleet::start(2, &["--index-deadline", "500ms"]).await?;
+    let mut fleet = Fleet::start(2, &["--timing", "index-deadline=500ms"]).await?;
     fleet.server.kill().await;
     let (first, second) = (
         fleet.select(request(tokens(0, 4))).await?,
@@ -231,7 +231,8 @@ async fn engines_without_events_are_known_by_decisions() -> Result<()> {
     fleet.router.free(free(&first.request_id)).await?;
     // The index has the decision: a router that never saw the request follows it.
     let index = fleet.server.addresses.grpc.to_string();
-    let mut other = Server::router(&["--indexer", &index, "--discovery-interval", "100ms"]).await?;
+    let mut other =
+        Server::router(&["--indexer", &index, "--timing", "discovery-interval=100ms"]).await?;
     metrics::ready(other.addresses.http).await?;
     let mut router = connect(other.addresses.grpc).await?;
     let found = until("the placement counts", async || {

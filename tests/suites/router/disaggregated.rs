@@ -8,7 +8,7 @@ use kvasir_tests::demo::metrics;
 use tonic::Code;
 
 /// Flags under which each prompt of a block is long enough.
-const FLAGS: [&str; 4] = ["--queue-threshold", "0", "--remote-prefill-tokens-min", "16"];
+const FLAGS: [&str; 4] = ["--queue", "threshold=0", "--remote-prefill-tokens-min", "16"];
 
 fn role(role: pb::WorkerRole) -> pb::WorkerProfile {
     pb::WorkerProfile { role: role.into(), ..Default::default() }
@@ -76,7 +76,7 @@ async fn both_choices_are_in_one_answer_as_long_as_prefill_workers_are_there() -
 
 #[tokio::test]
 async fn a_request_whose_prefill_fails_goes_on_without() -> Result<()> {
-    let flags = [FLAGS.as_slice(), &["--ejection-failures", "1"]].concat();
+    let flags = [FLAGS.as_slice(), &["--worker-health", "ejection-failures=1"]].concat();
     let mut fleet = Fleet::start(0, &flags).await?;
     fleet.register("d", role(pb::WorkerRole::Decode)).await?;
     fleet.register("p", role(pb::WorkerRole::Prefill)).await?;
@@ -101,7 +101,7 @@ async fn a_request_whose_prefill_fails_goes_on_without() -> Result<()> {
 
 #[tokio::test]
 async fn requests_go_to_workers_that_serve_their_kind() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "0"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=0"]).await?;
     let states = |types: &[pb::ModelType]| pb::WorkerProfile {
         model_types: types.iter().map(|at| i32::from(*at)).collect(),
         ..Default::default()

@@ -99,7 +99,7 @@ pub async fn start_router_at(
     index: &str,
     flags: &[&str],
 ) -> Result<(Server, Router)> {
-    let own = ["--indexer", index, "--discovery-interval", "100ms"];
+    let own = ["--indexer", index, "--timing", "discovery-interval=100ms"];
     let process = Server::router_at(addresses, &[&own, flags].concat()).await?;
     metrics::ready(process.addresses.http).await.with_context(|| process.output())?;
     let router = connect(process.addresses.grpc).await?;

@@ -22,7 +22,7 @@ async fn register(fleet: &mut Fleet, id: &str, role: pb::WorkerRole) -> Result<(
 
 #[tokio::test]
 async fn busy_workers_are_refused_with_the_time_to_retry() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "0"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=0"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let busy = pb::BusyThresholds { active_prefill_tokens: Some(10), ..Default::default() };
     let set = pb::SetBusyThresholdsRequest { thresholds: Some(busy) };
@@ -69,7 +69,7 @@ async fn busy_workers_are_refused_with_the_time_to_retry() -> Result<()> {
 
 #[tokio::test]
 async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "1", "--queue-entries", "2"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=1,entries=2"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let first = fleet.select(request(tokens(0, 5))).await?;
     ensure!(!first.queued, "{first:?}");
@@ -120,7 +120,7 @@ async fn waiting(fleet: &Fleet, count: u32) -> Result<()> {
 async fn reports_pass_however_many_requests_wait_on_their_connection() -> Result<()> {
     /// More than most servers let wait on one connection.
     const WAITING: u32 = 300;
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=1"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let first = fleet.select(request(tokens(0, 5))).await?;
     let mut requests = JoinSet::new();
@@ -142,7 +142,7 @@ async fn reports_pass_however_many_requests_wait_on_their_connection() -> Result
 
 #[tokio::test]
 async fn who_is_sensitive_to_latency_leaves_the_queue_first() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=1"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let first = fleet.select(request(tokens(0, 5))).await?;
     let mut requests = JoinSet::new();
@@ -164,7 +164,7 @@ async fn who_is_sensitive_to_latency_leaves_the_queue_first() -> Result<()> {
 
 #[tokio::test]
 async fn output_counts_less_the_nearer_it_is_to_its_expected_end() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--track-blocks", "prompt-and-output"]).await?;
+    let mut fleet = Fleet::start(0, &["--load", "track-blocks=prompt-and-output"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let expected =
         pb::SelectWorkerRequest { expected_output_tokens: Some(64), ..request(tokens(0, 4)) };
@@ -185,7 +185,7 @@ async fn output_counts_less_the_nearer_it_is_to_its_expected_end() -> Result<()>
 
 #[tokio::test]
 async fn roles_and_labels_filter_and_prefill_workers_are_a_pool_of_their_own() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "0"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=0"]).await?;
     register(&mut fleet, "p", pb::WorkerRole::Prefill).await?;
     register(&mut fleet, "d", pb::WorkerRole::Decode).await?;
     register(&mut fleet, "e", pb::WorkerRole::Decode).await?;
@@ -219,7 +219,7 @@ async fn roles_and_labels_filter_and_prefill_workers_are_a_pool_of_their_own() -
 
 #[tokio::test]
 async fn requests_of_clients_that_vanished_end_with_their_lease() -> Result<()> {
-    let mut fleet = Fleet::start(1, &["--request-lease", "1s"]).await?;
+    let mut fleet = Fleet::start(1, &["--timing", "request-lease=1s"]).await?;
     fleet.select(request(tokens(0, 4))).await?;
     let mut router = fleet.router.clone();
     until("the lease ends", async || {
@@ -239,7 +239,7 @@ async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Res
     /// Half of what prompts may take together, which is a tenant's part.
     const TENANT_BYTES_MAX: usize = 128 << 20;
     const BLOCKS: usize = 65_536;
-    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    let mut fleet = Fleet::start(0, &["--queue", "threshold=1"]).await?;
     register(&mut fleet, "a", pb::WorkerRole::Both).await?;
     let first = fleet.select(request(tokens(0, 5))).await?;
     let long = |first: u64| pb::SelectWorkerRequest {
@@ -268,13 +268,13 @@ async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Res
     Ok(())
 }
 
-/// `--track-blocks off` counts no blocks, `--kv-reuse unique` those that two requests share twice.
+/// `track-blocks=off` counts no blocks, `kv-reuse=unique` those that two requests share twice.
 #[tokio::test]
 async fn options_say_which_blocks_count() -> Result<()> {
     for (flags, expected) in [
-        (&["--kv-reuse", "assumed"][..], 4.0),
-        (&["--kv-reuse", "unique"][..], 8.0),
-        (&["--track-blocks", "off"][..], 0.0),
+        (&["--load", "kv-reuse=assumed"][..], 4.0),
+        (&["--load", "kv-reuse=unique"][..], 8.0),
+        (&["--load", "track-blocks=off"][..], 0.0),
     ] {
         let mut fleet = Fleet::start(0, flags).await?;
         register(&mut fleet, "a", pb::WorkerRole::Both).await?;

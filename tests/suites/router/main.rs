@@ -1,6 +1,8 @@
 //! The router as a process: decisions over a real index with mock engines, replicas over a real nats-server, and a trace
 //! that goes on while processes are killed.
 
+#[path = "../agent/aged.rs"]
+mod aged;
 mod chaos;
 mod decisions;
 mod disaggregated;

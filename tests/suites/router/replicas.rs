@@ -27,10 +27,8 @@ async fn replicas_know_of_each_others_requests() -> Result<()> {
         "--replica-sync",
         "--nats-url",
         &url,
-        "--sync-digest-interval",
-        "200ms",
-        "--request-lease",
-        "3s",
+        "--timing",
+        "sync-digest-interval=200ms,request-lease=3s",
     ];
     let (mut first, mut one) = start_router(&address, &flags).await?;
     let (mut second, mut two) = start_router(&address, &flags).await?;

@@ -1,5 +1,6 @@
 //! How busy engines say they are, as the router shows it: from an agent, and over NATS.
 
+use crate::aged::AgedAgent;
 use crate::fleet::{BLOCK_SIZE, Fleet, MODEL, Router, index, request, start_router, tokens, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::broker::loads_subject;
@@ -37,7 +38,7 @@ async fn shows(router: &mut Router, worker_id: &str, waiting: u64, is_stale: boo
 
 #[tokio::test]
 async fn an_agents_loads_are_shown_and_grow_stale() -> Result<()> {
-    let mut fleet = Fleet::start(0, &["--report-stale-after", "1s"]).await?;
+    let mut fleet = Fleet::start(0, &["--timing", "report-stale-after=1s"]).await?;
     let index = format!("http://{}", fleet.server.addresses.grpc);
     let size = BLOCK_SIZE.to_string();
     let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
@@ -58,7 +59,7 @@ async fn loads_go_on_over_connections_that_are_replaced() -> Result<()> {
     let index = format!("http://{}", fleet.server.addresses.grpc);
     let size = BLOCK_SIZE.to_string();
     let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
-    let mut agent = Server::agent(&[&flags[..], &["--connection-age", "1s"]].concat()).await?;
+    let agent = AgedAgent::start(&flags).await?;
     let (grpc, http) = (format!("http://{}", agent.addresses.grpc), agent.addresses.http);
     let mut reported = 0;
     let mut aged = 0.0;
@@ -70,7 +71,7 @@ async fn loads_go_on_over_connections_that_are_replaced() -> Result<()> {
         aged = metrics::sum(http, "grpc_connections_aged_total", "").await?;
     }
     ensure!(reported > 3, "{reported} reports");
-    agent.stop().await;
+    agent.stop().await?;
     fleet.stop().await;
     Ok(())
 }
@@ -109,7 +110,7 @@ async fn refuses(router: &mut Router) -> Result<()> {
 /// Nobody states how many blocks the worker has, and no request of this router uses any: its engine says both.
 #[tokio::test]
 async fn blocks_that_engines_report_reach_decisions() -> Result<()> {
-    let flags = ["--active-decode-blocks-threshold", "0.5"];
+    let flags = ["--busy-threshold", "decode-blocks=0.5"];
     let (url, _serving) = page().await?;
     let mut fleet = Fleet::start(0, &flags).await?;
     let label = pb::Label { key: "http".to_owned(), value: url };

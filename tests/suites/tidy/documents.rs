@@ -1,7 +1,7 @@
 //! Parts of the documents that are made from the code, and facts that two places must agree on.
 
 use crate::sources::{read, root};
-use kvasir_process::config::options_table;
+use kvasir_process::config::{Options, options_table, own_options_table, retired};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,50 @@ fn configuration_table_is_current() {
     check(AGENT, "agent configuration", &options_table::<kvbm_agent::config::Options>());
     let router = options_table::<kvasir_router::config::Options>();
     check("docs/reference/router.md", "router configuration", &router);
-    let gateway = options_table::<kvasir_gateway::config::Options>();
+    type Gateway = kvasir_gateway::config::Options;
+    let gateway = own_options_table::<Gateway, kvasir_router::config::Options>();
     check("docs/reference/gateway.md", "gateway configuration", &gateway);
+}
+
+/// Number of options that a program accepts.
+fn count_options<O: Options>() -> usize {
+    const HEAD_LINES: usize = 2;
+    options_table::<O>().lines().count() - HEAD_LINES
+}
+
+#[test]
+fn programs_have_few_options() {
+    let counts = [
+        ("indexer-server", count_options::<indexer_server::config::Options>(), 40),
+        ("router", count_options::<kvasir_router::config::Options>(), 40),
+        ("gateway", count_options::<kvasir_gateway::config::Options>(), 45),
+    ];
+    for (program, options, most) in counts {
+        assert!(options <= most, "{program} has {options} options: at most {most}");
+    }
+}
+
+/// Options that replace retired ones, and options of the short help, exist.
+fn check_names<O: Options>() {
+    let table = options_table::<O>();
+    let replacements = retired::<O>().filter_map(|retired| retired.replacement());
+    for name in replacements.chain(O::SHORT_HELP.iter().copied()) {
+        assert!(table.contains(&format!("| `--{name}` |")), "{}: no {name}", O::PROGRAM);
+    }
+    assert!(O::SHORT_HELP.len() <= 12, "{}: a dozen options are enough", O::PROGRAM);
+    for retired in retired::<O>() {
+        let row = format!("| `--{}` |", retired.name());
+        assert!(!table.contains(&row), "{}: {row} is retired", O::PROGRAM);
+    }
+}
+
+#[test]
+fn options_named_by_other_options_exist() {
+    check_names::<indexer_server::config::Options>();
+    check_names::<kvbm_agent::config::Options>();
+    check_names::<kvasir_router::config::Options>();
+    check_names::<kvasir_gateway::config::Options>();
+    check_names::<kvasir_advisor::config::Options>();
 }
 
 #[test]

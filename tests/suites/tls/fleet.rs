@@ -88,7 +88,7 @@ async fn a_whole_fleet_speaks_tls() -> Result<()> {
 
     let replicas = format!("{first_url},{}", https(&second));
     let secured = flags(&[shows(&router_paper), demands(&authority)]);
-    let asks = ["--indexer", &replicas, "--discovery-interval", "100ms", "--index-deadline", "5s"];
+    let asks = ["--indexer", &replicas, "--timing", "discovery-interval=100ms,index-deadline=5s"];
     let mut router = Server::router(&[&asks[..], &texts(&secured)].concat()).await?;
     let mut client = RouterClient::new(dialer.connect(&https(&router)).await?);
     let request = pb::SelectWorkerRequest {

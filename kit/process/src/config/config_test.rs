@@ -25,7 +25,7 @@ struct Small {
     #[arg(long, default_value = "a:1", help_heading = "Ports")]
     listen: String,
     /// Limits of work
-    #[arg(long, default_value_t)]
+    #[arg(long, value_name = PAIRS, default_value_t)]
     limits: KeyValues<Limits>,
     /// File with the key
     #[arg(long)]
@@ -119,6 +119,7 @@ fn values_of_retired_options_become_pairs() {
     assert_eq!(limits(&["--calls-max=7", "--work-name=x"]), "calls=7,name=x");
     assert_eq!(limits(&["--calls-max=7", "--limits", "name=x"]), "calls=7,name=x");
     assert_eq!(limits(&["--limits=calls=8", "--calls-max=7"]), "calls=8", "the new option wins");
+    assert_eq!(limits(&["--limits=calls=7", "--limits=name=x,calls=8"]), "calls=8,name=x");
     let (_, warnings) = options(&["--calls-max=7", "--work-name=x"]);
     let text = "--calls-max is replaced by --limits calls=VALUE. Release 0.3.0 refuses calls-max";
     assert_eq!(warnings[0], text);
@@ -167,7 +168,7 @@ fn pairs_of_a_file_stay_beside_a_retired_flag() {
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 struct ByVariable {
     /// Limits of work
-    #[arg(long, default_value_t)]
+    #[arg(long, value_name = PAIRS, default_value_t)]
     limits: KeyValues<Limits>,
 }
 

@@ -7,7 +7,7 @@ mod retired;
 
 pub use retired::{Retired, retired};
 
-use crate::{environment::unknown_variables, telemetry::VERSION};
+use crate::{environment::unknown_variables, telemetry::VERSION, text::PAIRS};
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command,
     builder::OsStr as VariableName,
@@ -16,7 +16,7 @@ use clap::{
     value_parser,
 };
 use help::{short_help, with_help};
-use retired::{RetiredValues, with_retired};
+use retired::{RetiredValues, flag, with_retired};
 use serde::Serialize;
 use std::{
     env,
@@ -44,8 +44,8 @@ pub trait Options: Args + Serialize {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
     /// Options that `-h` shows: the dozen that most users need. `--help` shows all options.
     const SHORT_HELP: &'static [&'static str];
-    /// Options of earlier releases, which are accepted with a warning. A program lists its own and those of the shared
-    /// options that it uses.
+    /// Options of earlier releases, accepted with a warning: lists of the program and of the shared options that it
+    /// uses.
     const RETIRED: &'static [&'static [Retired]] = &[];
 }
 
@@ -163,7 +163,7 @@ fn options<O: Options>(
     given: &ArgMatches,
     mut arguments: Vec<OsString>,
 ) -> Result<(O, Vec<String>), ConfigError> {
-    let mut retired = RetiredValues::of::<O>(given);
+    let mut retired = RetiredValues::from_matches::<O>(given);
     let path = given.get_one::<PathBuf>(CONFIG);
     let mut file = match path {
         Some(path) => read_file(path)?,
@@ -172,12 +172,19 @@ fn options<O: Options>(
     if let Some(path) = path {
         file.retain(|option, value| !retired.add_from_file::<O>(path, option, value));
     }
-    let explicit = |option: &str| explicit(given, &file, option);
-    arguments.extend(retired.flags(explicit)?);
+    arguments.extend(retired.renamed(|option| !explicit(given, &file, option).is_empty())?);
     let mut command = command::<O>();
-    for option in retired.targets() {
-        let id = option_id(option);
-        command = command.mut_arg(&id, |at| at.overrides_with(&id));
+    for option in pair_options::<O>() {
+        // The last pair of a key wins: the current option over retired ones.
+        let former = retired.pairs(&option);
+        let explicit = explicit(given, &file, &option);
+        if !former.is_empty() || explicit.len() > 1 {
+            let pairs: Vec<_> = former.into_iter().chain(explicit).collect();
+            arguments.push(flag(&option, &pairs.join(OsStr::new(","))));
+        }
+        let id = option_id(&option);
+        let last_wins = |option: Arg| option.action(ArgAction::Set).overrides_with(id.clone());
+        command = command.mut_arg(&id, last_wins);
     }
     if let Some(path) = path {
         command = with_file::<O>(command, given, path, file)?;
@@ -195,13 +202,24 @@ fn options<O: Options>(
     Ok((O::from_arg_matches(&matches)?, retired.warnings()))
 }
 
-/// The value of an option in flags, environment or file, if it is set there.
-fn explicit(given: &ArgMatches, file: &toml::Table, option: &str) -> Option<OsString> {
+/// The values of an option in flags, environment or file, if it is set there.
+fn explicit(given: &ArgMatches, file: &toml::Table, option: &str) -> Vec<OsString> {
     let id = option_id(option);
     if is_given(given, &id) {
-        return given.get_raw(&id)?.next_back().map(OsStr::to_owned);
+        return given.get_raw(&id).into_iter().flatten().map(OsStr::to_owned).collect();
     }
-    file.get(option).map(|value| texts(value.clone()).join(",").into())
+    file.get(option).map(|value| texts(value.clone()).join(",").into()).into_iter().collect()
+}
+
+/// Names of the options with pairs of key and value.
+fn pair_options<O: Options>() -> Vec<String> {
+    let options = with_options::<O>(Command::new(""));
+    let pairs = options.get_arguments().filter(|option| has_pairs(option));
+    pairs.filter_map(Arg::get_long).map(str::to_owned).collect()
+}
+
+fn has_pairs(option: &Arg) -> bool {
+    option.get_value_names().is_some_and(|names| names.iter().any(|name| name == PAIRS))
 }
 
 /// Whether a flag or a variable sets the option.
@@ -304,6 +322,11 @@ fn command<O: Options>() -> Command {
             Some(variable) => option.env(variable),
             None => option,
         })
+        .mut_args(
+            |option| {
+                if has_pairs(&option) { option.action(ArgAction::Append) } else { option }
+            },
+        )
         .arg(print(PRINT_CONFIG).help(print_config))
         .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
     with_help::<O>(command)
@@ -342,13 +365,29 @@ fn without_passwords(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// The Markdown table of all options. The programs' READMEs contain it, and a test compares them.
+/// The Markdown table of all options. The reference contains it, and a test compares them.
 #[must_use]
 pub fn options_table<O: Options>() -> String {
+    table::<O>(|_option| true)
+}
+
+/// The table of the options that another program lacks, or has with another default.
+#[must_use]
+pub fn own_options_table<O: Options, Other: Options>() -> String {
+    let other = with_options::<Other>(Command::new(""));
+    table::<O>(|option| {
+        !other.get_arguments().any(|at| {
+            at.get_long() == option.get_long()
+                && at.get_default_values() == option.get_default_values()
+        })
+    })
+}
+
+fn table<O: Options>(is_listed: impl Fn(&Arg) -> bool) -> String {
     let command = with_options::<O>(Command::new(""));
     let mut table =
         "| flag | environment | file | default | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for option in command.get_arguments() {
+    for option in command.get_arguments().filter(|option| is_listed(option)) {
         let name = option.get_long().unwrap_or_default();
         let variable = variable::<O>(option);
         let variable = variable.as_ref().map(|name| name.to_string_lossy()).unwrap_or_default();

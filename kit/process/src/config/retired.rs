@@ -108,14 +108,14 @@ pub(super) struct RetiredValues(Vec<Given>);
 
 impl RetiredValues {
     /// Retired options among flags and environment variables.
-    pub(super) fn of<O: Options>(matches: &ArgMatches) -> Self {
+    pub(super) fn from_matches<O: Options>(matches: &ArgMatches) -> Self {
         let given = retired::<O>().filter_map(|retired| {
             let id = option_id(retired.name);
-            let origin = match matches.value_source(&id)? {
-                ValueSource::EnvVariable => {
-                    format!("the environment variable {}{}", O::VARIABLE_PREFIX, id.to_uppercase())
-                }
-                _ => format!("--{}", retired.name),
+            let is_variable = matches.value_source(&id)? == ValueSource::EnvVariable;
+            let origin = if is_variable {
+                format!("the environment variable {}{}", O::VARIABLE_PREFIX, id.to_uppercase())
+            } else {
+                format!("--{}", retired.name)
             };
             let values = matches.get_many::<OsString>(&id)?.cloned().collect();
             Some(Given { retired, origin, values })
@@ -145,12 +145,7 @@ impl RetiredValues {
         self.0.iter().map(|given| given.retired.warning(&given.origin)).collect()
     }
 
-    /// The options that receive values of retired options.
-    pub(super) fn targets(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().filter_map(|given| given.retired.replacement())
-    }
-
-    /// Names of the retired options whose values belong to `option`, separated by commas. `None` without any.
+    /// Names of the retired options whose values belong to `option`, separated by commas. `None` if there is none.
     pub(super) fn former_names(&self, option: &str) -> Option<String> {
         let names = self.0.iter().map(|given| given.retired);
         let names = names.filter(|retired| retired.replacement() == Some(option));
@@ -158,47 +153,43 @@ impl RetiredValues {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Flags that set the current options to the values of retired options. `explicit` returns the explicit value of a
-    /// current option. A pair of an explicit value wins over a retired option, because it is last.
+    /// Flags that set the current options to the values of renamed options. `is_explicit` returns whether a current
+    /// option is set.
     ///
     /// # Errors
     /// If an option is set under both names.
-    pub(super) fn flags(
+    pub(super) fn renamed(
         &self,
-        explicit: impl Fn(&str) -> Option<OsString>,
+        is_explicit: impl Fn(&str) -> bool,
     ) -> Result<Vec<OsString>, ConfigError> {
         let mut flags = Vec::new();
-        let mut pairs: Vec<(&str, Vec<OsString>)> = Vec::new();
         for Given { retired, origin, values } in &self.0 {
-            match retired.now {
-                Now::Ignored(_) => {}
-                Now::Renamed(option) => {
-                    if explicit(option).is_some() {
-                        let why = format!("is set twice: leave out {origin}, the former name");
-                        return Err(ConfigError::invalid(option, why));
-                    }
-                    flags.extend(values.iter().map(|value| flag(option, value)));
-                }
-                Now::Key { option, key } => {
-                    let Some(value) = values.last() else { continue };
-                    let mut pair = OsString::from(format!("{key}="));
-                    pair.push(value);
-                    match pairs.iter_mut().find(|(other, _)| *other == option) {
-                        Some((_, pairs)) => pairs.push(pair),
-                        None => pairs.push((option, vec![pair])),
-                    }
-                }
+            let Now::Renamed(option) = retired.now else { continue };
+            if is_explicit(option) {
+                let why = format!("is set twice: leave out {origin}, the former name");
+                return Err(ConfigError::invalid(option, why));
             }
-        }
-        for (option, pairs) in pairs {
-            let pairs = pairs.into_iter().chain(explicit(option));
-            flags.push(flag(option, &pairs.collect::<Vec<_>>().join(",".as_ref())));
+            flags.extend(values.iter().map(|value| flag(option, value)));
         }
         Ok(flags)
     }
+
+    /// The pairs of an option that retired options set.
+    pub(super) fn pairs(&self, option: &str) -> Vec<OsString> {
+        let pair = |given: &Given| match given.retired.now {
+            Now::Key { option: other, key } if other == option => {
+                let mut pair = OsString::from(format!("{key}="));
+                pair.push(given.values.last()?);
+                Some(pair)
+            }
+            Now::Key { .. } | Now::Ignored(_) | Now::Renamed(_) => None,
+        };
+        self.0.iter().filter_map(pair).collect()
+    }
 }
 
-fn flag(option: &str, value: &OsStr) -> OsString {
+/// A flag with its value.
+pub(super) fn flag(option: &str, value: &OsStr) -> OsString {
     let mut flag = OsString::from(format!("--{option}="));
     flag.push(value);
     flag

@@ -39,10 +39,8 @@ pub struct NatsServers {
 /// Access settings beside the URL. Secrets are in files, which are read again for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NatsAccess {
-    /// Credentials file: a JWT, and the seed of the user's key.
+    /// Credentials file (a JWT, and the seed of the user's key), or a file with the seed of a user's nkey.
     pub credentials: Option<PathBuf>,
-    /// File with the seed of a user's key. Excludes `credentials`.
-    pub nkey_seed: Option<PathBuf>,
     /// PEM file with the authorities that sign servers' certificates. Replaces the system's authorities.
     pub tls_ca: Option<PathBuf>,
     /// PEM file with the client certificate. Requires `tls_key`.
@@ -59,7 +57,6 @@ impl NatsAccess {
     pub fn first_set(&self) -> Option<&'static str> {
         let set = [
             ("nats-credentials", self.credentials.is_some()),
-            ("nats-nkey-seed", self.nkey_seed.is_some()),
             ("nats-tls-ca", self.tls_ca.is_some()),
             ("nats-tls-cert", self.tls_cert.is_some()),
             ("nats-tls-key", self.tls_key.is_some()),
@@ -116,15 +113,7 @@ impl NatsServers {
         access.check_tls()?;
         let by_url = auth(&addresses);
         let has_user = by_url.username.is_some() || by_url.token.is_some();
-        let sign_on = match (access.credentials.clone(), access.nkey_seed.clone()) {
-            (Some(_), Some(_)) => {
-                let why = "is set beside nats-credentials: leave one of them out";
-                return Err(ConfigError::invalid("nats-nkey-seed", why));
-            }
-            (Some(path), None) => SignOn::Credentials(path),
-            (None, Some(path)) => SignOn::NkeySeed(path),
-            (None, None) => SignOn::Url(by_url),
-        };
+        let sign_on = access.credentials.clone().map_or(SignOn::Url(by_url), SignOn::File);
         let option = sign_on.option();
         if has_user && !matches!(sign_on, SignOn::Url(_)) {
             let why = "is set beside a user or a token in nats-url: leave one of them out";

@@ -50,7 +50,6 @@ fn files_are_checked_and_read_again() {
         let path = Some(path.clone());
         match option {
             "nats-credentials" => NatsAccess { credentials: path, ..NatsAccess::default() },
-            "nats-nkey-seed" => NatsAccess { nkey_seed: path, ..NatsAccess::default() },
             "nats-tls-ca" => NatsAccess { tls_ca: path, ..NatsAccess::default() },
             other => panic!("{other}"),
         }
@@ -60,9 +59,8 @@ fn files_are_checked_and_read_again() {
         ("nats-credentials", credentials("", &seed)),
         ("nats-credentials", credentials("a.b.c", seed.trim_start_matches('S'))),
         ("nats-credentials", credentials("a.b.c", &account)),
-        ("nats-nkey-seed", String::new()),
-        ("nats-nkey-seed", account.clone()),
-        ("nats-nkey-seed", format!("{seed}X")),
+        ("nats-credentials", account.clone()),
+        ("nats-credentials", format!("{seed}X")),
         ("nats-tls-ca", seed.clone()),
     ] {
         fs::write(&path, &text).expect("a file");
@@ -76,7 +74,7 @@ fn files_are_checked_and_read_again() {
         );
     }
     fs::write(&path, format!("# of the router\n{seed}\n")).expect("a file");
-    let servers = read("nats://a:1", by("nats-nkey-seed")).expect("a seed");
+    let servers = read("nats://a:1", by("nats-credentials")).expect("a seed");
     assert!(!format!("{servers:?}").contains(&seed));
     let auth = servers.sign_on.answer(b"nonce").expect("a seed");
     assert_eq!(auth.nkey, Some(user.public_key()));
@@ -103,7 +101,6 @@ fn options_that_belong_together_are_given_together() {
         (NatsAccess { tls_cert: path(), ..some() }, "nats-tls-cert: needs nats-tls-key"),
         (NatsAccess { tls_key: path(), ..some() }, "nats-tls-key: needs nats-tls-cert"),
         (NatsAccess { tls_ca: path(), ..some() }, "nats-tls-ca: /nowhere cannot be read"),
-        (NatsAccess { nkey_seed: path(), credentials: path(), ..some() }, "nats-nkey-seed: is set"),
     ] {
         let refused = read("nats://a:1", access).expect_err(why);
         assert!(refused.starts_with(why), "{refused}");

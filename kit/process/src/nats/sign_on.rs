@@ -11,10 +11,8 @@ const FILE_BYTES_MAX: u64 = 256 << 10;
 pub(super) enum SignOn {
     /// By the URL: user and password, a token, or none.
     Url(Auth),
-    /// By a credentials file: a JWT, and the seed of the user's key.
-    Credentials(PathBuf),
-    /// By a file with the seed of a user's key.
-    NkeySeed(PathBuf),
+    /// By a file: a credentials file (a JWT, and the seed of the user's key), or the seed of a user's nkey alone.
+    File(PathBuf),
 }
 
 impl SignOn {
@@ -22,8 +20,7 @@ impl SignOn {
     pub(super) const fn option(&self) -> &'static str {
         match self {
             Self::Url(_) => "nats-url",
-            Self::Credentials(_) => "nats-credentials",
-            Self::NkeySeed(_) => "nats-nkey-seed",
+            Self::File(_) => "nats-credentials",
         }
     }
 
@@ -34,27 +31,28 @@ impl SignOn {
     pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, String> {
         match self {
             Self::Url(auth) => Ok(auth.clone()),
-            Self::Credentials(path) => {
-                let text = read(path)?;
-                let part = |title| section(&text, title).ok_or_else(|| lacks(path, title));
-                let jwt = part("NATS USER JWT")?;
-                let seed = part("USER NKEY SEED")?;
-                let mut auth = Auth::new();
-                auth.jwt = Some(jwt.to_owned());
-                auth.signature = Some(sign(path, seed, nonce)?.1);
-                Ok(auth)
-            }
-            Self::NkeySeed(path) => {
-                let text = read(path)?;
-                let lines = text.lines().map(str::trim);
-                let seed = lines.clone().find(|line| line.starts_with("SU")).unwrap_or_default();
-                let (key, signature) = sign(path, seed, nonce)?;
-                let mut auth = Auth::new();
-                (auth.nkey, auth.signature) = (Some(key), Some(signature));
-                Ok(auth)
-            }
+            Self::File(path) => by_file(path, nonce),
         }
     }
+}
+
+/// The authentication by a credentials file, which has sections, or by a file with a seed.
+fn by_file(path: &Path, nonce: &[u8]) -> Result<Auth, String> {
+    let text = read(path)?;
+    let mut auth = Auth::new();
+    if text.contains("-----BEGIN ") {
+        let part = |title| section(&text, title).ok_or_else(|| lacks(path, title));
+        let jwt = part("NATS USER JWT")?;
+        let seed = part("USER NKEY SEED")?;
+        auth.jwt = Some(jwt.to_owned());
+        auth.signature = Some(sign(path, seed, nonce)?.1);
+        return Ok(auth);
+    }
+    let seed = text.lines().map(str::trim).find(|line| line.starts_with("SU")).unwrap_or_default();
+    let (key, signature) = sign(path, seed, nonce)?;
+    auth.nkey = Some(key);
+    auth.signature = Some(signature);
+    Ok(auth)
 }
 
 /// The text of a small file.

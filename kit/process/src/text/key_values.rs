@@ -1,6 +1,9 @@
 use serde::{Serialize, Serializer};
 use std::{fmt, str::FromStr};
 
+/// Value name of options with [`KeyValues`]. Such a flag can be repeated: the pairs of all flags count.
+pub const PAIRS: &str = "KEY=VALUE,...";
+
 /// An option with several settings, written `key=value,key=value`. Settings without a pair keep their defaults; the last
 /// pair of a key wins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,19 +21,19 @@ pub trait Setting {
     ///
     /// # Errors
     /// If the text is no such value. The message gives the reason.
-    fn read(&mut self, text: &str) -> Result<(), String>;
+    fn read_value(&mut self, text: &str) -> Result<(), String>;
 
     /// Text of the value; `None` if the setting is unset.
-    fn text(&self) -> Option<String>;
+    fn value_text(&self) -> Option<String>;
 }
 
 impl<T: FromStr<Err: fmt::Display> + fmt::Display> Setting for T {
-    fn read(&mut self, text: &str) -> Result<(), String> {
+    fn read_value(&mut self, text: &str) -> Result<(), String> {
         *self = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
         Ok(())
     }
 
-    fn text(&self) -> Option<String> {
+    fn value_text(&self) -> Option<String> {
         Some(self.to_string())
     }
 }
@@ -40,12 +43,12 @@ impl<T: FromStr<Err: fmt::Display> + fmt::Display> Setting for T {
 pub struct Unset<T>(pub Option<T>);
 
 impl<T: FromStr<Err: fmt::Display> + fmt::Display> Setting for Unset<T> {
-    fn read(&mut self, text: &str) -> Result<(), String> {
+    fn read_value(&mut self, text: &str) -> Result<(), String> {
         self.0 = Some(text.parse().map_err(|error| format!("{text:?}: {error}"))?);
         Ok(())
     }
 
-    fn text(&self) -> Option<String> {
+    fn value_text(&self) -> Option<String> {
         self.0.as_ref().map(ToString::to_string)
     }
 }
@@ -61,7 +64,7 @@ impl<T: Settings> FromStr for KeyValues<T> {
             };
             let mut known = value.settings();
             match known.iter_mut().find(|(name, _)| *name == key) {
-                Some((_, to)) => to.read(setting).map_err(|why| format!("{key}: {why}"))?,
+                Some((_, to)) => to.read_value(setting).map_err(|why| format!("{key}: {why}"))?,
                 None => {
                     let keys: Vec<_> = known.into_iter().map(|(name, _)| name).collect();
                     return Err(format!("{key:?} must be one of {}", keys.join(", ")));
@@ -76,7 +79,7 @@ impl<T: Settings> fmt::Display for KeyValues<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut value = self.0.clone();
         let pairs = value.settings().into_iter().filter_map(|(key, setting)| {
-            let text = setting.text()?;
+            let text = setting.value_text()?;
             Some(format!("{key}={text}"))
         });
         f.write_str(&pairs.collect::<Vec<_>>().join(","))

@@ -3,7 +3,7 @@
 mod key_values;
 mod server_url;
 
-pub use key_values::{KeyValues, Setting, Settings, Unset};
+pub use key_values::{KeyValues, PAIRS, Setting, Settings, Unset};
 pub use server_url::ServerUrl;
 
 use serde::{
@@ -69,39 +69,6 @@ impl FromStr for Span {
 }
 
 impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// A duration, or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpanOrOff(pub Option<Span>);
-
-const OFF: &str = "off";
-
-impl fmt::Display for SpanOrOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(span) => span.fmt(f),
-            None => f.write_str(OFF),
-        }
-    }
-}
-
-impl FromStr for SpanOrOff {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == OFF {
-            return Ok(Self(None));
-        }
-        let span = text.parse().map_err(|error| format!("{error}, or off"))?;
-        Ok(Self(Some(span)))
-    }
-}
-
-impl Serialize for SpanOrOff {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -265,18 +232,6 @@ mod tests {
             let expected = format!("{bad:?} is not a duration: write 250ms, 10s, 5m, 2h or 30d");
             assert_eq!(bad.parse::<Span>(), Err(expected));
         }
-    }
-
-    #[test]
-    fn a_time_may_be_off() {
-        for (text, span, written) in
-            [("off", None, "off"), ("2h", Some(Span::seconds(7_200)), "7200s")]
-        {
-            let read: SpanOrOff = text.parse().expect(text);
-            assert_eq!((read, &*read.to_string()), (SpanOrOff(span), written));
-        }
-        let refused = "no".parse::<SpanOrOff>().expect_err("neither");
-        assert!(refused.ends_with("2h or 30d, or off"), "{refused}");
     }
 
     #[test]

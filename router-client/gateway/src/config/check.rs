@@ -72,9 +72,11 @@ impl Config {
     /// If an option is missing or invalid; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
-        if options.retries > RETRIES_MAX {
-            let why = format!("is {}, at most {RETRIES_MAX}", options.retries);
-            return Err(ConfigError::invalid("retries", why));
+        let timeouts = &options.timeouts.0;
+        let limits = &options.limits.0;
+        if limits.retries > RETRIES_MAX {
+            let why = format!("is {}, at most {RETRIES_MAX}", limits.retries);
+            return Err(ConfigError::invalid("limits: retries", why));
         }
         if options.tenant.len() > NAME_BYTES_MAX {
             let why = format!("must have at most {NAME_BYTES_MAX} bytes");
@@ -85,9 +87,9 @@ impl Config {
         routing.engines = addresses.iter().map(|(id, url)| (id.clone(), url.to_string())).collect();
         let engines = EngineConfig {
             addresses,
-            connect_timeout: positive("connect-timeout", options.connect_timeout)?,
-            answer_timeout: positive("answer-timeout", options.answer_timeout)?,
-            stall_timeout: positive("stall-timeout", options.stall_timeout)?,
+            connect_timeout: positive("timeouts: connect", timeouts.connect)?,
+            answer_timeout: positive("timeouts: answer", timeouts.answer)?,
+            stall_timeout: positive("timeouts: stall", timeouts.stall)?,
         };
         Ok(Self {
             routing,
@@ -95,11 +97,11 @@ impl Config {
             tenant: options.tenant.clone(),
             tokens: tokens(options)?,
             engines,
-            retries: options.retries,
-            body_timeout: positive("body-timeout", options.body_timeout)?,
-            body_bytes_max: count("body-bytes", options.body_bytes.0)?,
-            in_flight_max: count("max-in-flight", options.max_in_flight)?,
-            connections_max: count("max-connections", options.max_connections)?,
+            retries: limits.retries,
+            body_timeout: positive("timeouts: body", timeouts.body)?,
+            body_bytes_max: count("limits: body-bytes", limits.body_bytes.0)?,
+            in_flight_max: count("limits: in-flight", limits.in_flight)?,
+            connections_max: count("limits: connections", limits.connections)?,
         })
     }
 }
@@ -142,8 +144,8 @@ fn tokens(options: &Options) -> Result<TokensConfig, ConfigError> {
         source,
         files,
         render_url: render_url.map_err(|why| ConfigError::invalid("render-url", why))?,
-        render_timeout: positive("render-timeout", options.render_timeout)?,
-        cache_bytes: options.token_cache_bytes.0,
+        render_timeout: positive("timeouts: render", options.timeouts.0.render)?,
+        cache_bytes: options.limits.0.token_cache_bytes.0,
     })
 }
 

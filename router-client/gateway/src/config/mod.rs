@@ -3,9 +3,11 @@
 
 mod check;
 mod options;
+mod settings;
 
 pub use check::{Config, EngineConfig, TokensConfig};
 pub use options::{Options, TokenSource};
+pub use settings::{Limits, Timeouts};
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
 use std::ffi::OsString;

@@ -1,16 +1,17 @@
+use super::settings::{Limits, Timeouts};
 use clap::Args;
-use kvasir_process::config;
-use kvasir_process::options::ProcessOptions;
-use kvasir_process::text::{ByteCount, Span, optional};
-use kvasir_router::config::RoutingOptions;
+use kvasir_process::config::{self, Retired};
+use kvasir_process::options::{NATS_RETIRED, PROCESS_RETIRED, ProcessOptions};
+use kvasir_process::text::{KeyValues, PAIRS, optional};
+use kvasir_router::config::{ROUTING_RETIRED, RoutingOptions};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// Options, each available as a flag, an environment variable and a key of the file.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Gateway")]
 pub struct Options {
     /// Address of a worker's engine, WORKER=URL, such as gpu-0=http://10.0.0.7:8000. Overrides the worker's label http.
     /// Repeat the flag, or separate by commas, for more workers
@@ -33,38 +34,16 @@ pub struct Options {
     /// URL of a server that renders prompts, such as vllm launch render. If not set: the engines render prompts
     #[arg(long, value_name = "URL")]
     pub render_url: Option<String>,
-    /// Maximum wait for rendered tokens, after which load alone decides
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
-    pub render_timeout: Span,
-    /// Maximum memory for the cached tokens of earlier prompts
-    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(64 << 20))]
-    pub token_cache_bytes: ByteCount,
-    /// Maximum retries of a request on other workers, 0 to 16. The gateway retries if the worker fails before the first
-    /// byte of its answer
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    pub retries: u32,
-    /// Maximum wait for a connection to an engine
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(2))]
-    pub connect_timeout: Span,
-    /// Maximum wait for an engine's answer. For a stream: the wait for the first bytes; otherwise: for the complete
-    /// answer
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
-    pub answer_timeout: Span,
-    /// Maximum time between two events of an engine's stream
-    #[arg(long, value_name = "TIME", default_value_t = Span(Duration::from_secs(120)))]
-    pub stall_timeout: Span,
-    /// Maximum wait for the body of a client's request
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
-    pub body_timeout: Span,
-    /// Maximum size of a client's request
-    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(16 << 20))]
-    pub body_bytes: ByteCount,
-    /// Maximum number of concurrent requests. Further requests are refused
-    #[arg(long, value_name = "COUNT", default_value_t = 4_096)]
-    pub max_in_flight: usize,
-    /// Maximum number of client connections. Further connections are closed immediately
-    #[arg(long, value_name = "COUNT", default_value_t = 8_192)]
-    pub max_connections: usize,
+    /// Timeouts. connect=: for a connection to an engine. answer=: for the first bytes of an engine's stream, or for
+    /// any other complete answer. stall=: between two events of a stream. body=: for the body of a client's request.
+    /// render=: for rendered tokens, after which load alone decides
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub timeouts: KeyValues<Timeouts>,
+    /// Limits. in-flight=: concurrent requests; more are refused. connections=: of clients; more are closed immediately.
+    /// body-bytes=: size of a request. token-cache-bytes=: memory for tokens of earlier prompts. retries= (0 to 16):
+    /// attempts on other workers if a worker fails before the first byte of its answer
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub limits: KeyValues<Limits>,
     /// How workers are found and chosen.
     #[command(flatten)]
     #[serde(flatten)]
@@ -83,11 +62,13 @@ impl config::Options for Options {
     const VARIABLE_PREFIX: &'static str = "KVASIR_GATEWAY_";
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:8000"), ("http-listen", "127.0.0.1:9094")];
+    const RETIRED: &'static [&'static [Retired]] =
+        &[PROCESS_RETIRED, NATS_RETIRED, ROUTING_RETIRED, GATEWAY_RETIRED];
     const SHORT_HELP: &'static [&'static str] = &[
         "engine",
         "tokenizer",
         "tokens",
-        "retries",
+        "limits",
         "indexer",
         "mode",
         "overlap-score-weight",
@@ -98,6 +79,19 @@ impl config::Options for Options {
         "http-listen",
     ];
 }
+
+const GATEWAY_RETIRED: &[Retired] = &[
+    Retired::key("connect-timeout", "timeouts", "connect"),
+    Retired::key("answer-timeout", "timeouts", "answer"),
+    Retired::key("stall-timeout", "timeouts", "stall"),
+    Retired::key("body-timeout", "timeouts", "body"),
+    Retired::key("render-timeout", "timeouts", "render"),
+    Retired::key("max-in-flight", "limits", "in-flight"),
+    Retired::key("max-connections", "limits", "connections"),
+    Retired::key("body-bytes", "limits", "body-bytes"),
+    Retired::key("token-cache-bytes", "limits", "token-cache-bytes"),
+    Retired::key("retries", "limits", "retries"),
+];
 
 /// Source of a prompt's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ fn a_tokenizer_is_the_source_of_tokens() {
 
 #[test]
 fn requests_wait_for_a_worker_as_long_as_wanted() {
-    let config = with(&["--queue-timeout", "2h"]).expect("options");
+    let config = with(&["--queue", "timeout=2h"]).expect("options");
     assert_eq!(config.routing.queue_timeout, Duration::from_secs(7_200));
 }
 
@@ -44,12 +44,37 @@ fn what_cannot_be_used_is_refused_by_name() {
         (&["--tokens", "guess"], "is not one of file, render, none"),
         (&["--tokenizer", "a;b"], "tokenizer: \"b\": must be one FILE"),
         (&["--render-url", "a:1"], "render-url: "),
-        (&["--retries", "17"], "retries: is 17, at most 16"),
-        (&["--body-bytes", "0"], "body-bytes: is 0"),
-        (&["--answer-timeout", "0s"], "answer-timeout: is 0s"),
-        (&["--queue-timeout", "0s"], "queue-timeout: is 0s, must be longer"),
+        (&["--limits", "retries=17"], "limits: retries: is 17, at most 16"),
+        (&["--limits", "body-bytes=0"], "limits: body-bytes: is 0"),
+        (&["--timeouts", "answer=0s"], "timeouts: answer: is 0s"),
+        (&["--queue", "timeout=0s"], "queue: timeout: is 0s, must be longer"),
     ] {
         let error = with(arguments).expect_err(expected);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn options_of_the_last_release_keep_their_effect() {
+    let given = [
+        "--connect-timeout=1s",
+        "--answer-timeout=3s",
+        "--stall-timeout=4s",
+        "--body-timeout=6s",
+        "--render-timeout=7s",
+        "--max-in-flight=8",
+        "--max-connections=9",
+        "--body-bytes=10",
+        "--token-cache-bytes=11",
+        "--retries=12",
+        "--queue-threshold=13",
+    ];
+    let now = [
+        "--timeouts=connect=1s,answer=3s,stall=4s,body=6s,render=7s",
+        "--limits=in-flight=8,connections=9,body-bytes=10,token-cache-bytes=11,retries=12",
+        "--queue=threshold=13",
+    ];
+    let old = format!("{:?}", with(&given).expect("the former options"));
+    assert_eq!(old, format!("{:?}", with(&now).expect("options")));
+    assert_ne!(old, format!("{:?}", with(&[]).expect("defaults")));
 }

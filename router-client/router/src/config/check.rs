@@ -1,9 +1,9 @@
-use super::{Options, RoutingOptions};
+use super::settings::place;
+use super::{Credits, Options, Queue, RoutingOptions, WorkerHealth};
 use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::options::{ProcessConfig, dialled, positive};
 use kvasir_process::text::Span;
-use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::WorkerId;
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, FetchConfig,
@@ -73,10 +73,10 @@ impl Config {
         let process = options.process.check()?;
         let routing = RoutingConfig::check(&options.routing, &process.dialer)?;
         if routing.queue_timeout > QUEUE_TIMEOUT_MAX {
-            let given = options.routing.queue_timeout;
+            let given = options.routing.queue.0.timeout;
             let max = Span(QUEUE_TIMEOUT_MAX);
             let why = format!("is {given}, at most {max}");
-            return Err(ConfigError::invalid("queue-timeout", why));
+            return Err(ConfigError::invalid("queue: timeout", why));
         }
         Ok(Self { process, routing })
     }
@@ -90,25 +90,26 @@ impl RoutingConfig {
     pub fn check(options: &RoutingOptions, dialer: &Dialer) -> Result<Self, ConfigError> {
         let router = router(options)?;
         router.check().map_err(|error| setting(&error))?;
+        let timing = &options.timing.0;
         Ok(Self {
             shards: shards(&options.indexer, dialer)?,
             dialer: dialer.clone(),
             engines: BTreeMap::new(),
-            index_deadline: positive("index-deadline", options.index_deadline)?,
-            discovery_interval: positive("discovery-interval", options.discovery_interval)?,
+            index_deadline: positive("timing: index-deadline", timing.index_deadline)?,
+            discovery_interval: positive("timing: discovery-interval", timing.discovery_interval)?,
             router,
-            pools: pools(options)?,
-            queue_timeout: positive("queue-timeout", options.queue_timeout)?,
+            pools: pools(options),
+            queue_timeout: positive("queue: timeout", options.queue.0.timeout)?,
             nats: nats(options)?,
-            report_stale_after: positive("report-stale-after", options.report_stale_after)?,
+            report_stale_after: positive("timing: report-stale-after", timing.report_stale_after)?,
             record: options.record.clone(),
         })
     }
 }
 
-/// Converts an error of the library. Names of settings become option names: spaces become hyphens.
+/// Converts an error of the library.
 fn setting(error: &SettingError) -> ConfigError {
-    ConfigError::invalid(error.setting.replace(' ', "-"), error.problem)
+    ConfigError::invalid(place(error.setting), error.problem)
 }
 
 fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigError> {
@@ -136,83 +137,81 @@ fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigE
 }
 
 fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
-    let credits = TierCredits {
-        device: options.device_credit,
-        host: options.host_credit,
-        disk: options.disk_credit,
-        pool: options.pool_credit,
-    };
-    let cost = CostConfig {
-        overlap_score_weight: options.overlap_score_weight,
-        credits,
-        active_prefill_weight: options.active_prefill_weight,
-        decode_price: options.decode_price,
-    };
-    let busy = BusyThresholds {
-        active_decode_blocks: options.active_decode_blocks_threshold,
-        active_prefill_tokens: options.active_prefill_tokens_threshold,
-        active_prefill_tokens_fraction: options.active_prefill_tokens_threshold_frac,
-    };
-    let select = SelectConfig {
-        mode: options.mode,
-        cost,
-        temperature: options.temperature,
-        busy,
-        slow_start: SlowStart { window: options.slow_start.0, ..SlowStart::default() },
-        preferences: PreferenceWeights::default(),
-    };
+    let timing = &options.timing.0;
+    let load = &options.load.0;
     let active = ActiveConfig {
-        blocks: options.track_blocks,
-        reuse: options.kv_reuse,
-        track_prefill_tokens: options.track_prefill_tokens,
-        lease: options.request_lease.0,
+        blocks: load.track_blocks,
+        reuse: load.kv_reuse,
+        track_prefill_tokens: load.track_prefill_tokens,
+        lease: timing.request_lease.0,
         ..ActiveConfig::new(BLOCK_SIZE)
     };
-    let threshold = Some(options.queue_threshold).filter(|at| *at != 0.0);
-    let queue =
-        QueueConfig { threshold, policy: options.queue_policy, entries_max: options.queue_entries };
+    let Queue { threshold, policy, entries, .. } = options.queue.0;
+    let threshold = Some(threshold).filter(|at| *at != 0.0);
+    let WorkerHealth { ejection_failures, ejection_time: Span(ejection), .. } =
+        options.worker_health.0;
     let outliers = OutlierConfig {
-        failures: options.ejection_failures,
-        ejection: options.ejection_time.0,
-        ejection_max: options.ejection_time.0.saturating_mul(EJECTION_GROWTH),
+        failures: ejection_failures,
+        ejection,
+        ejection_max: ejection.saturating_mul(EJECTION_GROWTH),
         ..OutlierConfig::default()
     };
     let trust = TrustConfig {
-        max_staleness: options.max_staleness.map(|Span(time)| time),
-        uncertain_credit: options.uncertain_credit,
+        max_staleness: timing.max_staleness.0.map(|Span(time)| time),
+        uncertain_credit: options.credits.0.uncertain,
     };
     let given = options.placement_ttl.map(|ttl| positive("placement-ttl", ttl)).transpose()?;
     let placement_ttl = given.or((!options.kv_events).then_some(PLACEMENT_TTL_DEFAULT));
-    let session_ttl = Some(options.session_ttl.0).filter(|ttl| !ttl.is_zero());
-    let digest_interval = options.sync_digest_interval.0;
-    let sync = options.replica_sync.then_some(SyncConfig { digest_interval });
+    let digest_interval = timing.sync_digest_interval.0;
+    let rates = &options.fetch_rates.0;
     let fetch = options.fetch_plans.then_some(FetchConfig {
-        bytes_per_second: options.fetch_bandwidth.0 as f64,
-        prefill_tokens_per_second: options.prefill_rate,
+        bytes_per_second: rates.bandwidth.0 as f64,
+        prefill_tokens_per_second: rates.prefill,
     });
     Ok(RouterConfig {
-        select,
+        select: select(options),
         active,
-        queue,
+        queue: QueueConfig { threshold, policy, entries_max: entries },
         outliers,
         trust,
         fetch,
-        session_ttl,
+        session_ttl: Some(timing.session_ttl.0).filter(|ttl| !ttl.is_zero()),
         placement_ttl,
-        sync,
+        sync: options.replica_sync.then_some(SyncConfig { digest_interval }),
     })
 }
 
-fn pools(options: &RoutingOptions) -> Result<PoolsConfig, ConfigError> {
-    let label = options.transfer_domain_label.clone();
-    if !(1..=NAME_BYTES_MAX).contains(&label.len()) {
-        let why = format!("must have 1 to {NAME_BYTES_MAX} bytes");
-        return Err(ConfigError::invalid("transfer-domain-label", why));
+fn select(options: &RoutingOptions) -> SelectConfig {
+    let Credits { device, host, disk, pool, uncertain: _ } = options.credits.0;
+    let cost = CostConfig {
+        overlap_score_weight: options.overlap_score_weight,
+        credits: TierCredits { device, host, disk, pool },
+        active_prefill_weight: options.load.0.active_prefill_weight,
+        decode_price: options.load.0.decode_price,
+    };
+    let busy = &options.busy_threshold.0;
+    SelectConfig {
+        mode: options.mode,
+        cost,
+        temperature: options.temperature,
+        busy: BusyThresholds {
+            active_decode_blocks: busy.decode_blocks.0,
+            active_prefill_tokens: busy.prefill_tokens.0,
+            active_prefill_tokens_fraction: busy.prefill_tokens_frac.0,
+        },
+        slow_start: SlowStart {
+            window: options.worker_health.0.slow_start.0,
+            ..SlowStart::default()
+        },
+        preferences: PreferenceWeights::default(),
     }
-    Ok(PoolsConfig {
+}
+
+fn pools(options: &RoutingOptions) -> PoolsConfig {
+    PoolsConfig {
         remote_prefill_tokens_min: options.remote_prefill_tokens_min,
-        transfer_domain_label: label,
-    })
+        ..PoolsConfig::default()
+    }
 }
 
 fn nats(options: &RoutingOptions) -> Result<Option<NatsServers>, ConfigError> {

@@ -3,9 +3,11 @@
 
 mod check;
 mod options;
+mod settings;
 
 pub use check::{Config, RoutingConfig};
-pub use options::{Options, RoutingOptions};
+pub use options::{Options, ROUTING_RETIRED, RoutingOptions};
+pub use settings::{BusyThreshold, Credits, FetchRates, Load, Queue, Timing, WorkerHealth};
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
 use std::ffi::OsString;

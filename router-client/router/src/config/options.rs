@@ -1,11 +1,11 @@
+use super::settings::{BusyThreshold, Credits, FetchRates, Load, Queue, Timing, WorkerHealth};
 use clap::{ArgAction, Args};
-use kvasir_process::config;
-use kvasir_process::options::{NatsAccessOptions, ProcessOptions};
-use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};
-use router_client::route::{BlockTracking, DecodePrice, KvReuse, Mode, QueuePolicy};
+use kvasir_process::config::{self, Retired};
+use kvasir_process::options::{NATS_RETIRED, NatsAccessOptions, PROCESS_RETIRED, ProcessOptions};
+use kvasir_process::text::{self, KeyValues, PAIRS, ServerUrl, Span, optional};
+use router_client::route::Mode;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Options, each available as a flag, an environment variable and a key of the file.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
@@ -24,6 +24,7 @@ pub struct Options {
 /// How workers are found and chosen: the options of every program that routes.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Routing")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct RoutingOptions {
     /// Index servers of one shard, such as http://a:50051,http://b:50051. Separate replicas by commas. Repeat the flag,
@@ -31,12 +32,6 @@ pub struct RoutingOptions {
     #[arg(long, value_name = "SERVERS", value_delimiter = ';')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexer: Vec<String>,
-    /// Maximum wait for the index, after which load alone decides
-    #[arg(long, value_name = "TIME", default_value_t = Span(Duration::from_millis(100)))]
-    pub index_deadline: Span,
-    /// Time between two requests to the index for its workers
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(2))]
-    pub discovery_interval: Span,
     /// How a worker is chosen: kv, round-robin, random, direct, power-of-two or least-loaded. A request can override it
     #[arg(long, value_name = "MODE", default_value_t = Mode::Kv)]
     #[serde(serialize_with = "text::serialize")]
@@ -48,110 +43,11 @@ pub struct RoutingOptions {
     /// Randomness of mode kv; 0 chooses the lowest cost. A request can override it
     #[arg(long, value_name = "TEMPERATURE", default_value_t = 0.0)]
     pub temperature: f64,
-    /// Fraction of prefill saved by a block in device memory (0–1)
-    #[arg(long, value_name = "CREDIT", default_value_t = 1.0)]
-    pub device_credit: f64,
-    /// Fraction of prefill saved by a block in host memory (0–1)
-    #[arg(long, value_name = "CREDIT", default_value_t = 0.75)]
-    pub host_credit: f64,
-    /// Fraction of prefill saved by a block on local disk (0–1)
-    #[arg(long, value_name = "CREDIT", default_value_t = 0.25)]
-    pub disk_credit: f64,
-    /// Fraction of prefill saved by a block in a pool (0–1). A pool is a store, such as a volume, that the worker can
-    /// load from
-    #[arg(long, value_name = "CREDIT", default_value_t = 0.25)]
-    pub pool_credit: f64,
-    /// Weight of a worker's queued tokens against the request's own tokens. Queued tokens are the tokens of earlier
-    /// requests that the worker still has to compute
-    #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
-    pub active_prefill_weight: f64,
-    /// Cost of a block in use: by-room or full. by-room is almost 0 while the worker has room; full equals the cost of
-    /// computing a block (Dynamo's formula)
-    #[arg(long, value_name = "PRICE", default_value_t = DecodePrice::ByRoom)]
-    #[serde(serialize_with = "text::serialize")]
-    pub decode_price: DecodePrice,
-    /// Maximum age of the index's verification for full credit of overlap. Overlap verified earlier is credited by
-    /// --uncertain-credit. If not set: no limit
-    #[arg(long, value_name = "TIME")]
-    #[serde(serialize_with = "optional::serialize")]
-    pub max_staleness: Option<Span>,
-    /// Fraction of overlap credited where the index is behind or stale (0–1)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
-    pub uncertain_credit: f64,
-    /// Plan which missing blocks a worker copies from other workers' agents. A copy is planned only if it is faster
-    /// than computing the blocks. Each answer contains the chosen worker's plan, and a worker's cost includes its plan
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
-    pub fetch_plans: bool,
-    /// Assumed bandwidth between two agents in bytes per second, such as 1GiB. Used until a fetch is reported, and from
-    /// a minute after the last report. 0: fetch plans only with a recent report
-    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(1 << 30))]
-    pub fetch_bandwidth: ByteCount,
-    /// Assumed prefill rate of a worker in tokens per second. Used until the worker's first tokens show its own rate.
-    /// 0: no fetch plans until then
-    #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0)]
-    pub prefill_rate: f64,
-    /// Blocks of active requests that count as load: off, prompt or prompt-and-output
-    #[arg(long, value_name = "BLOCKS", default_value_t = BlockTracking::Prompt)]
-    #[serde(serialize_with = "text::serialize")]
-    pub track_blocks: BlockTracking,
-    /// How blocks shared by a worker's requests count: assumed or unique. assumed counts a block of a common prefix
-    /// once; unique counts it for each request
-    #[arg(long, value_name = "REUSE", default_value_t = KvReuse::Assumed)]
-    #[serde(serialize_with = "text::serialize")]
-    pub kv_reuse: KvReuse,
-    /// Track the tokens that are still to be computed as load
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
-    pub track_prefill_tokens: bool,
-    /// Time without a report after which a request stops counting as load
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(300))]
-    pub request_lease: Span,
-    /// Tokens to compute from which requests wait, as a multiple of max-num-batched-tokens. A request waits while every
-    /// worker that may serve it exceeds the threshold. 0 disables the queue
-    #[arg(long, value_name = "MULTIPLE", default_value_t = 2.0)]
-    pub queue_threshold: f64,
-    /// Order of the queue: fcfs (earliest first) or wspt (short prompts first)
-    #[arg(long, value_name = "POLICY", default_value_t = QueuePolicy::Fcfs)]
-    #[serde(serialize_with = "text::serialize")]
-    pub queue_policy: QueuePolicy,
-    /// Maximum number of waiting requests. Further requests are refused
-    #[arg(long, value_name = "COUNT", default_value_t = 4_096)]
-    pub queue_entries: usize,
-    /// Maximum wait in the queue. A request can override it. At most 25s in the router, because its answers must begin
-    /// within 30s; any time in the gateway
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(20))]
-    pub queue_timeout: Span,
-    /// Fraction of blocks in use above which a rank receives no requests. If not set: no limit
-    #[arg(long, value_name = "SHARE")]
-    pub active_decode_blocks_threshold: Option<f64>,
-    /// Number of tokens to compute above which a rank receives no requests. If not set: no limit
-    #[arg(long, value_name = "TOKENS")]
-    pub active_prefill_tokens_threshold: Option<u64>,
-    /// Tokens to compute above which a rank is busy, as a multiple of max-num-batched-tokens. A busy rank receives no
-    /// requests. If not set: no limit
-    #[arg(long, value_name = "MULTIPLE")]
-    pub active_prefill_tokens_threshold_frac: Option<f64>,
-    /// Minimum number of tokens to compute on a prefill worker. A disaggregated request with fewer tokens is computed
-    /// by the decode worker
-    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
-    pub remote_prefill_tokens_min: u64,
-    /// Label that names a worker's transfer domain. A prefill worker is paired only with decode workers of its own
-    /// domain; a prefill worker without the label, with any decode worker
-    #[arg(long, value_name = "LABEL", default_value = "transfer-domain")]
-    pub transfer_domain_label: String,
-    /// How long a new worker receives fewer requests; 0s disables it. The worker's cost starts at 10 times its value
-    /// and falls to it
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
-    pub slow_start: Span,
-    /// Consecutive failures after which a worker is ejected; 0 disables ejection. An ejected worker receives no
-    /// requests for --ejection-time
-    #[arg(long, value_name = "COUNT", default_value_t = 5)]
-    pub ejection_failures: u32,
-    /// Duration of a worker's first ejection. Each further ejection lasts twice as long, up to 10 times the first
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
-    pub ejection_time: Span,
-    /// How long a session prefers the rank that last served it. 0s disables sessions
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
-    pub session_ttl: Span,
+    /// Fraction of prefill saved by a cached block (0–1), by place: device=, host=, disk=, pool=. A pool is a store, such
+    /// as a volume, that the worker can load from. uncertain= is the fraction of overlap credited where the index is
+    /// behind or stale
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub credits: KeyValues<Credits>,
     /// Whether engines publish KV events. If false: the router records each decision at the index, and its blocks count
     /// as cached for --placement-ttl
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
@@ -161,28 +57,108 @@ pub struct RoutingOptions {
     #[arg(long, value_name = "TIME")]
     #[serde(serialize_with = "optional::serialize")]
     pub placement_ttl: Option<Span>,
-    /// Synchronise active requests with other replicas of the router, over NATS
+    /// Minimum number of tokens to compute on a prefill worker. A disaggregated request with fewer tokens is computed
+    /// by the decode worker
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
+    pub remote_prefill_tokens_min: u64,
+    /// Plan which blocks a worker fetches from other workers' agents. The worker fetches the planned blocks instead of
+    /// computing them. The plan is part of the answer and of the worker's cost
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    pub fetch_plans: bool,
+    /// Rates assumed by --fetch-plans: bandwidth= (bytes per second between two agents, such as 1GiB), prefill= (tokens
+    /// per second of a worker). Used until a rate is measured; the bandwidth also from a minute after the last fetch. 0:
+    /// only measured rates count
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub fetch_rates: KeyValues<FetchRates>,
+    /// File to which one line of JSON is appended per request. The line has the time of arrival, block hashes, lengths,
+    /// durations and the worker. If not set: no recording
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Requests that wait while every worker that may serve them has much to compute. threshold=: tokens to compute from
+    /// which requests wait, as a multiple of max-num-batched-tokens; 0 disables the queue. policy=: fcfs (earliest
+    /// first) or wspt (short prompts first). entries=: maximum number of waiting requests; more are refused. timeout=:
+    /// maximum wait, at most 25s in the router; a request can override it
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
+    pub queue: KeyValues<Queue>,
+    /// Load above which a rank receives no requests. decode-blocks=: fraction of blocks in use. prefill-tokens=: number
+    /// of tokens to compute. prefill-tokens-frac=: tokens to compute, as a multiple of max-num-batched-tokens. If not
+    /// set: no limit
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
+    pub busy_threshold: KeyValues<BusyThreshold>,
+    /// What counts as a worker's load. track-blocks=: off, prompt or prompt-and-output. kv-reuse=: assumed (blocks of a
+    /// common prefix count once) or unique (for each request). track-prefill-tokens=: true or false.
+    /// active-prefill-weight=: weight of the tokens queued at a worker against the request's own. decode-price=: cost of
+    /// a block in use, by-room (almost 0 while the worker has room) or full (Dynamo's formula)
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
+    pub load: KeyValues<Load>,
+    /// New and failing workers. slow-start=: how long a new worker receives fewer requests; 0s disables it.
+    /// ejection-failures=: consecutive failures after which a worker receives no requests for a while; 0 disables it.
+    /// ejection-time=: duration of the first ejection; each further one lasts twice as long, up to 10 times the first
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
+    pub worker_health: KeyValues<WorkerHealth>,
+    /// Times that rarely need a change. index-deadline=: maximum wait for the index, after which load alone decides.
+    /// discovery-interval=: between two requests to the index for its workers. max-staleness=: age of the index's
+    /// verification up to which overlap has full credit; unlimited if not set. request-lease=: after which a request
+    /// without a report stops counting as load. session-ttl=: how long a session prefers the rank that last served it;
+    /// 0s disables sessions. report-stale-after=: age at which an engine's load report is stale. sync-digest-interval=:
+    /// between two comparisons of digests between replicas
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
+    pub timing: KeyValues<Timing>,
+    /// Synchronise active requests with other replicas of the router, over NATS
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false, help_heading = "NATS")]
     pub replica_sync: bool,
-    /// Time between two comparisons of digests between replicas, with --replica-sync
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
-    pub sync_digest_interval: Span,
     /// URL of the NATS server for --replica-sync and agents' load reports. An example is nats://127.0.0.1:4222. If not
     /// set, and --replica-sync or another option needs NATS: the variable NATS_SERVER, else nats://127.0.0.1:4222
-    #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
+    #[arg(
+        long,
+        hide_env_values = true,
+        hide_default_value = true,
+        value_name = "URL",
+        help_heading = "NATS"
+    )]
     pub nats_url: Option<ServerUrl>,
     /// NATS credentials and the prefix of all NATS names.
     #[command(flatten)]
     #[serde(flatten)]
     pub nats_access: NatsAccessOptions,
-    /// Age after which an engine's report of its load is stale
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
-    pub report_stale_after: Span,
-    /// File to which one line of JSON is appended per request. The line has the time of arrival, block hashes, lengths,
-    /// durations and the worker. If not set: no recording
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
 }
+
+/// Retired options of every program with [`RoutingOptions`].
+pub const ROUTING_RETIRED: &[Retired] = &[
+    Retired::key("device-credit", "credits", "device"),
+    Retired::key("host-credit", "credits", "host"),
+    Retired::key("disk-credit", "credits", "disk"),
+    Retired::key("pool-credit", "credits", "pool"),
+    Retired::key("uncertain-credit", "credits", "uncertain"),
+    Retired::key("fetch-bandwidth", "fetch-rates", "bandwidth"),
+    Retired::key("prefill-rate", "fetch-rates", "prefill"),
+    Retired::key("queue-threshold", "queue", "threshold"),
+    Retired::key("queue-policy", "queue", "policy"),
+    Retired::key("queue-entries", "queue", "entries"),
+    Retired::key("queue-timeout", "queue", "timeout"),
+    Retired::key("active-decode-blocks-threshold", "busy-threshold", "decode-blocks"),
+    Retired::key("active-prefill-tokens-threshold", "busy-threshold", "prefill-tokens"),
+    Retired::key("active-prefill-tokens-threshold-frac", "busy-threshold", "prefill-tokens-frac"),
+    Retired::key("track-blocks", "load", "track-blocks"),
+    Retired::key("kv-reuse", "load", "kv-reuse"),
+    Retired::key("track-prefill-tokens", "load", "track-prefill-tokens"),
+    Retired::key("active-prefill-weight", "load", "active-prefill-weight"),
+    Retired::key("decode-price", "load", "decode-price"),
+    Retired::key("slow-start", "worker-health", "slow-start"),
+    Retired::key("ejection-failures", "worker-health", "ejection-failures"),
+    Retired::key("ejection-time", "worker-health", "ejection-time"),
+    Retired::key("index-deadline", "timing", "index-deadline"),
+    Retired::key("discovery-interval", "timing", "discovery-interval"),
+    Retired::key("max-staleness", "timing", "max-staleness"),
+    Retired::key("request-lease", "timing", "request-lease"),
+    Retired::key("session-ttl", "timing", "session-ttl"),
+    Retired::key("report-stale-after", "timing", "report-stale-after"),
+    Retired::key("sync-digest-interval", "timing", "sync-digest-interval"),
+    Retired::ignored(
+        "transfer-domain-label",
+        "a worker's label transfer-domain names its transfer domain",
+    ),
+];
 
 impl config::Options for Options {
     const PROGRAM: &'static str = "router";
@@ -192,6 +168,8 @@ impl config::Options for Options {
     const VARIABLE_PREFIX: &'static str = "KVASIR_ROUTER_";
     const DEFAULTS: &'static [(&'static str, &'static str)] =
         &[("listen", "127.0.0.1:50053"), ("http-listen", "127.0.0.1:9093")];
+    const RETIRED: &'static [&'static [Retired]] =
+        &[PROCESS_RETIRED, NATS_RETIRED, ROUTING_RETIRED];
     const SHORT_HELP: &'static [&'static str] = &[
         "indexer",
         "mode",
@@ -199,7 +177,7 @@ impl config::Options for Options {
         "kv-events",
         "replica-sync",
         "nats-url",
-        "session-ttl",
+        "queue",
         "fetch-plans",
         "listen",
         "http-listen",

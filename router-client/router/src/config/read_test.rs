@@ -36,11 +36,8 @@ fn the_defaults_are_those_of_the_documents() {
 
 #[test]
 fn pools_have_their_settings() {
-    let arguments = ["--remote-prefill-tokens-min", "7", "--transfer-domain-label", "rack"];
-    let pools = with(&arguments).expect("options").pools;
-    let remote_prefill_tokens_min = 7;
-    let transfer_domain_label = "rack".to_owned();
-    assert_eq!(pools, PoolsConfig { remote_prefill_tokens_min, transfer_domain_label });
+    let pools = with(&["--remote-prefill-tokens-min", "7"]).expect("options").pools;
+    assert_eq!(pools, PoolsConfig { remote_prefill_tokens_min: 7, ..PoolsConfig::default() });
 }
 
 #[test]
@@ -56,7 +53,7 @@ fn fetches_are_planned_if_asked() {
     assert_eq!(with(&[]).expect("defaults").router.fetch, None);
     let fetch = |arguments: &[&str]| with(arguments).expect("options").router.fetch;
     assert_eq!(fetch(&["--fetch-plans"]), Some(FetchConfig::default()));
-    let set = ["--fetch-plans", "--fetch-bandwidth", "3KiB", "--prefill-rate", "7"];
+    let set = ["--fetch-plans", "--fetch-rates", "bandwidth=3KiB,prefill=7"];
     let expected = FetchConfig { bytes_per_second: 3_072.0, prefill_tokens_per_second: 7.0 };
     assert_eq!(fetch(&set), Some(expected));
 }
@@ -86,21 +83,23 @@ fn what_cannot_be_used_is_refused_by_name() {
     for (arguments, expected) in [
         (&["--overlap-score-weight=-1"][..], "overlap-score-weight: must be at least 0"),
         (&["--temperature=-1"], "temperature: must be at least 0"),
-        (&["--host-credit=2"], "host-credit: must be between 0 and 1"),
-        (&["--queue-threshold=-1"], "queue-threshold: must be more than 0"),
-        (&["--queue-entries=0"], "queue-entries: must be at least 1"),
-        (&["--queue-timeout=1m"], "queue-timeout: is 60s, at most 25s"),
-        (&["--active-prefill-tokens-threshold=0"], "active-prefill-tokens-threshold: must be more"),
-        (&["--max-staleness=0s"], "max-staleness: must be longer than 0"),
-        (&["--uncertain-credit=2"], "uncertain-credit: must be between 0 and 1"),
-        (&["--fetch-plans", "--prefill-rate=-1"], "prefill-rate: must be at least 0"),
-        (&["--fetch-bandwidth=fast"], "--fetch-bandwidth"),
-        (&["--request-lease=2d"], "request-lease: must be at most a day"),
+        (&["--credits=host=2"], "credits: host: must be between 0 and 1"),
+        (&["--queue=threshold=-1"], "queue: threshold: must be more than 0"),
+        (&["--queue=entries=0"], "queue: entries: must be at least 1"),
+        (&["--queue=timeout=1m"], "queue: timeout: is 60s, at most 25s"),
+        (&["--busy-threshold=prefill-tokens=0"], "busy-threshold: prefill-tokens: must be more"),
+        (&["--timing=max-staleness=0s"], "timing: max-staleness: must be longer than 0"),
+        (&["--credits=uncertain=2"], "credits: uncertain: must be between 0 and 1"),
+        (
+            &["--fetch-plans", "--fetch-rates=prefill=-1"],
+            "fetch-rates: prefill: must be at least 0",
+        ),
+        (&["--fetch-rates=bandwidth=fast"], "bandwidth: \"fast\": "),
+        (&["--timing=request-lease=2d"], "timing: request-lease: must be at most a day"),
         (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
-        (&["--index-deadline=0s"], "index-deadline: is 0s, must be longer"),
-        (&["--transfer-domain-label="], "transfer-domain-label: must have 1 to 256 bytes"),
+        (&["--timing=index-deadline=0s"], "timing: index-deadline: is 0s, must be longer"),
         (&["--mode=best"], "must be one of kv, round-robin"),
-        (&["--track-blocks=output"], "must be one of off, prompt, prompt-and-output"),
+        (&["--load=track-blocks=output"], "must be one of off, prompt, prompt-and-output"),
         (&["--indexer=tcp://a:1"], "indexer: "),
         (&["--nats-url=a:1"], "nats-url: "),
     ] {
@@ -109,4 +108,59 @@ fn what_cannot_be_used_is_refused_by_name() {
     }
     let error = read_all(&[]).expect_err("no index");
     assert!(error.contains("indexer: is required"), "{error}");
+}
+
+/// Every option of the last release is accepted, and each setting has its effect.
+#[test]
+fn options_of_the_last_release_keep_their_effect() {
+    let given = [
+        "--device-credit=0.9",
+        "--host-credit=0.8",
+        "--disk-credit=0.7",
+        "--pool-credit=0.6",
+        "--uncertain-credit=0.4",
+        "--fetch-plans",
+        "--fetch-bandwidth=3KiB",
+        "--prefill-rate=7",
+        "--queue-threshold=3",
+        "--queue-policy=wspt",
+        "--queue-entries=9",
+        "--queue-timeout=8s",
+        "--active-decode-blocks-threshold=0.5",
+        "--active-prefill-tokens-threshold=11",
+        "--active-prefill-tokens-threshold-frac=12",
+        "--track-blocks=prompt-and-output",
+        "--kv-reuse=unique",
+        "--track-prefill-tokens=false",
+        "--active-prefill-weight=0.25",
+        "--decode-price=full",
+        "--slow-start=0s",
+        "--ejection-failures=2",
+        "--ejection-time=13s",
+        "--index-deadline=14ms",
+        "--discovery-interval=15s",
+        "--max-staleness=16s",
+        "--request-lease=17s",
+        "--session-ttl=18s",
+        "--report-stale-after=19s",
+        "--sync-digest-interval=5s",
+    ];
+    let now = [
+        "--credits=device=0.9,host=0.8,disk=0.7,pool=0.6,uncertain=0.4",
+        "--fetch-plans",
+        "--fetch-rates=bandwidth=3KiB,prefill=7",
+        "--queue=threshold=3,policy=wspt,entries=9,timeout=8s",
+        "--busy-threshold=decode-blocks=0.5,prefill-tokens=11,prefill-tokens-frac=12",
+        "--load=track-blocks=prompt-and-output,kv-reuse=unique,track-prefill-tokens=false",
+        "--load=active-prefill-weight=0.25,decode-price=full",
+        "--worker-health=slow-start=0s,ejection-failures=2,ejection-time=13s",
+        "--timing=index-deadline=14ms,discovery-interval=15s,max-staleness=16s",
+        "--timing=request-lease=17s,session-ttl=18s,report-stale-after=19s",
+        "--timing=sync-digest-interval=5s",
+    ];
+    let old = format!("{:?}", with(&given).expect("the former options"));
+    assert_eq!(old, format!("{:?}", with(&now).expect("options")));
+    assert_ne!(old, format!("{:?}", with(&["--fetch-plans"]).expect("defaults")));
+    let known = ROUTING_RETIRED.iter().filter(|retired| retired.replacement().is_some());
+    assert_eq!(known.count(), given.len() - 1, "all former options are here, and --fetch-plans");
 }

@@ -3,7 +3,7 @@ use crate::route::active::RankLoad;
 use crate::route::error::{ConfigError, check};
 use kvasir_proto::convert::WorkerProfile;
 
-/// Thresholds above which a rank gets no request (`--active-decode-blocks-threshold` and its siblings of document 004).
+/// Thresholds above which a rank gets no request (`--active-decode-blocks-threshold` and related options of document 004).
 /// `None` sets no threshold; the document gives no defaults. They can be changed at run time.
 ///
 /// Upstream calls a worker busy when all its ranks are busy. Here requests go to ranks, so each rank is judged alone.

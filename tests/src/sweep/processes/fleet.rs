@@ -115,7 +115,7 @@ async fn start_router(
     let mode = policy.to_string();
     let index = index.to_string();
     let overlap = options.cost.overlap_score_weight.to_string();
-    let prefill = options.cost.active_prefill_weight.to_string();
+    let load = format!("active-prefill-weight={}", options.cost.active_prefill_weight);
     let flags = [
         "--indexer",
         &index,
@@ -123,16 +123,14 @@ async fn start_router(
         &mode,
         "--overlap-score-weight",
         &overlap,
-        "--active-prefill-weight",
-        &prefill,
+        "--load",
+        &load,
         // The engines of the sweep are not new, so slow start is off.
-        "--slow-start",
-        "0s",
+        "--worker-health",
+        "slow-start=0s",
         // A momentarily busy machine must not change the choice.
-        "--index-deadline",
-        "5s",
-        "--discovery-interval",
-        "100ms",
+        "--timing",
+        "index-deadline=5s,discovery-interval=100ms",
     ];
     let routing = Server::router(&flags).await.context("start the router")?;
     let endpoint = Endpoint::from_shared(format!("http://{}", routing.addresses.grpc))?;
