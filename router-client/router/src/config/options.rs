@@ -61,8 +61,8 @@ pub struct RoutingOptions {
     /// by the decode worker
     #[arg(long, value_name = "TOKENS", default_value_t = 512)]
     pub remote_prefill_tokens_min: u64,
-    /// Plan which blocks a worker fetches from other workers' agents. The worker fetches the planned blocks instead of
-    /// computing them. The plan is part of the answer and of the worker's cost
+    /// Plan which missing blocks a worker copies from other workers' agents. A copy is planned only if it is faster
+    /// than computing the blocks. Each answer contains the chosen worker's plan, and a worker's cost includes its plan
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub fetch_plans: bool,
     /// Rates assumed by --fetch-plans: bandwidth= (bytes per second between two agents, such as 1GiB), prefill= (tokens
