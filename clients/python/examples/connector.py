@@ -5,7 +5,7 @@
 
 A small engine with a paged KV cache of numpy arrays serves random prompts that share beginnings.
 It saves pages when its cache evicts them, and loads them when a prompt needs them again. It
-compares every byte that it loads. The agent needs --blocks-host-bytes and --blocks-bytes.
+compares every byte that it loads. The agent needs --blocks-host and --blocks-geometry.
 """
 
 import argparse

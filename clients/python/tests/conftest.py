@@ -160,13 +160,10 @@ Keepers = Callable[..., Server]
 def block_flags(folder: pathlib.Path, disk_blocks: int = DISK_BLOCKS) -> list[str]:
     """The options of an agent with host memory, a disk file and a socket file."""
     options = {
-        "host-bytes": HOST_BLOCKS * BLOCK_BYTES,
-        "bytes": BLOCK_BYTES,
-        "dtype": "float16",
-        "disk": folder / "disk",
-        "disk-bytes": disk_blocks * BLOCK_BYTES,
+        "host": f"bytes={HOST_BLOCKS * BLOCK_BYTES}",
+        "geometry": f"bytes={BLOCK_BYTES},dtype=float16",
+        "disk": f"file={folder / 'disk'},bytes={disk_blocks * BLOCK_BYTES}",
         "socket": folder / "socket",
-        "lease-grace": "100ms",
     }
     return [part for name, value in options.items() for part in (f"--blocks-{name}", str(value))]
 

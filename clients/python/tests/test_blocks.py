@@ -373,7 +373,7 @@ def flip(path: pathlib.Path, offset: int) -> None:
 
 
 def test_private_memory_is_not_mapped(keepers: Keepers) -> None:
-    with opened(keepers("--blocks-arena", "private").target) as (_, session):
+    with opened(keepers("--blocks-host", "arena=private").target) as (_, session):
         with pytest.raises(ArenaError, match=r"use Session\.read"):
             session.arena()
         tokens = prompt(1, 3)
@@ -417,7 +417,7 @@ def test_blocks_come_from_another_agent(
     folders = [tmp_path / name for name in ("owner", "other")]
     for folder in folders:
         folder.mkdir()
-    listen = ("--blocks-peer-listen", peer)
+    listen = ("--blocks-peer", f"listen={peer}")
     owner = agents("worker-0", *block_flags(folders[0]), *listen)
     other = agents("worker-1", *block_flags(folders[1]))
     tokens = prompt(1, 5)

@@ -18,7 +18,7 @@ from kvasir.blocks import BlockManager, CommitBlock
 def test_blocks_larger_than_a_message(agents: Agents) -> None:
     """They are written and read in several parts."""
     block_bytes = (9 << 20) + 4_096
-    sizes = ("--blocks-host-bytes", str(2 * block_bytes), "--blocks-bytes", str(block_bytes))
+    sizes = (f"--blocks-host=bytes={2 * block_bytes}", f"--blocks-geometry=bytes={block_bytes}")
     with opened(agents("worker-0", *sizes).target) as (_, session):
         wholes = [random.Random(seed).randbytes(block_bytes) for seed in range(2)]
         slots = session.allocate(2)

@@ -24,7 +24,7 @@ def test_it_is_short() -> None:
 def test_what_is_loaded_is_what_was_saved(
     agents: Agents, indexer: Indexer, tmp_path: pathlib.Path, arena: str
 ) -> None:
-    agent = agents("worker-0", *block_flags(tmp_path, 1_024), "--blocks-arena", arena)
+    agent = agents("worker-0", *block_flags(tmp_path, 1_024), "--blocks-host", f"arena={arena}")
     with opened(f"unix:{tmp_path}/socket") as (manager, session):
         engine = connector.Engine(session, 4, 8)
         # 32 conversations of up to 8 blocks: 16 times what host memory has room for.
@@ -59,7 +59,7 @@ def test_a_plan_brings_blocks_from_another_agent(agents: Agents, tmp_path: pathl
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         peer = f"127.0.0.1:{free.getsockname()[1]}"
-    holder = agents("worker-0", *flags[0], "--blocks-peer-listen", peer)
+    holder = agents("worker-0", *flags[0], "--blocks-peer", f"listen={peer}")
     fetcher = agents("worker-1", *flags[1])
     tokens = list(range(6 * 4))
     with opened(holder.target) as (_, session):
@@ -102,8 +102,8 @@ def check_index(indexer: Indexer, session: Session, prompts: list[list[int]]) ->
 @pytest.mark.parametrize("host_blocks", [HOST_BLOCKS, 4_096])
 def test_many_pages_go_in_batches(agents: Agents, host_blocks: int) -> None:
     """A prompt evicts more pages than the agent has slots, or than one call may name."""
-    host = ("--blocks-host-bytes", str(host_blocks * BLOCK_BYTES))
-    agent = agents("worker-0", *host, "--blocks-bytes", str(BLOCK_BYTES))
+    host = ("--blocks-host", f"bytes={host_blocks * BLOCK_BYTES}")
+    agent = agents("worker-0", *host, "--blocks-geometry", f"bytes={BLOCK_BYTES}")
     with opened(agent.target) as (manager, session):
         pages = 1_500
         engine = connector.Engine(session, 4, pages)

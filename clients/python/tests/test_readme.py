@@ -55,7 +55,7 @@ def test_the_examples_run(
 
     identity = ["--worker-id", "gpu-0", "--model", "llama", "--block-size", "16"]
     indexers = ["--indexers", f"http://{server.target}"]
-    keeper = ["--blocks-host-bytes", "64KiB", "--blocks-bytes", "4096"]
+    keeper = ["--blocks-host", "bytes=64KiB", "--blocks-geometry", "bytes=4096"]
     agent = Server(*identity, *indexers, *keeper, variable=AGENT_VARIABLE)
     try:
         run(loads, "127.0.0.1:50052", agent.target)

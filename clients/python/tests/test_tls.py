@@ -100,7 +100,7 @@ def test_blocks_need_the_role_of_their_worker(papers: pathlib.Path, server: Serv
     flags = [flag if flag.startswith("--") else str(papers / flag) for flag in files]
     flags += ["--worker-id", "w", "--model", "m", "--block-size", "4"]
     flags += ["--indexers", f"http://{server.target}"]
-    flags += ["--blocks-host-bytes", "16KiB", "--blocks-bytes", "4096"]
+    flags += ["--blocks-host", "bytes=16KiB", "--blocks-geometry", "bytes=4096"]
     agent = Server(*flags, variable=AGENT_VARIABLE)
     try:
         for name in ("engine", "reader"):

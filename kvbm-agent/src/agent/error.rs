@@ -22,7 +22,7 @@ pub enum AgentError {
     #[error("journal-dir: reading it failed: remove it, or start without")]
     DiskPanic,
     /// The volume's name cannot be the id of a pool.
-    #[error("storage-volume-name: {0}")]
+    #[error("blocks-volume name: {0}")]
     Pool(#[source] ConvertError),
     /// The configuration of the sources is inconsistent.
     #[error(transparent)]

@@ -61,7 +61,7 @@ impl View {
             problems.extend(feeds.chain(of_pool).filter_map(|(feed, of)| of_journal(feed, of)));
         }
         if self.engine_pool.as_ref().is_some_and(|pool| pool.status().incomplete) {
-            let why = "engine-pool: more blocks than held-blocks-max are in the store: a restart forgets the others";
+            let why = "engine-pool: the store has more blocks than the agent tracks: a restart forgets the others";
             problems.push(why.to_owned());
         }
         let error = self.scraped.as_ref().and_then(|status| status.borrow().error.clone());

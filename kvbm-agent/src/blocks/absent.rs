@@ -19,6 +19,12 @@ pub enum BlocksConfig {}
 impl BlocksConfig {
     /// Never called.
     #[must_use]
+    pub const fn slots(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    #[must_use]
     pub const fn peer_address(&self) -> Option<&str> {
         match *self {}
     }

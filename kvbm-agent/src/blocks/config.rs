@@ -143,6 +143,12 @@ pub struct BlocksConfig {
 }
 
 impl BlocksConfig {
+    /// Number of blocks that fit into all tiers.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.manager.blocks.tiers.values().map(|tier| tier.blocks as usize).sum()
+    }
+
     /// Address where other agents fetch blocks; `None` if there is none, or it is known only once the port is open.
     #[must_use]
     pub fn peer_address(&self) -> Option<&str> {

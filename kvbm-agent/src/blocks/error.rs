@@ -9,10 +9,10 @@ use kvasir_transfer::OwnerError;
 #[derive(Debug, thiserror::Error)]
 pub enum BlocksError {
     /// Memory for the blocks cannot be allocated.
-    #[error("blocks-host-bytes: {0}: ask for less, or choose another blocks-arena")]
+    #[error("blocks-host bytes: {0}: ask for less, or choose another arena")]
     Memory(#[from] AllocateError),
     /// Slots do not fit into the memory.
-    #[error("blocks-host-bytes: {0}")]
+    #[error("blocks-host bytes: {0}")]
     Arena(#[from] ArenaError),
     /// The disk tier cannot be opened.
     #[error("blocks-disk: {0}")]
@@ -30,11 +30,11 @@ pub enum BlocksError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// Blocks cannot be served to other agents.
-    #[error("blocks-peer-listen: {0}")]
+    #[error("blocks-peer listen: {0}")]
     Owner(OwnerError),
     /// NIXL cannot be used.
     #[cfg(feature = "nixl")]
-    #[error("blocks-peer-nixl-library: {0}")]
+    #[error("blocks-peer nixl-library: {0}")]
     Nixl(#[from] kvasir_transfer::nixl::NixlError),
     /// The block manager panicked while it started.
     #[error("blocks: the block manager failed while it began: see the log")]
@@ -60,6 +60,6 @@ mod tests {
     fn what_nixl_refuses_an_owner_names_nixls_option() {
         let error = NixlError::Count { field: "bytes", count: 9, max: 1 };
         let error = BlocksError::from(OwnerError::from(error));
-        assert_eq!(error.to_string(), "blocks-peer-nixl-library: NIXL: bytes: 9, must be 1 to 1");
+        assert_eq!(error.to_string(), "blocks-peer nixl-library: NIXL: bytes: 9, must be 1 to 1");
     }
 }

@@ -46,7 +46,7 @@ impl BlockManagerService {
         let ours = &self.config.dtype;
         if let Some(theirs) = dtype.filter(|theirs| theirs != ours) {
             let text =
-                format_args!("dtype is {theirs:?}, and it is {ours:?} here (--blocks-dtype)");
+                format_args!("dtype is {theirs:?}, and it is {ours:?} here (--blocks-geometry)");
             return Err(failed(ErrorCode::FailedPrecondition, text));
         }
         Ok(())

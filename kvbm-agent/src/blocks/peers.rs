@@ -54,13 +54,13 @@ impl Peers {
         if nixl_is_used {
             tracing::warn!(
                 "insecure: NIXL has neither TLS nor identities. Whoever reaches its ports can read and change the blocks: \
-                 use it on a network that you trust, or set blocks-peer-backend to tcp"
+                 use it on a network that you trust, or set backend=tcp in blocks-peer"
             );
         }
         let mut owner = None;
         let mut port = None;
         if let Some(at) = at {
-            let (listener, bound) = listen("blocks-peer-listen", at).await?;
+            let (listener, bound) = listen("blocks-peer listen", at).await?;
             tracing::info!(address = %bound, "other agents fetch blocks here");
             let content = ContentId(content(config));
             let config = OwnerConfig::new(worker, blocks, content);

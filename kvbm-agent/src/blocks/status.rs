@@ -39,7 +39,7 @@ pub(super) fn of_allocate(error: AllocateError) -> Status {
         AllocateError::Lease { lease, max } => {
             let given = lease.as_millis();
             let max = max.as_millis();
-            let text = format_args!("lease_ms is {given}, must be 1 to {max} (--blocks-lease-max)");
+            let text = format_args!("lease_ms is {given}, must be 1 to {max}");
             failed(ErrorCode::InvalidArgument, text)
         }
         AllocateError::Limit { .. } | AllocateError::Exhausted(_) => {
@@ -64,6 +64,6 @@ pub(super) fn of_ttl(error: &PinError) -> Option<Status> {
     let PinError::Ttl { ttl, max } = error else { return None };
     let given = ttl.as_millis();
     let max = max.as_millis();
-    let text = format_args!("ttl_ms is {given}, must be 1 to {max} (--blocks-pin-ttl-max)");
+    let text = format_args!("ttl_ms is {given}, must be 1 to {max}");
     Some(failed(ErrorCode::InvalidArgument, text))
 }

@@ -1,16 +1,17 @@
 //! Options of the block manager.
 
-use super::StorageOptions;
-use super::blocks_layout::{Layout, LayoutOptions};
-use super::blocks_peers::PeerOptions;
+use super::blocks_geometry::{GeometrySettings, Layout};
+use super::blocks_peers::PeerSettings;
+use super::blocks_tiers::{DiskSettings, HostSettings, VolumeSpec};
+use super::storage::StorageSettings;
 use super::store_option::StoreOption;
-use crate::blocks::{ArenaBacking, BlocksConfig, DiskFile, SLOT_ALIGNMENT_BYTES, VolumePlace};
+use crate::blocks::{BlocksConfig, SLOT_ALIGNMENT_BYTES};
 use clap::{ArgAction, Args};
 use kvasir_blocks::manager::TierConfig;
 use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig};
 use kvasir_process::config::ConfigError;
-use kvasir_process::options::{ProcessConfig, positive};
-use kvasir_process::text::{self, ByteCount, ServerUrl, Span};
+use kvasir_process::options::ProcessConfig;
+use kvasir_process::text::{self, ByteCount, KeyValues, PAIRS};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::DpRank;
@@ -20,64 +21,52 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Maximum number of threads of one storage.
-const THREADS_MAX: usize = 256;
-/// Maximum number of concurrent sessions.
+/// Maximum number of concurrent sessions: far more than engines on one machine.
 const SESSIONS_MAX: usize = 512;
 
-/// Options of the block manager, which stores blocks for local engines. Off unless `blocks-host-bytes` is set.
+/// Options of the block manager, which stores blocks for local engines. Off unless `blocks-host` is set.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Block manager")]
 pub struct BlocksOptions {
-    /// Host memory for blocks that local engines save, such as 8GiB. Enables the block manager. Requires the size of a
-    /// block: --blocks-bytes, or --blocks-layers and --blocks-inner-dim. If not set: no block manager
-    #[arg(long, value_name = "BYTES")]
-    pub blocks_host_bytes: Option<ByteCount>,
-    /// Size and layout of a block.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub layout: LayoutOptions,
-    /// Kind of the host memory: memfd, a path, private or locked. memfd is shared memory that engines of the same user
-    /// map; a path from / is a shared file, best below /dev/shm. With private, engines read and write over gRPC; locked
-    /// is private and never swapped
-    #[arg(long, value_name = "KIND", default_value_t = ArenaSpec(ArenaBacking::Memfd))]
-    #[serde(serialize_with = "text::serialize")]
-    pub blocks_arena: ArenaSpec,
-    /// File for blocks on a local disk. A restarted agent finds the blocks again. Requires --blocks-disk-bytes. If not
-    /// set: no disk tier
-    #[arg(long, value_name = "FILE")]
-    pub blocks_disk: Option<PathBuf>,
-    /// Size of the file at --blocks-disk. Required with --blocks-disk
-    #[arg(long, value_name = "BYTES")]
-    pub blocks_disk_bytes: Option<ByteCount>,
-    /// Bypass the page cache for --blocks-disk, if the file system allows it
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
-    pub blocks_disk_direct: bool,
-    /// Number of saves and lookups before a block is copied to disk. Above 1, blocks that are used once are not copied
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub blocks_disk_offers_min: u64,
-    /// Object store for blocks that machines share, such as s3://bucket/prefix or file:///folder. Requires
-    /// --blocks-volume-bytes. If not set: no volume tier
-    #[arg(long, value_name = "URL")]
-    pub blocks_volume: Option<ServerUrl>,
+    /// Host memory for blocks that local engines save, such as bytes=8GiB. Enables the block manager, and requires
+    /// --blocks-geometry. Keys: bytes=; arena= (kind of the memory: memfd, a path, private or locked); threads=
+    /// (threads, and so concurrent transfers, of each storage: 1 to 256). memfd is shared memory that engines of the
+    /// same user map; a path from / is a shared file, best below /dev/shm. With private, engines read and write over
+    /// gRPC; locked is private and never swapped. If not set: no block manager
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub blocks_host: KeyValues<HostSettings>,
+    /// Size and layout of a block, such as layers=32,inner-dim=1024,dtype=bfloat16. A block has layers x block-size x
+    /// inner-dim x dtype-bytes x outer-dim bytes. Keys: layers=; inner-dim= (elements per token and layer, for keys or
+    /// for values: heads of one rank x head width); bytes= (size of a block, a multiple of --block-size, in place of
+    /// layers and inner-dim); outer-dim= (2 for keys and values, 1 if combined, as in MLA); dtype-bytes= (size of an
+    /// element: 1, 2, 4, 8 or 16); dtype= (name of the data type); layout= (name for further properties, such as
+    /// heads-first); form= (contiguous, layer-separate or outer-separate: aligns nothing, each layer, or keys and values
+    /// of each layer); alignment= (a power of two up to 4KiB; gaps are zeros); tp-rank= and tp-size= (rank in the
+    /// tensor-parallel group, and its number of ranks, up to 1,024); tp-replicas= (consecutive ranks with the same
+    /// heads: tp-size with MLA, above 1 with fewer heads than ranks). Agents find blocks on disk and in volumes only if
+    /// model, tenant, sizes, dtype, layout and form are equal
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub blocks_geometry: KeyValues<GeometrySettings>,
+    /// File for blocks on a local disk, such as file=/data/blocks,bytes=1TiB. A restarted agent finds the blocks again.
+    /// Keys: file= and bytes= (size of the file), both required; direct= (bypass the page cache, if the file system
+    /// allows it); offers-min= (saves and lookups before a block is copied; above 1, blocks that are used once are not
+    /// copied). If not set: no disk tier
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub blocks_disk: KeyValues<DiskSettings>,
+    /// Object store for blocks that machines share, such as url=s3://bucket/prefix,bytes=4TiB. Keys: url= (also
+    /// file:///folder) and bytes= (maximum size of the blocks that this agent tracks), both required; name= (name of
+    /// the volume in index and storage events, at most 57 bytes, equal for all its agents; if not set, the index uses
+    /// the URL); offers-min= (copies and lookups before a block is copied); timeout= (maximum time for one transfer);
+    /// search-interval= (time between two searches for blocks of other agents; 0s searches once, at start). If not set:
+    /// no volume tier
+    #[arg(long, hide_env_values = true, value_name = PAIRS, default_value_t)]
+    pub blocks_volume: VolumeSpec,
     /// Option of the object store at --blocks-volume, key=value, such as aws_endpoint=http://10.0.0.9:9000. Repeat the
     /// flag, or separate by commas, for more. Values are never printed; give keys in the environment or the file
-    #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    #[arg(long, hide_env_values = true, value_name = "OPTION", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks_volume_option: Vec<StoreOption>,
-    /// Size of the volume tier: how many bytes of the blocks at --blocks-volume this agent tracks. A full tier evicts
-    /// unused blocks. Required with --blocks-volume
-    #[arg(long, value_name = "BYTES")]
-    pub blocks_volume_bytes: Option<ByteCount>,
-    /// Number of copies and lookups before a block is copied to --blocks-volume
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub blocks_volume_offers_min: u64,
-    /// Maximum time for one transfer to or from --blocks-volume
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
-    pub blocks_volume_timeout: Span,
-    /// Time between two searches of --blocks-volume for blocks of other agents. 0s: one search, at start
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
-    pub blocks_volume_search_interval: Span,
     /// Copy blocks to disk and volume automatically. If false: only when an engine requests it
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub blocks_offload: bool,
@@ -86,67 +75,28 @@ pub struct BlocksOptions {
     #[arg(long, value_name = "POLICY", default_value_t = Eviction::default())]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_eviction: Eviction,
-    /// Maximum write lease: the time an engine has to fill a slot
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
-    pub blocks_lease_max: Span,
-    /// How long a slot stays unused after its write lease expires. A late write then cannot damage another block
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
-    pub blocks_lease_grace: Span,
-    /// Maximum time that a block stays pinned
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(3_600))]
-    pub blocks_pin_ttl_max: Span,
-    /// Threads, and so concurrent transfers, of each storage: 1 to 256
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    pub blocks_threads: usize,
     /// Socket file of the block manager for processes of the same user. The gRPC port serves the block manager too. If
     /// not set: no socket file
     #[arg(long, value_name = "FILE")]
     pub blocks_socket: Option<PathBuf>,
-    /// Maximum number of concurrent engine sessions, 1 to 512
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    pub blocks_sessions_max: usize,
     /// Rank of the worker under which blocks are published, 0 to 1,023
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub blocks_rank: DpRank,
-    /// Storage events.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub storage: StorageOptions,
-    /// Exchange of blocks with other agents.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub peers: PeerOptions,
-}
-
-/// Backing of the engines' memory, as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArenaSpec(pub ArenaBacking);
-
-impl fmt::Display for ArenaSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            ArenaBacking::Private => f.write_str("private"),
-            ArenaBacking::Locked => f.write_str("locked"),
-            ArenaBacking::Memfd => f.write_str("memfd"),
-            ArenaBacking::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl FromStr for ArenaSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text {
-            "private" => ArenaBacking::Private,
-            "locked" => ArenaBacking::Locked,
-            "memfd" => ArenaBacking::Memfd,
-            path if path.starts_with('/') => ArenaBacking::File(path.into()),
-            other => {
-                return Err(format!("{other:?} is not memfd, private, locked or a path from /"));
-            }
-        }))
-    }
+    /// Exchange of blocks with other agents, such as listen=10.0.0.7:50053. Keys: listen= (address of the port that
+    /// serves this agent's blocks, with the TLS and identities of the other ports; if not set: no port); advertise= (URL
+    /// at which other agents reach the port, registered as label blocks-peer; required if the port listens on all
+    /// addresses); token-file= (bearer token for fetching blocks, sent only to https:// peers and loopback addresses,
+    /// because engines choose the peers; peers never receive the token of --token-file); backend= (tcp or nixl);
+    /// nixl-library= (NIXL's libnixl_capi.so, as in pip install nixl-cu12: a path, or a name that the loader searches
+    /// for). nixl reads the other agent's memory; it requires a build with feature nixl, and --insecure: UCX, which
+    /// NIXL uses, lacks TLS and identities. An agent with nixl serves both
+    #[arg(long, value_name = PAIRS, default_value_t)]
+    pub blocks_peer: KeyValues<PeerSettings>,
+    /// Publish storage events over NATS, for storage providers. An event states that a tier stored or removed a block.
+    /// Give true, or enabled=true,interval=1s: the time between two publications, at most 60s. The agent publishes
+    /// earlier once 2048 events wait. Requires --blocks-host
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = PAIRS, default_value_t)]
+    pub storage_events: KeyValues<StorageSettings>,
 }
 
 /// Eviction policy, as configured.
@@ -188,13 +138,15 @@ impl BlocksOptions {
         block_size: u32,
         (process, is_insecure): (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
-        let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
-        let Layout { config, form, dimensions, description } = self.layout.check(block_size)?;
+        let KeyValues(host) = &self.blocks_host;
+        let Some(host_bytes) = host.bytes.0 else { return self.check_off() };
+        let KeyValues(geometry) = &self.blocks_geometry;
+        let Layout { config, form, dimensions, description } = geometry.check(block_size)?;
         let mut tiers = KvBlockManagerConfig::new(config);
         tiers.form = form;
         let block = tiers.block().map_err(|error| {
             // Cannot fail: the layout was checked above.
-            ConfigError::invalid("blocks-layers", error.to_string())
+            ConfigError::invalid("blocks-geometry", error.to_string())
         })?;
         let block_bytes = usize::try_from(block.bytes()).unwrap_or(usize::MAX);
         let blocks = |field, bytes: ByteCount| blocks_of(field, bytes, block_bytes);
@@ -203,16 +155,16 @@ impl BlocksOptions {
             let config = TierConfig { eviction, offers_min, ..TierConfig::new(count) };
             tiers.tiers.insert(tier, config);
         };
-        add(BlockTier::Host, blocks("blocks-host-bytes", host_bytes)?, 0);
-        let disk = self.disk()?;
-        if let Some((_, bytes)) = &disk {
-            let count = blocks("blocks-disk-bytes", *bytes)?;
-            add(BlockTier::Disk, count, self.blocks_disk_offers_min);
+        add(BlockTier::Host, blocks("blocks-host bytes", host_bytes)?, 0);
+        let KeyValues(disk) = &self.blocks_disk;
+        let disk_file = disk.check()?;
+        if let Some((_, bytes)) = &disk_file {
+            add(BlockTier::Disk, blocks("blocks-disk bytes", *bytes)?, disk.offers_min);
         }
-        let volume = self.volume()?;
-        if let Some((_, bytes)) = &volume {
-            let count = blocks("blocks-volume-bytes", *bytes)?;
-            add(BlockTier::Volume, count, self.blocks_volume_offers_min);
+        let volume = self.blocks_volume.settings()?;
+        let volume_place = volume.check(&self.blocks_volume_option)?;
+        if let Some((_, bytes)) = &volume_place {
+            add(BlockTier::Volume, blocks("blocks-volume bytes", *bytes)?, volume.offers_min);
         }
         if self.blocks_rank as usize >= WORKER_RANKS_MAX {
             let why = format!("is {}, must be 0 to {}", self.blocks_rank, WORKER_RANKS_MAX - 1);
@@ -222,83 +174,50 @@ impl BlocksOptions {
             manager: self.manager(tiers)?,
             block_bytes,
             dimensions,
-            dtype: self.layout.blocks_dtype.clone(),
-            layout: self.layout.blocks_layout.clone(),
+            dtype: geometry.dtype.0.clone().unwrap_or_default(),
+            layout: geometry.layout.0.clone().unwrap_or_default(),
             description: described(address, &description),
-            arena: self.blocks_arena.0.clone(),
-            disk: disk.map(|(disk, _)| disk),
-            volume: volume.map(|(volume, _)| volume),
+            arena: host.arena.0.clone(),
+            disk: disk_file.map(|(disk, _)| disk),
+            volume: volume_place.map(|(volume, _)| volume),
             socket: self.blocks_socket.clone(),
             rank: self.blocks_rank,
-            storage: self.storage.check(self.blocks_volume.as_ref())?,
-            peers: self.peers.check(process, is_insecure)?,
+            storage: self.storage_events.0.check(volume.name.0.clone())?,
+            peers: self.blocks_peer.0.check(process, is_insecure)?,
         }))
     }
 
     /// Whether the block manager publishes storage events over NATS.
     pub(super) const fn needs_nats(&self) -> bool {
-        self.storage.storage_events
+        self.storage_events.0.enabled
     }
 
     /// Refuses other options of the block manager if it has no memory.
     fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
         let set = [
-            ("blocks-disk", self.blocks_disk.is_some()),
-            ("blocks-disk-bytes", self.blocks_disk_bytes.is_some()),
-            ("blocks-volume", self.blocks_volume.is_some()),
-            ("blocks-volume-bytes", self.blocks_volume_bytes.is_some()),
+            ("blocks-geometry", self.blocks_geometry.0.is_set()),
+            ("blocks-disk", self.blocks_disk.0.is_set()),
+            ("blocks-volume", self.blocks_volume.is_set()),
             ("blocks-volume-option", !self.blocks_volume_option.is_empty()),
             ("blocks-socket", self.blocks_socket.is_some()),
-            ("storage-events", self.storage.storage_events),
+            ("blocks-peer", self.blocks_peer.0.is_set()),
+            ("storage-events", self.storage_events.0.enabled),
         ];
-        let first = set.iter().find(|(_, is_set)| *is_set).map(|(field, _)| *field);
-        let first = self.layout.first_set().or(first);
-        match first.or_else(|| self.peers.first_set()) {
+        match set.iter().find(|(_, is_set)| *is_set) {
             None => Ok(None),
-            Some(field) => {
-                let why = "is set, and the block manager is off: set blocks-host-bytes, too";
-                Err(ConfigError::invalid(field, why))
+            Some((field, _)) => {
+                let why = "is set, and the block manager is off: set blocks-host, too";
+                Err(ConfigError::invalid(*field, why))
             }
         }
-    }
-
-    fn disk(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
-        let path = self.blocks_disk.clone();
-        let both = pair(("blocks-disk", path), ("blocks-disk-bytes", self.blocks_disk_bytes))?;
-        let is_direct = self.blocks_disk_direct;
-        Ok(both.map(|(path, bytes)| (DiskFile { path, is_direct }, bytes)))
-    }
-
-    fn volume(&self) -> Result<Option<(VolumePlace, ByteCount)>, ConfigError> {
-        let url = self.blocks_volume.clone();
-        let url = ("blocks-volume", url);
-        let bytes = self.blocks_volume_bytes;
-        let Some((url, bytes)) = pair(url, ("blocks-volume-bytes", bytes))? else {
-            return Ok(None);
-        };
-        let option = |option: &StoreOption| {
-            let why = "is no key=value";
-            let (key, value) =
-                option.expose().ok_or_else(|| ConfigError::invalid("blocks-volume-option", why))?;
-            Ok::<_, ConfigError>((key.to_owned(), value.to_owned()))
-        };
-        let options = self.blocks_volume_option.iter().map(option).collect::<Result<_, _>>()?;
-        let timeout = positive("blocks-volume-timeout", self.blocks_volume_timeout)?;
-        let search_interval = Some(self.blocks_volume_search_interval.0).filter(|at| !at.is_zero());
-        let name = self.storage.storage_volume_name.clone();
-        Ok(Some((VolumePlace { url, name, options, timeout, search_interval }, bytes)))
     }
 
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
         Ok(ManagerConfig {
             // One more session holds blocks for other agents.
-            sessions_max: usize::from(self.peers.blocks_peer_listen.is_some())
-                + within("blocks-sessions-max", self.blocks_sessions_max, SESSIONS_MAX)?,
-            lease_max: positive("blocks-lease-max", self.blocks_lease_max)?,
-            lease_grace: self.blocks_lease_grace.0,
-            pin_ttl_max: positive("blocks-pin-ttl-max", self.blocks_pin_ttl_max)?,
+            sessions_max: usize::from(self.blocks_peer.0.listen.0.is_some()) + SESSIONS_MAX,
             is_offloading: self.blocks_offload,
-            threads: within("blocks-threads", self.blocks_threads, THREADS_MAX)?,
+            threads: self.blocks_host.0.threads()?,
             ..ManagerConfig::new(blocks)
         })
     }
@@ -309,23 +228,6 @@ fn described(WorkerAddress { partition, .. }: &WorkerAddress, blocks: &str) -> S
     let model = partition.model();
     let tenant = partition.tenant();
     format!("model {model:?}, tenant {tenant:?}, {blocks}")
-}
-
-/// Combines two options that require each other.
-fn pair<A, B>(
-    (first, a): (&'static str, Option<A>),
-    (second, b): (&'static str, Option<B>),
-) -> Result<Option<(A, B)>, ConfigError> {
-    match (a, b) {
-        (None, None) => Ok(None),
-        (Some(a), Some(b)) => Ok(Some((a, b))),
-        (Some(_), None) => {
-            Err(ConfigError::invalid(second, format!("is required with {first}: state a size")))
-        }
-        (None, Some(_)) => {
-            Err(ConfigError::invalid(first, format!("is required with {second}: state a place")))
-        }
-    }
 }
 
 /// Number of blocks that fit into `bytes`.
@@ -348,13 +250,6 @@ fn blocks_of(
             Err(ConfigError::invalid(field, why))
         }
     }
-}
-
-fn within(field: &'static str, count: usize, max: usize) -> Result<usize, ConfigError> {
-    if (1..=max).contains(&count) {
-        return Ok(count);
-    }
-    Err(ConfigError::invalid(field, format!("is {count}, must be 1 to {max}")))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
 use crate::load::{LoadConfig, LoadError, Totals};
 use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
-use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
+use kvasir_feed::consolidate::SOURCES_MAX;
 use kvasir_feed::feed::{SourceConfig, new_incarnation};
-use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
+use kvasir_feed::hub::{BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
@@ -33,6 +33,10 @@ const PEER_LABEL: &str = "blocks-peer";
 const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
 /// Worker label with the blocks' fingerprint. Routers plan fetches between workers with the same value.
 const FINGERPRINT_LABEL: &str = "blocks-fingerprint";
+/// Number of heartbeats to indexes during a lease.
+const HEARTBEATS_PER_LEASE: u32 = 12;
+/// Maximum time between two heartbeats.
+const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
 
@@ -68,7 +72,7 @@ impl Config {
         let pool_indexers =
             checked("pool-indexers", &options.pool_indexers, POOL_INDEXERS_MAX, &process.dialer)?;
         check_pool_indexers(&registration, &indexers, &pool_indexers)?;
-        let zmq = zmq(options)?;
+        let zmq = options.zmq.0.check()?;
         let nats = options.nats.check(options.blocks.needs_nats())?;
         if indexers.is_empty() && nats.is_none() && zmq.is_none() {
             let why = "nothing would be published: name an index, or a NATS server with nats-url";
@@ -95,10 +99,10 @@ impl Config {
                 block_size: registration.block_size,
                 incarnation: new_incarnation(),
                 first_sequence: 0,
-                journal: journal(options, copy_mode)?,
+                journal: journal(options, of_blocks.as_ref(), copy_mode)?,
             },
             journal_dir: options.journal_dir.clone(),
-            sources: sources(options, &registration)?,
+            sources: sources(options, &registration, of_blocks.as_ref())?,
             blocks: of_blocks,
             indexers,
             engine_pool,
@@ -109,7 +113,7 @@ impl Config {
             loads: loads(options)?,
             registration: Some(registration),
             deregister: options.deregister,
-            heartbeat_interval: heartbeat_interval(options)?,
+            heartbeat_interval: heartbeat_interval(options.lease),
             listen: Some(process.listen),
             guard: process.guard,
             service: ServiceConfig::DEFAULT,
@@ -122,30 +126,6 @@ impl Config {
             warnings,
         })
     }
-}
-
-/// ZMQ sockets that publish like an engine; `None` if they are off.
-fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
-    let (listen, replay) = match (options.zmq_listen, options.zmq_replay_listen) {
-        (None, None) => return Ok(None),
-        (Some(listen), Some(replay)) => (listen, replay),
-        (Some(_), None) => {
-            let why = "is required with zmq-listen: subscribers that missed messages ask there";
-            return Err(ConfigError::invalid("zmq-replay-listen", why));
-        }
-        (None, Some(_)) => {
-            let why = "is required with zmq-replay-listen: there is nothing else to replay";
-            return Err(ConfigError::invalid("zmq-listen", why));
-        }
-    };
-    let topic = options.zmq_topic.clone();
-    let bytes = topic.len();
-    let limit = TOPIC_BYTES_MAX;
-    if bytes > limit {
-        let why = format!("has {bytes} bytes, the limit is {limit}");
-        return Err(ConfigError::invalid("zmq-topic", why));
-    }
-    Ok(Some(ZmqConfig { listen, replay, topic }))
 }
 
 /// Registration of the worker, checked like in an index.
@@ -161,8 +141,8 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         labels.push(pb::Label { key: key.to_owned(), value: value.to_owned() });
     }
     let profile = pb::WorkerProfile {
-        total_kv_blocks: options.total_kv_blocks,
-        max_num_batched_tokens: options.max_num_batched_tokens,
+        total_kv_blocks: options.capacity.0.total_kv_blocks.0,
+        max_num_batched_tokens: options.capacity.0.max_num_batched_tokens.0,
         labels,
         ..Default::default()
     };
@@ -244,7 +224,11 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     Ok(Some(url))
 }
 
-fn sources(options: &Options, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
+fn sources(
+    options: &Options,
+    registration: &Registration,
+    of_blocks: Option<&BlocksConfig>,
+) -> Result<SourcesConfig, ConfigError> {
     let medium_ttls = medium_ttls(options)?;
     let relays = options.source.iter();
     let relays = relays.map(|spec| relay(options, registration, spec, &medium_ttls));
@@ -254,14 +238,14 @@ fn sources(options: &Options, registration: &Registration) -> Result<SourcesConf
         let why = format!("{:?} is given twice: each engine is one source", twice.endpoint);
         return Err(ConfigError::invalid("source endpoint", why));
     }
-    if relays.len() > options.sources_max.into() {
-        let why = format!("{} is less than the {} of source", options.sources_max, relays.len());
-        return Err(ConfigError::invalid("sources-max", why));
+    if relays.len() > SOURCES_MAX.into() {
+        let why = format!("{} are too many, the limit is {SOURCES_MAX}", relays.len());
+        return Err(ConfigError::invalid("source", why));
     }
     let hub = HubConfig {
-        sources_max: options.sources_max,
+        sources_max: SOURCES_MAX,
         consolidate: options.consolidate,
-        names_max: options.held_blocks_max,
+        names_max: held_blocks_max(of_blocks),
         batching: batching(options)?,
     };
     debug_assert!(!options.consolidate || registration.copy_mode == CopyMode::Set);
@@ -291,7 +275,7 @@ fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfi
 fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> {
     let refused = |error: NameError| {
         let why = format!("{error}: give the volume a name");
-        ConfigError::invalid("storage-volume-name", why)
+        ConfigError::invalid("blocks-volume name", why)
     };
     blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
 }
@@ -341,15 +325,13 @@ fn blocks(
     let Some(blocks) = checked else { return Ok(None) };
     let sources = options.source.len();
     if sources > 0 && !options.consolidate {
-        let why = "is required with blocks-host-bytes and source: engine and block manager publish for one rank";
+        let why = "is required with blocks-host and source: engine and block manager publish for one rank";
         return Err(ConfigError::invalid("consolidate", why));
     }
-    if sources >= options.sources_max.into() {
-        let why = format!(
-            "{} is less than the {sources} of source and the block manager",
-            options.sources_max
-        );
-        return Err(ConfigError::invalid("sources-max", why));
+    if sources >= SOURCES_MAX.into() {
+        let why =
+            format!("{sources} and the block manager are too many, the limit is {SOURCES_MAX}");
+        return Err(ConfigError::invalid("source", why));
     }
     Ok(Some(blocks))
 }
@@ -366,12 +348,7 @@ fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
         let why = "does not go with journal-dir: what waits is not on disk; leave one of them out";
         return Err(ConfigError::invalid("batch-interval", why));
     }
-    let blocks_max = options.batch_blocks;
-    if !(1..=BATCH_BLOCKS_MAX).contains(&blocks_max) {
-        let why = format!("is {blocks_max}, must be 1 to {BATCH_BLOCKS_MAX}");
-        return Err(ConfigError::invalid("batch-blocks", why));
-    }
-    Ok(BatchingConfig { interval, blocks_max })
+    Ok(BatchingConfig { interval, ..BatchingConfig::DEFAULT })
 }
 
 fn relay(
@@ -400,7 +377,12 @@ fn relay(
     }
 }
 
-fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
+fn journal(
+    options: &Options,
+    of_blocks: Option<&BlocksConfig>,
+    copy_mode: CopyMode,
+) -> Result<JournalConfig, ConfigError> {
+    let default = JournalConfig::DEFAULT;
     let ByteCount(bytes_max) = options.journal_bytes;
     if bytes_max < BATCH_WIRE_BYTES_MAX {
         let given = options.journal_bytes;
@@ -408,18 +390,29 @@ fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, Conf
         let why = format!("is {given}, must be {min} or more: one batch may take that");
         return Err(ConfigError::invalid("journal-bytes", why));
     }
+    // A larger journal may have more batches, of the same average size.
+    let batches_max = bytes_max / (default.bytes_max / default.batches_max);
     Ok(JournalConfig {
         copy_mode,
-        batches_max: at_least_one("journal-batches", options.journal_batches)?,
+        batches_max: batches_max.max(default.batches_max),
         bytes_max,
-        held_blocks_max: at_least_one("held-blocks-max", options.held_blocks_max)?,
+        held_blocks_max: held_blocks_max(of_blocks),
     })
+}
+
+/// Maximum number of tracked blocks: an engine's blocks, and all slots of the block manager's tiers.
+fn held_blocks_max(of_blocks: Option<&BlocksConfig>) -> usize {
+    let slots = of_blocks.map_or(0, BlocksConfig::slots);
+    JournalConfig::DEFAULT.held_blocks_max.saturating_add(slots)
 }
 
 /// How the worker's load is read and reported: from the engine's metrics, or only by reports.
 fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
-    let totals =
-        Totals { request_slots: options.request_total_slots, kv_blocks: options.total_kv_blocks };
+    let capacity = &options.capacity.0;
+    let totals = Totals {
+        request_slots: capacity.request_total_slots.0,
+        kv_blocks: capacity.total_kv_blocks.0,
+    };
     let refused = |why: &dyn fmt::Display| ConfigError::invalid("metrics-url", why.to_string());
     let scrape = |url: &String| {
         let engine = match options.engine {
@@ -430,38 +423,18 @@ fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
                 return Err(refused(&why));
             }
         };
-        let time = positive("metrics-interval", options.metrics_interval)?;
-        let interval = time;
-        let timeout = time;
-        let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
+        let scrape = ScrapeConfig::new(url, engine);
         match scrape.check() {
             Ok(()) => Ok(scrape),
-            Err(LoadError::TooShort { min, .. }) => {
-                let given = options.metrics_interval;
-                let min = Span(min);
-                let why = format!("is {given}, must be {min} or more");
-                Err(ConfigError::invalid("metrics-interval", why))
-            }
             Err(LoadError::Url(error)) => Err(refused(&error)),
-            Err(error @ LoadError::Convert(_)) => Err(refused(&error)),
+            Err(error) => Err(refused(&error)),
         }
     };
     let scrape = options.metrics_url.as_ref().map(scrape).transpose()?;
     Ok(LoadConfig { scrape, totals, ..LoadConfig::DEFAULT })
 }
 
-fn heartbeat_interval(options: &Options) -> Result<Duration, ConfigError> {
-    let interval = positive("heartbeat-interval", options.heartbeat_interval)?;
-    if interval * 3 > options.lease.0 {
-        let why = format!(
-            "{} is more than a third of the lease, {}: the worker would come and go",
-            options.heartbeat_interval, options.lease
-        );
-        return Err(ConfigError::invalid("heartbeat-interval", why));
-    }
-    Ok(interval)
-}
-
-fn at_least_one(field: &'static str, count: usize) -> Result<usize, ConfigError> {
-    if count == 0 { Err(ConfigError::invalid(field, "must be at least 1")) } else { Ok(count) }
+/// Time between two heartbeats: a lease outlives some lost ones.
+fn heartbeat_interval(lease: Span) -> Duration {
+    (lease.0 / HEARTBEATS_PER_LEASE).min(HEARTBEAT_INTERVAL_MAX)
 }

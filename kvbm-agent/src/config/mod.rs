@@ -3,25 +3,28 @@
 #[cfg_attr(not(feature = "blocks"), path = "blocks_absent.rs")]
 mod blocks;
 #[cfg(feature = "blocks")]
-mod blocks_layout;
+mod blocks_geometry;
 #[cfg(feature = "blocks")]
 mod blocks_peers;
+#[cfg(feature = "blocks")]
+mod blocks_tiers;
+mod capacity;
 mod check;
 mod indexers;
 mod media;
 mod options;
+mod retired;
 mod source;
 #[cfg(feature = "blocks")]
 mod storage;
 #[cfg(feature = "blocks")]
 mod store_option;
+mod zmq;
 
 pub use blocks::BlocksOptions;
 pub use check::Config;
 pub use options::Options;
 pub use source::SourceSpec;
-#[cfg(feature = "blocks")]
-pub use storage::StorageOptions;
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
 use std::ffi::OsString;

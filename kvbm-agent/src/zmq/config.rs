@@ -51,7 +51,7 @@ impl Default for ZmqConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ZmqConfigError {
     /// The topic is too long.
-    #[error("zmq-topic: has {bytes} bytes, the limit is {limit}")]
+    #[error("zmq topic: has {bytes} bytes, the limit is {limit}")]
     Topic {
         /// Length of the topic in bytes.
         bytes: usize,
@@ -59,7 +59,7 @@ pub enum ZmqConfigError {
         limit: usize,
     },
     /// A port cannot be opened.
-    #[error("{field}: cannot listen on {address}: {error}; choose another address with --{field}")]
+    #[error("{field}: cannot listen on {address}: {error}; choose another address with --{field}=")]
     Bind {
         /// Option of the socket.
         field: &'static str,

@@ -50,8 +50,8 @@ impl ZmqSockets {
         let mut live = PubSocket::new();
         let mut replay = RouterSocket::new();
         let endpoints = ZmqEndpoints {
-            live: listen(&mut live, "zmq-listen", config.listen).await?,
-            replay: listen(&mut replay, "zmq-replay-listen", config.replay).await?,
+            live: listen(&mut live, "zmq listen", config.listen).await?,
+            replay: listen(&mut replay, "zmq replay-listen", config.replay).await?,
         };
         Ok(Self { live, replay, topic: config.topic.into(), endpoints })
     }

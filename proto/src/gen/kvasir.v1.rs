@@ -5542,7 +5542,7 @@ pub struct OpenSessionRequest {
     /// refused.
     #[prost(uint64, optional, tag = "5")]
     pub block_bytes: ::core::option::Option<u64>,
-    /// Element type of the blocks, up to 256 bytes. If set, must equal the agent's dtype (--blocks-dtype).
+    /// Element type of the blocks, up to 256 bytes. If set, must equal the agent's dtype (--blocks-geometry).
     #[prost(string, optional, tag = "6")]
     pub dtype: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -5661,10 +5661,10 @@ pub struct SessionOpened {
     /// Limits of the session.
     #[prost(message, optional, tag = "6")]
     pub limits: ::core::option::Option<BlockSessionLimits>,
-    /// Layout of a block; absent if only its size was configured (--blocks-bytes).
+    /// Layout of a block; absent if only its size was configured (--blocks-geometry).
     #[prost(message, optional, tag = "7")]
     pub layout: ::core::option::Option<BlockLayoutInfo>,
-    /// Element type of the blocks, as configured at the agent (--blocks-dtype).
+    /// Element type of the blocks, as configured at the agent (--blocks-geometry).
     #[prost(string, tag = "8")]
     pub dtype: ::prost::alloc::string::String,
 }
@@ -6104,7 +6104,7 @@ pub struct FetchRequest {
     /// Session id, required, exactly 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub session_id: ::prost::bytes::Bytes,
-    /// Addresses of the agents' peer ports (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`,
+    /// Addresses of the agents' peer ports (--blocks-peer; the label `blocks-peer` of their workers): `host:port`,
     /// `<http://host:port`> or `<https://host:port`.> 1 to 64, each once; the first is asked first. If agents hold different
     /// parts of the heads, name at least one agent for each part that is needed; further agents with the same part are
     /// asked if the first one fails.
@@ -6794,7 +6794,7 @@ pub enum OffloadOutcome {
     Present = 2,
     /// The block was already queued or in transfer.
     Pending = 3,
-    /// The block was not requested often enough yet (--blocks-disk-offers-min and --blocks-volume-offers-min).
+    /// The block was not requested often enough yet (offers-min of --blocks-disk and --blocks-volume).
     Infrequent = 4,
     /// The queue is full of blocks that are as important.
     QueueFull = 5,

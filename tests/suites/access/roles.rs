@@ -137,8 +137,8 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
         ["--model", "m1"],
         ["--tenant", "a"],
         ["--block-size", "16"],
-        ["--blocks-host-bytes", "64KiB"],
-        ["--blocks-bytes", "4KiB"],
+        ["--blocks-host", "bytes=64KiB"],
+        ["--blocks-geometry", "bytes=4KiB"],
     ];
     let mut agent = Server::agent(&flags.concat()).await?;
     check(&agent, &["LocalIndexer", "WorkerLoads", "EventIngest", "BlockManager"]).await?;

@@ -123,8 +123,6 @@ impl Fleet {
                 &source,
                 "--lease",
                 "10s",
-                "--heartbeat-interval",
-                "200ms",
             ]);
             match transport {
                 Transport::Grpc => {
@@ -132,7 +130,8 @@ impl Fleet {
                 }
                 Transport::Core | Transport::Jetstream => flags.extend(broker_flags.clone()),
                 Transport::Zmq => {
-                    flags.extend(owned(&["--zmq-listen", &live, "--zmq-replay-listen", &replay]));
+                    let sockets = format!("listen={live},replay-listen={replay}");
+                    flags.extend(["--zmq".to_owned(), sockets]);
                 }
             }
             let agent = Server::agent_at(anywhere(), &borrowed(&flags)).await?;

@@ -51,8 +51,6 @@ pub async fn agent_at(
         &indexers,
         "--lease",
         "6s",
-        "--heartbeat-interval",
-        "500ms",
     ];
     Server::agent_at(addresses, &[&few, flags].concat()).await
 }

@@ -356,11 +356,11 @@ async fn ports_that_are_taken_and_long_topics_are_errors() {
     config.zmq = Some(ZmqConfig { replay: address, ..zmq.clone() });
     let text = refused(config.clone()).await;
     assert!(
-        text.starts_with(&format!("zmq-replay-listen: cannot listen on {address}: ")),
+        text.starts_with(&format!("zmq replay-listen: cannot listen on {address}: ")),
         "{text}"
     );
     config.zmq = Some(ZmqConfig { topic: "t".repeat(257), ..zmq });
-    assert_eq!(refused(config).await, "zmq-topic: has 257 bytes, the limit is 256");
+    assert_eq!(refused(config).await, "zmq topic: has 257 bytes, the limit is 256");
     let default = ZmqConfig::default();
     assert!(default.listen.ip().is_loopback() && default.replay.ip().is_loopback());
     assert_eq!((default.listen.port(), default.replay.port()), (5_557, 5_558));

@@ -36,7 +36,7 @@ impl Fleet {
 
     /// Starts the agent of a rank. Its engine has the memory mapped.
     async fn agent(&mut self, rank: Rank) -> Result<Engine> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let peer = format!("listen={}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
         let socket = self.socket(&rank).display().to_string();
         let index = format!("http://{}", self.index.addresses.grpc);
         let block_size = BLOCK_SIZE.to_string();
@@ -44,11 +44,10 @@ impl Fleet {
             ["--model", MODEL],
             ["--block-size", &block_size],
             ["--indexers", &index],
-            ["--heartbeat-interval", "500ms"],
-            ["--blocks-host-bytes", "256KiB"],
-            ["--blocks-dtype", "float16"],
+            ["--lease", "6s"],
+            ["--blocks-host", "bytes=256KiB"],
             ["--blocks-socket", &socket],
-            ["--blocks-peer-listen", &port],
+            ["--blocks-peer", &peer],
         ]
         .concat();
         let of_rank = rank.flags();

@@ -1,6 +1,8 @@
 use crate::aged::AgedAgent;
 use crate::engine::{Engine, over_socket, over_tcp, prompt};
-use crate::place::{DISK_BLOCKS, HOST_BLOCKS, LOOK, PATIENCE, Place, WORKER, flags_of, to_index};
+use crate::place::{
+    DISK_BLOCKS, HOST_BLOCKS, LOOK, MODEL, PATIENCE, Place, WORKER, flags_of, to_index,
+};
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use kvasir_proto::pb;
@@ -16,7 +18,7 @@ fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
 /// An engine that vanishes lets go of what it held; slots that it might still write stay until lease and grace are over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_releases_what_it_held() -> Result<()> {
-    let place = Place::start(&["--blocks-lease-grace=100ms"]).await?;
+    let place = Place::start(&[]).await?;
     let mut watcher = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     for is_socket in [false, true] {
         let client = if is_socket {
@@ -65,15 +67,22 @@ async fn a_session_ends_with_its_agent() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_bounded() -> Result<()> {
-    let place = Place::start(&["--blocks-sessions-max=2"]).await?;
+    let place = Place::start(&[]).await?;
     let address = place.agent.addresses.grpc;
     let first = Engine::open(over_tcp(address)?).await?;
-    let _second = Engine::open(over_tcp(address)?).await?;
-    let refused = Engine::open(over_tcp(address)?).await.err().context("a third one")?;
-    assert!(format!("{refused:?}").contains("2 sessions are open"), "{refused:?}");
+    let mut others = Vec::new();
+    for _ in 0..7 {
+        let mut client = over_tcp(address)?;
+        for _ in 0..73 {
+            let request = pb::OpenSessionRequest { model: MODEL.to_owned(), ..Default::default() };
+            others.push(client.open_session(request).await?.into_inner());
+        }
+    }
+    let refused = Engine::open(over_tcp(address)?).await.err().context("one more")?;
+    assert!(format!("{refused:?}").contains("512 sessions are open"), "{refused:?}");
     first.end().await?;
-    let mut third = Engine::open(over_tcp(address)?).await?;
-    assert_eq!(third.stats().await?.sessions, 2);
+    let mut next = Engine::open(over_tcp(address)?).await?;
+    assert_eq!(next.stats().await?.sessions, 512);
     place.stop().await;
     Ok(())
 }

@@ -28,9 +28,14 @@ fn free_port() -> Result<SocketAddr> {
 
 /// An agent that serves its blocks, beside an index.
 pub async fn owner(flags: &[&str]) -> Result<(Place, SocketAddr)> {
+    owner_with("", flags).await
+}
+
+/// The same, with more keys of its peers.
+async fn owner_with(more: &str, flags: &[&str]) -> Result<(Place, SocketAddr)> {
     let port = free_port()?;
-    let listen = port.to_string();
-    let flags = [&["--blocks-peer-listen", &listen], flags].concat();
+    let peer = format!("listen={port}{more}");
+    let flags = [&["--blocks-peer", &peer], flags].concat();
     Ok((Place::start(&flags).await?, port))
 }
 
@@ -82,7 +87,7 @@ async fn advertised(place: &Place) -> Result<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_agent_saved_the_other_one_fetches() -> Result<()> {
     let (a, _) = owner(&[]).await?;
-    let b = Place::start(&["--blocks-arena", "private"]).await?;
+    let b = Place::start(&["--blocks-host", "arena=private"]).await?;
     let mut saves = engine_of(&a).await?;
     let mut engine = engine_of(&b).await?;
     // More than host memory has room for: the rest comes from the owner's disk.
@@ -199,10 +204,9 @@ async fn an_owner_that_is_killed_leaves_nothing_wrong() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     let library = text(&found::library("../kvbm-agent/memory/tests/nixl/library"));
-    let nixl = ["--insecure", "--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library"];
-    let flags = [&nixl[..], &[&library]].concat();
-    let (a, port) = owner(&flags).await?;
-    let b = Place::start(&flags).await?;
+    let keys = |library: &str| format!("backend=nixl,nixl-library={library}");
+    let (a, port) = owner_with(&format!(",{}", keys(&library)), &["--insecure"]).await?;
+    let b = Place::start(&["--insecure", "--blocks-peer", &keys(&library)]).await?;
     let mut saves = engine_of(&a).await?;
     let mut engine = engine_of(&b).await?;
     // More than host memory has room for: the rest comes from the owner's disk.
@@ -224,11 +228,14 @@ async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     ensure!(fetched.fetched_blocks == 12 && over_tcp.load(&longer).await? == 12, "{fetched:?}");
     let fetched = fetch(&mut engine, &[format!("http://{port}")], &longer).await?;
     let error = fetched.peers.first().map(|peer| peer.error.clone()).unwrap_or_default();
-    ensure!(error.contains("set blocks-peer-backend to nixl there"), "{fetched:?}");
-    let nowhere = [&nixl[..], &["/nowhere.so"]].concat();
-    let refused = Place::start(&nowhere).await.err().context("an agent without its library")?;
+    ensure!(error.contains("set backend=nixl in blocks-peer there"), "{fetched:?}");
+    let nowhere = keys("/nowhere.so");
+    let refused = Place::start(&["--insecure", "--blocks-peer", &nowhere])
+        .await
+        .err()
+        .context("an agent without its library")?;
     let refused = format!("{refused:#}");
-    ensure!(refused.contains("blocks-peer-nixl-library: /nowhere.so can't be loaded"), "{refused}");
+    ensure!(refused.contains("blocks-peer nixl-library: /nowhere.so can't be loaded"), "{refused}");
     ensure!(refused.contains("pip install nixl-cu12"), "{refused}");
     for place in [a, b, c] {
         place.stop().await;
@@ -268,8 +275,8 @@ async fn only_who_may_publish_for_the_model_fetches() -> Result<()> {
         (Some("other"), "tenant"),
         (Some("peer"), ""),
     ] {
-        let path = token.map(|name| folder.path().join(name).display().to_string());
-        let flags = path.as_ref().map(|path| ["--blocks-peer-token-file", path]);
+        let key = token.map(|name| format!("token-file={}", folder.path().join(name).display()));
+        let flags = key.as_ref().map(|key| ["--blocks-peer", key]);
         let b = Place::start(flags.as_ref().map_or(&[], |flags| &flags[..])).await?;
         let mut engine = engine_of(&b).await?;
         let fetched = fetch(&mut engine, &peers, &locals).await?;
@@ -358,12 +365,12 @@ async fn wrong_requests_and_options_name_the_field() -> Result<()> {
         let status = engine.client.fetch(request).await.expect_err(text);
         ensure!(status.message().contains(text), "{text:?} in {status}");
     }
-    for (flags, expected) in [
-        (["--blocks-peer-listen", "0.0.0.0:1"], "blocks-peer-listen: 0.0.0.0:1 can be reached"),
-        (["--blocks-peer-advertise", "a:1"], "blocks-peer-advertise: is set without"),
-        (["--blocks-peer-backend", "rdma"], "\"rdma\" is not tcp or nixl"),
+    for (key, expected) in [
+        ("listen=0.0.0.0:1", "blocks-peer listen: 0.0.0.0:1 can be reached"),
+        ("advertise=a:1", "blocks-peer advertise: is set without"),
+        ("backend=rdma", "\"rdma\" is not tcp or nixl"),
     ] {
-        let refused = format!("{:#}", b.second(&flags).await.expect_err(expected));
+        let refused = format!("{:#}", b.second(&["--blocks-peer", key]).await.expect_err(expected));
         ensure!(refused.contains(expected), "{expected:?} in {refused}");
     }
     b.stop().await;

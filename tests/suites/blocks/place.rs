@@ -170,7 +170,8 @@ pub fn to_index(index: &Server) -> [String; 2] {
 pub fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
     let mut flags = tier_flags(folder, disk_blocks);
     let block_bytes = BLOCK_BYTES.to_string();
-    let own = [["--worker-id", worker], ["--blocks-bytes", &block_bytes]];
+    let geometry = format!("bytes={block_bytes},dtype=float16");
+    let own = [["--worker-id", worker], ["--blocks-geometry", &geometry]];
     flags.extend(own.concat().into_iter().map(str::to_owned));
     flags
 }
@@ -182,11 +183,8 @@ pub fn tier_flags(folder: &Path, disk_blocks: usize) -> Vec<String> {
         ["--model", MODEL],
         ["--block-size", &BLOCK_SIZE.to_string()],
         ["--lease", "6s"],
-        ["--heartbeat-interval", "500ms"],
-        ["--blocks-host-bytes", &(HOST_BLOCKS * BLOCK_BYTES).to_string()],
-        ["--blocks-dtype", "float16"],
-        ["--blocks-disk", &path("disk")],
-        ["--blocks-disk-bytes", &(disk_blocks * BLOCK_BYTES).to_string()],
+        ["--blocks-host", &format!("bytes={}", HOST_BLOCKS * BLOCK_BYTES)],
+        ["--blocks-disk", &format!("file={},bytes={}", path("disk"), disk_blocks * BLOCK_BYTES)],
         ["--blocks-socket", &path("socket")],
     ]
     .concat()

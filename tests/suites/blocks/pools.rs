@@ -28,25 +28,21 @@ async fn agent(folder: &Path, worker: &str, volume: &Path, to: &[&str]) -> Resul
     agent_over(&format!("file://{}", volume.display()), folder, worker, to).await
 }
 
-async fn agent_over(volume: &str, folder: &Path, worker: &str, to: &[&str]) -> Result<Server> {
-    let host_bytes = (HOST_BLOCKS * BLOCK_BYTES).to_string();
+async fn agent_over(url: &str, folder: &Path, worker: &str, to: &[&str]) -> Result<Server> {
+    let host = format!("bytes={}", HOST_BLOCKS * BLOCK_BYTES);
     let block_size = BLOCK_SIZE.to_string();
-    let block_bytes = BLOCK_BYTES.to_string();
+    let geometry = format!("bytes={BLOCK_BYTES},dtype=float16");
+    let volume = format!("url={url},bytes=1MiB,search-interval=0s,name={NAME}");
     let socket = folder.join(worker).display().to_string();
     let flags = [
         ["--worker-id", worker],
         ["--model", MODEL],
         ["--block-size", &block_size],
         ["--lease", "6s"],
-        ["--heartbeat-interval", "500ms"],
-        ["--blocks-host-bytes", &host_bytes],
-        ["--blocks-bytes", &block_bytes],
-        ["--blocks-dtype", "float16"],
+        ["--blocks-host", &host],
+        ["--blocks-geometry", &geometry],
         ["--blocks-socket", &socket],
-        ["--blocks-volume", volume],
-        ["--blocks-volume-bytes", "1MiB"],
-        ["--blocks-volume-search-interval", "0s"],
-        ["--storage-volume-name", NAME],
+        ["--blocks-volume", &volume],
     ];
     let flags = [flags.as_flattened(), to].concat();
     Server::agent_at(Addresses { grpc: anywhere(), http: anywhere() }, &flags).await

@@ -39,19 +39,13 @@ impl Rank {
             Form::Layers => "layer-separate",
             Form::Outers => "outer-separate",
         };
-        [
-            ["--worker-id", &self.worker()],
-            ["--blocks-layers", &LAYERS.to_string()],
-            ["--blocks-inner-dim", &(ELEMENTS / self.size).to_string()],
-            ["--blocks-form", form],
-            ["--blocks-alignment", &self.alignment.to_string()],
-            ["--blocks-tp-rank", &self.number.to_string()],
-            ["--blocks-tp-size", &self.size.to_string()],
-        ]
-        .concat()
-        .into_iter()
-        .map(str::to_owned)
-        .collect()
+        let Self { number, size, alignment, .. } = self;
+        let inner_dim = ELEMENTS / size;
+        let geometry = format!(
+            "layers={LAYERS},inner-dim={inner_dim},dtype=float16,form={form},alignment={alignment},tp-rank={number},\
+             tp-size={size}"
+        );
+        vec!["--worker-id".to_owned(), self.worker(), "--blocks-geometry".to_owned(), geometry]
     }
 
     /// What its part of a block is: element by element, with zeros as padding.

@@ -54,7 +54,7 @@ async fn sessions_of_other_engines_are_refused() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_requests_name_the_field() -> Result<()> {
-    let place = Place::start(&["--blocks-pin-ttl-max=1m"]).await?;
+    let place = Place::start(&[]).await?;
     let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     let session_id = engine.session();
     let client = &mut engine.client.clone();
@@ -68,7 +68,7 @@ async fn wrong_requests_name_the_field() -> Result<()> {
     check(client.allocate(allocate(&unknown, 1, 1)).await, Code::NotFound, "session_id");
     check(client.allocate(allocate(&session_id, 0, 1)).await, wrong, "count is 0");
     check(client.allocate(allocate(&session_id, 5_000, 1)).await, wrong, "count is 5000");
-    let text = "lease_ms is 60001, must be 1 to 60000 (--blocks-lease-max)";
+    let text = "lease_ms is 60001, must be 1 to 60000";
     check(client.allocate(allocate(&session_id, 1, 60_001)).await, wrong, text);
     let all = allocate(&session_id, HOST_BLOCKS as u32 + 1, 1_000);
     check(client.allocate(all).await, Code::ResourceExhausted, "ask again");
@@ -118,8 +118,8 @@ async fn wrong_requests_name_the_field() -> Result<()> {
     let nothing = pb::OnboardRequest { sequence_hashes: vec![1], ..onboard };
     let nothing = client.onboard(nothing).await?.into_inner();
     assert_eq!((nothing.blocks.len(), nothing.fault()), (0, pb::BlockFault::Missing));
-    let pin = pb::PinRequest { session_id, sequence_hashes: vec![1], ttl_ms: 60_001 };
-    let text = "ttl_ms is 60001, must be 1 to 60000 (--blocks-pin-ttl-max)";
+    let pin = pb::PinRequest { session_id, sequence_hashes: vec![1], ttl_ms: 3_600_001 };
+    let text = "ttl_ms is 3600001, must be 1 to 3600000";
     check(client.pin(pin).await, wrong, text);
     place.stop().await;
     Ok(())

@@ -78,12 +78,12 @@ async fn another_models_blocks_are_never_served() -> Result<()> {
     engine.until_copied().await?;
     drop(engine);
     place.agent.kill().await;
-    for flags in [["--blocks-layout", "other"], ["--blocks-threads", "0"]] {
+    for flags in [["--blocks-geometry", "layout=other"], ["--blocks-host", "threads=0"]] {
         let refused = format!("{:#}", place.second(&flags).await.expect_err("refused"));
-        let expected = if flags[0] == "--blocks-layout" {
+        let expected = if flags[0] == "--blocks-geometry" {
             "holds blocks of another layout or model"
         } else {
-            "blocks-threads: is 0, must be 1 to 256"
+            "blocks-host threads: is 0, must be 1 to 256"
         };
         assert!(refused.contains(expected), "{refused}");
     }

@@ -92,7 +92,7 @@ async fn what_is_saved_is_found_in_host_memory_and_then_on_disk() -> Result<()> 
 /// Two engines over TCP without shared memory, and more blocks than host memory has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<()> {
-    let place = Place::start(&["--blocks-arena=private"]).await?;
+    let place = Place::start(&["--blocks-host", "arena=private"]).await?;
     let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     assert!(engine.opened.arena.is_none());
     let prompts: Vec<_> = (1..=24).map(|number| prompt(number, 4)).collect();
@@ -119,9 +119,8 @@ async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_disk_has_no_room_for_comes_back_from_the_volume() -> Result<()> {
     let volume = tempfile::tempdir()?;
-    let url = format!("file://{}", volume.path().display());
-    let flags = ["--blocks-volume", &url, "--blocks-volume-bytes", "1MiB"];
-    let place = Place::with_disk(2 * HOST_BLOCKS, &flags).await?;
+    let volume = format!("url=file://{},bytes=1MiB", volume.path().display());
+    let place = Place::with_disk(2 * HOST_BLOCKS, &["--blocks-volume", &volume]).await?;
     let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
     let prompts: Vec<_> = (1..=20).map(|number| prompt(number, 4)).collect();
     assert!(prompts.len() * 4 > 2 * HOST_BLOCKS);
@@ -162,11 +161,11 @@ async fn until_in_volume(engine: &mut Engine, sequence: u64) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_agents_find_what_is_in_the_volume() -> Result<()> {
     let volume = tempfile::tempdir()?;
-    let url = format!("file://{}", volume.path().display());
-    let flags = ["--blocks-volume", &url, "--blocks-volume-bytes", "1MiB"];
-    let searching = [&flags[..], &["--blocks-volume-search-interval", "100ms"]].concat();
+    let volume = format!("url=file://{},bytes=1MiB", volume.path().display());
+    let searching = format!("{volume},search-interval=100ms");
+    let flags = ["--blocks-volume", &volume];
     let first = Place::start(&flags).await?;
-    let running = Place::start(&searching).await?;
+    let running = Place::start(&["--blocks-volume", &searching]).await?;
     let mut engine = Engine::open(over_socket(&first.socket()).await?).await?;
     let prompts: Vec<_> = (1..=3).map(|number| prompt(number, 4)).collect();
     for locals in &prompts {

@@ -89,12 +89,12 @@ async fn a_subscriber_knows_all_blocks_whatever_was_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let volume = tempfile::tempdir()?;
     let mut nats = NatsServer::start(folder.path()).await?;
-    let (url, volume) = (nats.url(), format!("file://{}", volume.path().display()));
-    let volume_bytes = (256 * BLOCK_BYTES).to_string();
-    let flags = ["--nats-url", &url, "--storage-events", "--storage-batch-interval", "100ms"];
-    let tiers = ["--blocks-volume", &volume, "--blocks-volume-bytes", &volume_bytes];
-    let named = ["--storage-volume-name", "shared"];
-    let mut place = Place::start(&[&flags[..], &tiers, &named].concat()).await?;
+    let url = nats.url();
+    let volume_bytes = 256 * BLOCK_BYTES;
+    let volume = format!("url=file://{},bytes={volume_bytes},name=shared", volume.path().display());
+    let events = "enabled=true,interval=100ms";
+    let flags = ["--nats-url", &url, "--storage-events", events, "--blocks-volume", &volume];
+    let mut place = Place::start(&flags).await?;
     let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
     let mut prompts = Vec::new();
     save(&mut engine, &mut prompts, 3).await?;

@@ -67,6 +67,7 @@ fn programs_have_few_options() {
         ("indexer-server", count_options::<indexer_server::config::Options>(), 40),
         ("router", count_options::<kvasir_router::config::Options>(), 40),
         ("gateway", count_options::<kvasir_gateway::config::Options>(), 45),
+        ("kvbm-agent", count_options::<kvbm_agent::config::Options>(), 60),
     ];
     for (program, options, most) in counts {
         assert!(options <= most, "{program} has {options} options: at most {most}");

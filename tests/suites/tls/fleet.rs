@@ -24,7 +24,7 @@ fn local(port: u16) -> SocketAddr {
 }
 
 fn tokens(number: u32) -> Vec<u32> {
-    (0..128).map(|at| number * 1_000 + at).collect()
+    (0..16_384).map(|at| number * 20_000 + at).collect()
 }
 
 fn texts(flags: &[String]) -> Vec<&str> {
@@ -49,13 +49,15 @@ async fn a_whole_fleet_speaks_tls() -> Result<()> {
     let agent_paper = authority.sign(7, Validity::Valid)?;
     let router_paper = authority.sign(8, Validity::Valid)?;
     let dialer = dialer(&authority, Some(&own))?;
-    let engine = EngineConfig { block_size: BLOCK_SIZE, ..EngineConfig::default() };
+    let capacity_blocks = 1 << 16;
+    let engine =
+        EngineConfig { block_size: BLOCK_SIZE, capacity_blocks, ..EngineConfig::default() };
     let engine = MockEngine::start(engine).await?;
     for number in 0..PROMPTS {
         engine.run(Prompt { tokens: tokens(number), answer: vec![1; 16] }).await?;
     }
     let truth = engine.truth().await?.copies.len();
-    ensure!(truth > 100, "{truth} blocks");
+    ensure!(truth > 40_000, "{truth} blocks");
 
     // The agent is there first, and its journal retains a little only: the index asks it for a dump.
     let first_port = free_port()?;
@@ -63,7 +65,7 @@ async fn a_whole_fleet_speaks_tls() -> Result<()> {
     let size = BLOCK_SIZE.to_string();
     let source = format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());
     let beside = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--engine", "vllm"];
-    let feeds = ["--source", &source, "--indexers", &first_url, "--journal-batches", "2"];
+    let feeds = ["--source", &source, "--indexers", &first_url, "--journal-bytes", "512KiB"];
     let secured = flags(&[shows(&agent_paper), demands(&authority)]);
     let mut agent = Server::agent(&[&beside[..], &feeds[..], &texts(&secured)].concat()).await?;
     let secured = flags(&[shows(&paper), demands(&authority)]);

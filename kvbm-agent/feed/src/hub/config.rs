@@ -110,7 +110,7 @@ pub enum HubError {
     },
     /// The hub has its maximum number of sources.
     #[error(
-        "source {name:?} is one more than the {limit} that this agent takes: raise --sources-max, or end another first"
+        "source {name:?} is one more than the {limit} that this agent takes: end another first"
     )]
     TooManySources {
         /// The source.

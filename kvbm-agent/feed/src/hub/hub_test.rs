@@ -160,7 +160,7 @@ fn what_is_not_taken_says_why() {
     let more = hub.open("b", CopyMode::Set).map(drop).expect_err("one more");
     assert_eq!(
         text(more),
-        "source \"b\" is one more than the 1 that this agent takes: raise --sources-max, or end another first"
+        "source \"b\" is one more than the 1 that this agent takes: end another first"
     );
     a.close();
     let b = hub.open("b", CopyMode::Set).expect("the place is free");

@@ -21,7 +21,8 @@ impl<'a> Loans<'a> {
         deadline: Instant,
     ) -> Result<Self, FetchFault> {
         if connection.nixl.is_empty() {
-            let text = "it lends no blocks: set blocks-peer-backend to nixl there, or to tcp here";
+            let text =
+                "it lends no blocks: set backend=nixl in blocks-peer there, or backend=tcp here";
             return Err(FetchFault::Refused(text.to_owned()));
         }
         let kind = RequestKind { message: Message::Lend, ahead_max: LOANS_AHEAD_MAX };

@@ -74,7 +74,10 @@ fn what_is_not_converted_is_named() {
     let other = BlockDescription { block_size: 4, block_bytes: 32, ..base.clone() };
     assert!(refused(&other).starts_with("block-size is 4 at the caller and 2"));
     let other = BlockDescription { inner_dim: 2, block_bytes: 8, ..base.clone() };
-    assert!(refused(&other).starts_with("blocks-inner-dim of all ranks is 2 at the caller and 4"));
+    assert!(
+        refused(&other)
+            .starts_with("blocks-geometry inner-dim of all ranks is 2 at the caller and 4")
+    );
     let other = BlockDescription { block_bytes: 17, ..base.clone() };
     assert_eq!(refused(&other), "block_bytes is 17, and the dimensions make 16");
     // More ranges than a plan may have: one per token.

@@ -150,7 +150,7 @@ impl Owner {
         stop: CancellationToken,
     ) {
         if let Ok(address) = listener.local_addr() {
-            warn_if_open("blocks-peer-listen", address, &guard);
+            warn_if_open("blocks-peer listen", address, &guard);
         }
         let patience = Patience {
             first_byte: HELLO_TIMEOUT,

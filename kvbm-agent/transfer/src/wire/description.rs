@@ -162,13 +162,13 @@ impl BlockDescription {
                 ("tenant", quoted(&of.tenant)),
                 ("hash scheme", quoted(&of.hash_scheme)),
                 ("block-size", number(&of.block_size)),
-                ("blocks-dtype", quoted(&of.dtype)),
-                ("blocks-layout", quoted(&of.layout)),
-                ("blocks-layers", number(&of.layers)),
-                ("blocks-outer-dim", number(&of.outer_dim)),
-                ("blocks-dtype-bytes", number(&of.dtype_width_bytes)),
-                ("blocks-inner-dim of all ranks", number(&of.elements())),
-                ("blocks-bytes", number(&if of.layers == 0 { of.block_bytes } else { 0 })),
+                ("blocks-geometry dtype", quoted(&of.dtype)),
+                ("blocks-geometry layout", quoted(&of.layout)),
+                ("blocks-geometry layers", number(&of.layers)),
+                ("blocks-geometry outer-dim", number(&of.outer_dim)),
+                ("blocks-geometry dtype-bytes", number(&of.dtype_width_bytes)),
+                ("blocks-geometry inner-dim of all ranks", number(&of.elements())),
+                ("blocks-geometry bytes", number(&if of.layers == 0 { of.block_bytes } else { 0 })),
             ]
         };
         let mut pairs = parts(self).into_iter().zip(parts(theirs));

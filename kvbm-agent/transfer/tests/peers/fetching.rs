@@ -36,9 +36,9 @@ async fn other_blocks_are_refused_by_the_field() {
     parts(&mut others[3]);
     let fields = [
         "model is",
-        "blocks-dtype is",
-        "blocks-layout is",
-        "blocks-layers is 2 at the caller and 0 at the owner",
+        "blocks-geometry dtype is",
+        "blocks-geometry layout is",
+        "blocks-geometry layers is 2 at the caller and 0 at the owner",
     ];
     for (other, field) in others.into_iter().zip(fields) {
         let fetching = Fetching::described(manager(Memory::Private, BLOCK_BYTES, 8), other);

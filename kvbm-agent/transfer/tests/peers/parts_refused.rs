@@ -253,8 +253,11 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
         (|at| at.tp_size = 0, "tp_size"),
         (|at| at.tp_size = 2_048, "tp_size is 2048, the limit is 1024"),
         (|at| at.tp_replicas = 0, "tp_replicas"),
-        (|at| at.tp_replicas = 2, "blocks-inner-dim of all ranks is 16 at the caller and 8"),
-        (|at| at.tp_size = 4, "blocks-inner-dim of all ranks is 16 at the caller and 32"),
+        (
+            |at| at.tp_replicas = 2,
+            "blocks-geometry inner-dim of all ranks is 16 at the caller and 8",
+        ),
+        (|at| at.tp_size = 4, "blocks-geometry inner-dim of all ranks is 16 at the caller and 32"),
         (|at| at.alignment_bytes = 3, "alignment_bytes is 3"),
         (|at| at.inner_dim = u32::MAX, "block_bytes is 384"),
         (|at| at.layers = 0, "outer_dim is 2, and layers is 0"),

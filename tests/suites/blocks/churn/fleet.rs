@@ -60,9 +60,8 @@ pub const DECODE: Rank = Rank { form: Form::Layers, alignment: 1_024, ..Rank::of
 pub const BLOCKS: usize = 10 * (HOST_BLOCKS + DISK_BLOCKS);
 
 impl Fleet {
-    /// With these flags for both agents.
-    pub async fn start(plane: Plane, flags: &[&str]) -> Result<Self> {
-        let both = flags;
+    /// With these flags for both agents, and more keys of their peers.
+    pub async fn start(plane: Plane, both: &[&str], more: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let broker = NatsServer::start(folder.path()).await?;
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -78,11 +77,11 @@ impl Fleet {
         let index = Program { server: start_index(any, &flags).await?, flags };
         let indexer = format!("http://{}", index.server.addresses.grpc);
         let agent = async |rank: Rank| {
-            let listen = format!("127.0.0.1:{}", free_port()?);
+            let peer = format!("listen=127.0.0.1:{}{more}", free_port()?);
             let own = folder.path().join(rank.worker());
             let mut all = tier_flags(&own, DISK_BLOCKS);
             all.extend(rank.flags());
-            all.extend(owned(&["--blocks-peer-listen", &listen]));
+            all.extend(owned(&["--blocks-peer", &peer]));
             all.extend(owned(&["--nats-url", &url, "--storage-events"]));
             all.extend(match plane {
                 Plane::Grpc => owned(&["--indexers", &indexer]),

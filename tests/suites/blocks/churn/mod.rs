@@ -40,26 +40,25 @@ fn number(name: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_grpc() -> Result<()> {
-    churn(Plane::Grpc, &[]).await
+    churn(Plane::Grpc, &[], "").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_jetstream() -> Result<()> {
-    churn(Plane::JetStream, &[]).await
+    churn(Plane::JetStream, &[], "").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_nixl() -> Result<()> {
     let library = library("../kvbm-agent/memory/tests/nixl/library").display().to_string();
-    let nixl = ["--insecure", "--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library"];
-    churn(Plane::Grpc, &[&nixl[..], &[&library]].concat()).await
+    churn(Plane::Grpc, &["--insecure"], &format!(",backend=nixl,nixl-library={library}")).await
 }
 
-async fn churn(plane: Plane, flags: &[&str]) -> Result<()> {
+async fn churn(plane: Plane, flags: &[&str], peer: &str) -> Result<()> {
     let seed = number("KVASIR_SEED").unwrap_or(1);
     let lasts = Duration::from_secs(number("KVASIR_CHURN_SECONDS").unwrap_or(SECONDS));
-    println!("seed {seed}, {plane:?}, {flags:?}, {lasts:?}");
-    let mut fleet = Fleet::start(plane, flags).await?;
+    println!("seed {seed}, {plane:?}, {flags:?}, {peer:?}, {lasts:?}");
+    let mut fleet = Fleet::start(plane, flags, peer).await?;
     let prompts: Arc<[_]> = (0..BLOCKS.div_ceil(PROMPT_BLOCKS) as u64)
         .map(|at| prompt(at, PROMPT_BLOCKS as u64))
         .collect();

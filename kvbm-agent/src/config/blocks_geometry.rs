@@ -1,68 +1,83 @@
-//! Options for the size of a block, and for its layout in a slot.
+//! Settings of the size of a block, and of its layout in a slot.
 
 use crate::blocks::LayoutDimensions;
-use clap::Args;
 use kvasir_blocks::layout::LayerOrder;
 use kvasir_blocks::sets::TensorParallel;
 use kvasir_blocks::{BlockInSlot, LayoutConfig, LayoutForm};
 use kvasir_process::config::ConfigError;
-use kvasir_process::text::{self, ByteCount};
+use kvasir_process::text::{ByteCount, Setting, Settings, Unset};
 use kvasir_proto::limits::NAME_BYTES_MAX;
-use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
 /// Alignment of slots, and therefore the maximum alignment of a block's parts.
 const ALIGNMENT_BYTES_MAX: usize = crate::blocks::SLOT_ALIGNMENT_BYTES;
 
-/// Options of a block's size and layout.
-#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct LayoutOptions {
-    /// Size of one block, a multiple of --block-size. Replaces --blocks-layers and --blocks-inner-dim
-    #[arg(long, value_name = "BYTES")]
-    pub blocks_bytes: Option<ByteCount>,
-    /// Number of layers of the model. Replaces --blocks-bytes, together with --blocks-inner-dim: a block has layers x
-    /// block-size x inner-dim x dtype-bytes x outer-dim bytes
-    #[arg(long, value_name = "COUNT")]
-    pub blocks_layers: Option<u32>,
-    /// Elements per token and layer, for keys or for values. Number of heads times head width. With --blocks-tp-size,
-    /// the elements of one rank. Requires --blocks-layers
-    #[arg(long, value_name = "COUNT")]
-    pub blocks_inner_dim: Option<u32>,
-    /// Tensors per layer: 2 for keys and values, 1 if combined (MLA)
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    pub blocks_outer_dim: u32,
-    /// Size of one element: 1, 2, 4, 8 or 16 bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 2)]
-    pub blocks_dtype_bytes: u32,
-    /// Data type of the elements, such as bfloat16. Agents find blocks on disk and in volumes only if model, tenant,
-    /// sizes, --blocks-dtype and layout are equal
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub blocks_dtype: String,
-    /// Name for further properties of the block layout, such as heads-first. Use the engine's words for what the other
-    /// options do not state. Engines with different layouts must not share blocks
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub blocks_layout: String,
-    /// Layout of a block in its slot: contiguous, layer-separate or outer-separate. layer-separate aligns each layer to
-    /// --blocks-alignment; outer-separate aligns the keys and the values of each layer
-    #[arg(long, value_name = "FORM", default_value_t = FormSpec(LayoutForm::FullyContiguous))]
-    #[serde(serialize_with = "text::serialize")]
-    pub blocks_form: FormSpec,
-    /// Alignment of a block's parts, a power of two up to 4KiB. Requires --blocks-form layer-separate or
-    /// outer-separate. The agent fills the gaps with zeros
-    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(1))]
-    pub blocks_alignment: ByteCount,
-    /// Rank of the engine in its tensor-parallel group. Agents of other ranks or groups fetch the heads that they need
-    #[arg(long, value_name = "RANK", default_value_t = 0)]
-    pub blocks_tp_rank: u32,
-    /// Number of ranks in the tensor-parallel group, 1 to 1,024. --blocks-inner-dim is the size of one rank
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub blocks_tp_size: u32,
-    /// Number of consecutive tensor-parallel ranks that have the same heads. Set it to --blocks-tp-size if all ranks
-    /// have the same heads (MLA), and above 1 if there are fewer heads than ranks
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub blocks_tp_replicas: u32,
+/// Size of a block, and its layout in a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeometrySettings {
+    /// Size of one block, in place of `layers` and `inner_dim`.
+    pub bytes: Unset<ByteCount>,
+    /// Number of layers of the model.
+    pub layers: Unset<u32>,
+    /// Elements per token and layer of one rank, for keys or for values.
+    pub inner_dim: Unset<u32>,
+    /// Tensors per layer: 2 for keys and values, 1 if combined.
+    pub outer_dim: u32,
+    /// Size of one element.
+    pub dtype_bytes: u32,
+    /// Data type of the elements, as the operator names it.
+    pub dtype: Unset<String>,
+    /// Name for further properties of the layout.
+    pub layout: Unset<String>,
+    /// Layout of a block in its slot.
+    pub form: FormSpec,
+    /// Alignment of a block's parts.
+    pub alignment: ByteCount,
+    /// Rank of the engine in its tensor-parallel group.
+    pub tp_rank: u32,
+    /// Number of ranks in the group.
+    pub tp_size: u32,
+    /// Number of consecutive ranks with the same heads.
+    pub tp_replicas: u32,
+}
+
+impl Default for GeometrySettings {
+    fn default() -> Self {
+        Self {
+            bytes: Unset(None),
+            layers: Unset(None),
+            inner_dim: Unset(None),
+            outer_dim: 2,
+            dtype_bytes: 2,
+            dtype: Unset(None),
+            layout: Unset(None),
+            form: FormSpec(LayoutForm::FullyContiguous),
+            alignment: ByteCount(1),
+            tp_rank: 0,
+            tp_size: 1,
+            tp_replicas: 1,
+        }
+    }
+}
+
+impl Settings for GeometrySettings {
+    fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![
+            ("bytes", &mut self.bytes),
+            ("layers", &mut self.layers),
+            ("inner-dim", &mut self.inner_dim),
+            ("outer-dim", &mut self.outer_dim),
+            ("dtype-bytes", &mut self.dtype_bytes),
+            ("dtype", &mut self.dtype),
+            ("layout", &mut self.layout),
+            ("form", &mut self.form),
+            ("alignment", &mut self.alignment),
+            ("tp-rank", &mut self.tp_rank),
+            ("tp-size", &mut self.tp_size),
+            ("tp-replicas", &mut self.tp_replicas),
+        ]
+    }
 }
 
 /// Layout of a block in its slot, as configured.
@@ -102,45 +117,39 @@ pub(super) struct Layout {
     pub(super) description: String,
 }
 
-impl LayoutOptions {
-    /// Name of the first option that is set, if any.
-    pub(super) fn first_set(&self) -> Option<&'static str> {
-        let set = [
-            ("blocks-bytes", self.blocks_bytes.is_some()),
-            ("blocks-layers", self.blocks_layers.is_some()),
-            ("blocks-inner-dim", self.blocks_inner_dim.is_some()),
-        ];
-        set.into_iter().chain(self.changed()).find(|(_, is_set)| *is_set).map(|(field, _)| field)
+impl GeometrySettings {
+    /// Whether a size or a position of heads is set.
+    pub(super) fn is_set(&self) -> bool {
+        let sizes = self.bytes.0.is_some() || self.layers.0.is_some() || self.inner_dim.0.is_some();
+        sizes || self.changed().into_iter().any(|(_, is_set)| is_set)
     }
 
-    /// Options for the position of heads, and whether each differs from its default.
+    /// Settings for the position of heads, and whether each differs from its default.
     fn changed(&self) -> [(&'static str, bool); 5] {
         [
-            ("blocks-form", self.blocks_form.0 != LayoutForm::FullyContiguous),
-            ("blocks-alignment", self.blocks_alignment.0 != 1),
-            ("blocks-tp-rank", self.blocks_tp_rank != 0),
-            ("blocks-tp-size", self.blocks_tp_size != 1),
-            ("blocks-tp-replicas", self.blocks_tp_replicas != 1),
+            ("blocks-geometry form", self.form.0 != LayoutForm::FullyContiguous),
+            ("blocks-geometry alignment", self.alignment.0 != 1),
+            ("blocks-geometry tp-rank", self.tp_rank != 0),
+            ("blocks-geometry tp-size", self.tp_size != 1),
+            ("blocks-geometry tp-replicas", self.tp_replicas != 1),
         ]
     }
 
-    /// Checks the options for blocks of `block_size` tokens.
+    /// Checks the settings for blocks of `block_size` tokens.
     ///
     /// # Errors
-    /// If an option is missing or cannot be used. The error names it.
+    /// If a setting is missing or cannot be used. The error names it.
     pub(super) fn check(&self, block_size: u32) -> Result<Layout, ConfigError> {
-        let dimensions = match (self.blocks_bytes, self.blocks_layers, self.blocks_inner_dim) {
+        let dimensions = match (self.bytes.0, self.layers.0, self.inner_dim.0) {
             (Some(bytes), None, None) => return self.of_bytes(block_size, bytes),
             (None, Some(layers), Some(inner_dim)) => self.dimensions(layers, inner_dim)?,
             (Some(_), _, _) => {
-                let why =
-                    "does not go with blocks-layers and blocks-inner-dim: leave it or them out";
-                return Err(ConfigError::invalid("blocks-bytes", why));
+                let why = "does not go with layers and inner-dim: leave it or them out";
+                return Err(ConfigError::invalid("blocks-geometry bytes", why));
             }
             (None, _, _) => {
-                let why =
-                    "is required with blocks-host-bytes, or blocks-layers and blocks-inner-dim are";
-                return Err(ConfigError::invalid("blocks-bytes", why));
+                let why = "must have layers and inner-dim, or bytes: blocks-host needs the size of a block";
+                return Err(ConfigError::invalid("blocks-geometry", why));
             }
         };
         let config = LayoutConfig {
@@ -167,7 +176,7 @@ impl LayoutOptions {
         ByteCount(bytes): ByteCount,
     ) -> Result<Layout, ConfigError> {
         if let Some((field, _)) = self.changed().into_iter().find(|(_, is_set)| *is_set) {
-            let why = "needs blocks-layers and blocks-inner-dim in place of blocks-bytes";
+            let why = "needs layers and inner-dim in place of bytes";
             return Err(ConfigError::invalid(field, why));
         }
         let inner_dim = bytes / (block_size as usize).max(1);
@@ -176,7 +185,7 @@ impl LayoutOptions {
             let why = format!(
                 "is {bytes}, must be a multiple of block-size, {block_size}, of less than 4 GiB each"
             );
-            return Err(ConfigError::invalid("blocks-bytes", why));
+            return Err(ConfigError::invalid("blocks-geometry bytes", why));
         }
         let config = LayoutConfig {
             num_blocks: 1,
@@ -194,27 +203,29 @@ impl LayoutOptions {
     }
 
     fn dimensions(&self, layers: u32, inner_dim: u32) -> Result<LayoutDimensions, ConfigError> {
-        let (form, ByteCount(alignment)) = (self.blocks_form.0, self.blocks_alignment);
+        const ALIGNMENT: &str = "blocks-geometry alignment";
+        let form = self.form.0;
+        let ByteCount(alignment) = self.alignment;
         if form == LayoutForm::FullyContiguous && alignment != 1 {
             let why = "has no effect on contiguous blocks, which begin with their slots at multiples of 4 KiB: leave it out, \
-                       or set blocks-form";
-            return Err(ConfigError::invalid("blocks-alignment", why));
+                       or set form";
+            return Err(ConfigError::invalid(ALIGNMENT, why));
         }
         if alignment > ALIGNMENT_BYTES_MAX {
             let why = format!("is {alignment}, the limit is {ALIGNMENT_BYTES_MAX}");
-            return Err(ConfigError::invalid("blocks-alignment", why));
+            return Err(ConfigError::invalid(ALIGNMENT, why));
         }
         Ok(LayoutDimensions {
             layers,
-            outer_dim: self.blocks_outer_dim,
+            outer_dim: self.outer_dim,
             inner_dim,
-            dtype_width_bytes: self.blocks_dtype_bytes,
+            dtype_width_bytes: self.dtype_bytes,
             form,
             alignment_bytes: alignment as u64,
             parallel: TensorParallel {
-                rank: self.blocks_tp_rank,
-                size: self.blocks_tp_size,
-                replicas: self.blocks_tp_replicas,
+                rank: self.tp_rank,
+                size: self.tp_size,
+                replicas: self.tp_replicas,
             },
         })
     }
@@ -226,8 +237,8 @@ impl LayoutOptions {
         block_bytes: u64,
         dimensions: Option<&LayoutDimensions>,
     ) -> Result<String, ConfigError> {
-        let dtype = checked_name("blocks-dtype", &self.blocks_dtype)?;
-        let layout = checked_name("blocks-layout", &self.blocks_layout)?;
+        let dtype = checked_name("blocks-geometry dtype", &self.dtype)?;
+        let layout = checked_name("blocks-geometry layout", &self.layout)?;
         let mut parts = String::new();
         if let Some(at) = dimensions {
             let LayoutDimensions { layers, outer_dim, inner_dim, dtype_width_bytes, .. } = at;
@@ -252,26 +263,30 @@ impl LayoutOptions {
     }
 }
 
-/// Converts a layout error to an error that names the option.
+/// Converts a layout error to an error that names the setting.
 fn named(error: &dyn fmt::Display) -> ConfigError {
     let text = error.to_string();
     let names = [
-        ("num_layers", "blocks-layers"),
-        ("outer_dim", "blocks-outer-dim"),
-        ("inner_dim", "blocks-inner-dim"),
-        ("dtype_width_bytes", "blocks-dtype-bytes"),
-        ("alignment_bytes", "blocks-alignment"),
-        ("tp_size", "blocks-tp-size"),
-        ("tp_rank", "blocks-tp-rank"),
-        ("tp_replicas", "blocks-tp-replicas"),
+        ("num_layers", "blocks-geometry layers"),
+        ("outer_dim", "blocks-geometry outer-dim"),
+        ("inner_dim", "blocks-geometry inner-dim"),
+        ("dtype_width_bytes", "blocks-geometry dtype-bytes"),
+        ("alignment_bytes", "blocks-geometry alignment"),
+        ("tp_size", "blocks-geometry tp-size"),
+        ("tp_rank", "blocks-geometry tp-rank"),
+        ("tp_replicas", "blocks-geometry tp-replicas"),
     ];
     let named = names.iter().find(|(name, _)| text.starts_with(name));
-    let (name, field) = named.copied().unwrap_or(("", "blocks-layers"));
+    let (name, field) = named.copied().unwrap_or(("", "blocks-geometry layers"));
     ConfigError::invalid(field, text.trim_start_matches(name).trim_start())
 }
 
-/// Checks a name that the operator chose.
-fn checked_name<'a>(field: &'static str, name: &'a str) -> Result<&'a str, ConfigError> {
+/// Checks a name that the operator chose; an empty name by default.
+fn checked_name<'a>(
+    field: &'static str,
+    Unset(name): &'a Unset<String>,
+) -> Result<&'a str, ConfigError> {
+    let name = name.as_deref().unwrap_or_default();
     let bytes = name.len();
     let limit = NAME_BYTES_MAX;
     if bytes > limit || name.chars().any(char::is_control) {
