@@ -89,7 +89,7 @@ impl<T, U: Message + Name + Default> Decoder for BoundedCodec<T, U> {
 /// # Errors
 /// If the message exceeds its bounds or is not protobuf.
 pub fn decode<U: Message + Name + Default>(message: Bytes) -> Result<U, Status> {
-    measure(U::NAME, &message)?;
+    check_bounds(U::NAME, &message)?;
     U::decode(message).map_err(malformed)
 }
 
@@ -248,7 +248,7 @@ static AGENT_ANSWERS: [Bounds; 6] = [
 ];
 
 /// Rejects a message that exceeds its bounds or is not protobuf.
-pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
+pub(crate) fn check_bounds(name: &str, message: &[u8]) -> Result<(), Status> {
     let mut bounded = REQUESTS.iter().chain(&BROKER_MESSAGES).chain(&AGENT_ANSWERS);
     let Some(bounds) = bounded.find(|bounds| bounds.message == name) else {
         return Ok(());

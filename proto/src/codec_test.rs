@@ -1,6 +1,6 @@
 use super::{
-    AGENT_ANSWERS, BoundedCodec, Bounds, EXCESS_MAX, REQUESTS, SMALL_REQUEST_BYTES_MAX, count,
-    measure,
+    AGENT_ANSWERS, BoundedCodec, Bounds, EXCESS_MAX, REQUESTS, SMALL_REQUEST_BYTES_MAX,
+    check_bounds, count,
 };
 use crate::{
     limits::{BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX},
@@ -81,7 +81,7 @@ fn every_truncation_is_counted_as_it_is_decoded() {
 #[test]
 fn requests_beyond_their_bounds_are_refused() {
     let check = |name: &str, message: &[u8], code: Code, text: &str| {
-        let outcome = measure(name, message);
+        let outcome = check_bounds(name, message);
         let (actual, message) = match &outcome {
             Ok(()) => (Code::Ok, ""),
             Err(status) => (status.code(), status.message()),
@@ -111,7 +111,7 @@ fn requests_beyond_their_bounds_are_refused() {
     let text = "GetStatsRequest has 1048577 bytes, the limit is 1048576";
     check("GetStatsRequest", &[0; SMALL_REQUEST_BYTES_MAX + 1], Code::InvalidArgument, text);
     check("FindMatchesResponse", &[0xff], Code::Ok, "");
-    assert_eq!(measure(events, &[0x12, 9]).expect_err("too short").code(), Code::Internal);
+    assert_eq!(check_bounds(events, &[0x12, 9]).expect_err("too short").code(), Code::Internal);
 }
 
 /// A message or list that is missing from the tables would have no bounds.
@@ -170,7 +170,7 @@ fn the_largest_message_of_empty_events_is_refused_before_it_is_decoded() {
     let mut message = vec![0x12];
     prost::encoding::encode_varint(u64::try_from(events * 2).expect("small"), &mut message);
     message.extend([0x1a, 0].repeat(events));
-    let status = measure("PublishEventsRequest", &message).expect_err("too many");
+    let status = check_bounds("PublishEventsRequest", &message).expect_err("too many");
     assert_eq!(
         status.message(),
         format!("batch.events has {events} entries, the limit is 4096: send fewer")

@@ -75,7 +75,7 @@ impl TierDigest {
         (0..).zip(&self.buckets).filter(|(_, sum)| **sum != 0).map(|(bucket, sum)| (bucket, *sum))
     }
 
-    fn add(&mut self, digest: u64) {
+    fn add_block(&mut self, digest: u64) {
         self.blocks += 1;
         self.total = self.total.wrapping_add(digest);
         if let Some(at) = self.buckets.get_mut(usize::from(digest_bucket(digest))) {
@@ -83,7 +83,7 @@ impl TierDigest {
         }
     }
 
-    fn take(&mut self, digest: u64) {
+    fn remove_block(&mut self, digest: u64) {
         self.blocks = self.blocks.saturating_sub(1);
         self.total = self.total.wrapping_sub(digest);
         if let Some(at) = self.buckets.get_mut(usize::from(digest_bucket(digest))) {
@@ -102,7 +102,7 @@ impl RankDigest {
     /// Adds a block to a tier.
     pub fn add(&mut self, tier: Tier, digest: u64) {
         if let Some(at) = self.tiers.get_mut(tier.index()) {
-            at.get_or_insert_default().add(digest);
+            at.get_or_insert_default().add_block(digest);
         }
     }
 
@@ -110,7 +110,7 @@ impl RankDigest {
     pub fn take(&mut self, tier: Tier, digest: u64) {
         let Some(at) = self.tiers.get_mut(tier.index()) else { return };
         if let Some(held) = at {
-            held.take(digest);
+            held.remove_block(digest);
             if held.blocks == 0 {
                 *at = None;
             }

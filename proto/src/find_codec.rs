@@ -2,7 +2,7 @@
 //! and writes answers without generated messages.
 
 use crate::{
-    codec::{malformed, measure},
+    codec::{check_bounds, malformed},
     convert::{FindRequest, WriteAnswer},
 };
 use prost::bytes::{Buf, BufMut};
@@ -85,7 +85,7 @@ impl Decoder for FindDecoder {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<FindRequest>, Status> {
         let message = source.copy_to_bytes(source.remaining());
-        measure("FindMatchesRequest", &message)?;
+        check_bounds("FindMatchesRequest", &message)?;
         FindRequest::read(&message).map(Some).map_err(malformed)
     }
 }

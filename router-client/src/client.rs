@@ -94,13 +94,13 @@ impl IndexerClient {
         }
         check_length(&prompt.local_hashes)?;
         let request = || prompt.request_in(tiers);
-        let answer = self.call(self.ask(request(), request)).await?;
+        let answer = self.call(self.send_query(request(), request)).await?;
         Answer::try_from(answer)
     }
 
     /// Sends a query. The caller has checked its length ([`check_length`]).
     pub(crate) async fn query(&self, request: &FindMatchesRequest) -> Result<Answer, ClientError> {
-        let answer = self.call(self.ask(request.clone(), || request.clone())).await?;
+        let answer = self.call(self.send_query(request.clone(), || request.clone())).await?;
         Answer::try_from(answer)
     }
 
@@ -223,7 +223,7 @@ impl IndexerClient {
 
     /// Queries through the stream. If the server does not support it or the stream ended, queries with a separate
     /// call, for which `again` repeats the request.
-    async fn ask(
+    async fn send_query(
         &self,
         mut request: FindMatchesRequest,
         again: impl FnOnce() -> FindMatchesRequest,

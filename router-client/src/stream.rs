@@ -110,7 +110,7 @@ impl Pipeline {
         let open = lanes.current.clone().filter(|lane| lock(&lane.waiting.0).ended.is_none());
         let lane = match open {
             Some(lane) => lane,
-            None => lanes.open(self.stub.clone(), self.queued_max),
+            None => lanes.open_lane(self.stub.clone(), self.queued_max),
         };
         drop(lanes);
         let mut state = lock(&lane.waiting.0);
@@ -139,7 +139,7 @@ impl Pipeline {
 }
 
 impl Lanes {
-    fn open(&mut self, stub: Stub<Channel>, queued_max: usize) -> Lane {
+    fn open_lane(&mut self, stub: Stub<Channel>, queued_max: usize) -> Lane {
         while self.tasks.try_join_next().is_some() {}
         let (questions, queue) = mpsc::channel(queued_max);
         let waiting = Arc::new(Waiting::default());
@@ -180,7 +180,7 @@ impl Waiting {
     }
 
     /// Ends all waiting queries. After a broken stream, they receive its status; otherwise their callers may retry.
-    fn end(&self, end: End) {
+    fn end_all(&self, end: End) {
         let mut state = lock(&self.0);
         state.ended = Some(end.clone());
         let left = std::mem::take(&mut state.by_id);
@@ -202,7 +202,7 @@ async fn run(
     waiting: Arc<Waiting>,
 ) {
     let end = match stub.find_matches_stream(ReceiverStream::new(questions)).await {
-        Ok(answers) => read(answers.into_inner(), &waiting).await,
+        Ok(answers) => deliver_answers(answers.into_inner(), &waiting).await,
         Err(status) => End::Broken(status),
     };
     let end = match end {
@@ -210,11 +210,14 @@ async fn run(
         End::Broken(status) if status.code() == Code::ResourceExhausted => End::Done,
         end @ (End::Done | End::Broken(_)) => end,
     };
-    waiting.end(end);
+    waiting.end_all(end);
 }
 
 /// Delivers answers until the stream ends; returns how it ended.
-async fn read(mut answers: Streaming<FindMatchesStreamResponse>, waiting: &Waiting) -> End {
+async fn deliver_answers(
+    mut answers: Streaming<FindMatchesStreamResponse>,
+    waiting: &Waiting,
+) -> End {
     loop {
         let answer = match answers.message().await {
             Ok(Some(answer)) => answer,

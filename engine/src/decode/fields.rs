@@ -40,7 +40,7 @@ fn array_event<'a>(
     };
     let tag = reader.value()?;
     reader.skip_many(tag.members())?;
-    let Some((tag, kind)) = Tag::of(tag, Dialect::Engine) else {
+    let Some((tag, kind)) = Tag::from_value(tag, Dialect::Engine) else {
         reader.skip_many(slots)?;
         return Ok(untagged(Fault::Type));
     };
@@ -48,7 +48,7 @@ fn array_event<'a>(
     let mut draft = Draft { slots: Some(slots), ..Draft::new(engine) };
     for slot in 0..slots {
         match fields.get(slot).copied().flatten() {
-            Some(field) => draft.read(field, reader)?,
+            Some(field) => draft.read_field(field, reader)?,
             None => reader.skip()?,
         }
     }
@@ -79,7 +79,7 @@ fn map_event<'a>(
     }
     for _ in 0..entries {
         match Field::of_key(key(reader)?, tag, dialect, engine) {
-            Some(field) => draft.read(field, reader)?,
+            Some(field) => draft.read_field(field, reader)?,
             None => reader.skip()?,
         }
     }
@@ -99,7 +99,7 @@ fn read_map_tag<'a>(
         let mut ahead = reader;
         reader.skip()?;
         let Some(dialect) = dialect else { continue };
-        let tag = Tag::of(ahead.value()?, dialect);
+        let tag = Tag::from_value(ahead.value()?, dialect);
         tagged = tag.map(|(tag, kind)| (tag, kind, dialect)).ok_or(Fault::Type);
         if dialect == Dialect::Engine {
             break;
@@ -167,7 +167,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Reads the value of `field`, or skips it if it is invalid.
-    fn read(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
+    fn read_field(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
         let start = *reader;
         match self.assign(field, reader) {
             Ok(()) => Ok(()),

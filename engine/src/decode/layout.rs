@@ -59,7 +59,7 @@ pub(super) enum Tag {
 
 impl Tag {
     /// The kind that a value states, with the kind's name; `None` if the value is not a string.
-    pub(super) fn of(value: Value<'_>, dialect: Dialect) -> Option<(Self, &str)> {
+    pub(super) fn from_value(value: Value<'_>, dialect: Dialect) -> Option<(Self, &str)> {
         let Value::Text(name) = value else {
             return None;
         };

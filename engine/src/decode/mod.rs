@@ -69,7 +69,7 @@ pub fn decode(payload: &[u8], engine: EngineKind) -> Result<Batch<'_>, DecodeErr
             Batch { ts_bits, rank, events }
         }
         Value::Map(entries) => {
-            let mut parts = Parts::of(&mut reader, entries)?;
+            let mut parts = Parts::from_map(&mut reader, entries)?;
             let ts_bits = parts.time_stamp()?;
             let events = events(&mut parts.events.ok_or(DecodeError::Events)?, engine)?;
             let rank = parts.rank.as_mut().map_or(Ok(None), rank)?;
@@ -90,7 +90,7 @@ pub fn timestamp_bits(payload: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(payload);
     match reader.value().ok()? {
         Value::Array(2..) => time_stamp(&mut reader).ok(),
-        Value::Map(entries) => Parts::of(&mut reader, entries).ok()?.time_stamp().ok(),
+        Value::Map(entries) => Parts::from_map(&mut reader, entries).ok()?.time_stamp().ok(),
         _ => None,
     }
 }
@@ -105,7 +105,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Skips through the map. If a key repeats, the last one counts.
-    fn of(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
+    fn from_map(reader: &mut Reader<'a>, entries: usize) -> Result<Self, DecodeError> {
         let mut parts = Self::default();
         for _ in 0..entries {
             let part = match values::key(reader)? {

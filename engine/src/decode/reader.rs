@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let Some((head, tail)) = self.rest.split_first_chunk::<N>() else {
             return Err(self.truncated());
         };
@@ -79,15 +79,15 @@ impl<'a> Reader<'a> {
     }
 
     fn length_8(&mut self) -> Result<usize, DecodeError> {
-        Ok(usize::from(u8::from_be_bytes(self.take()?)))
+        Ok(usize::from(u8::from_be_bytes(self.take_array()?)))
     }
 
     fn length_16(&mut self) -> Result<usize, DecodeError> {
-        Ok(usize::from(u16::from_be_bytes(self.take()?)))
+        Ok(usize::from(u16::from_be_bytes(self.take_array()?)))
     }
 
     fn length_32(&mut self) -> Result<usize, DecodeError> {
-        let length = u32::from_be_bytes(self.take()?);
+        let length = u32::from_be_bytes(self.take_array()?);
         // Longer than the address space is longer than the payload.
         usize::try_from(length).or(Err(self.truncated()))
     }
@@ -105,22 +105,22 @@ impl<'a> Reader<'a> {
     /// are unknown.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, DecodeError> {
-        let marker = Marker::from_u8(u8::from_be_bytes(self.take()?));
+        let marker = Marker::from_u8(u8::from_be_bytes(self.take_array()?));
         Ok(match marker {
             Marker::FixPos(value) => Value::Unsigned(value.into()),
-            Marker::U8 => Value::Unsigned(u8::from_be_bytes(self.take()?).into()),
-            Marker::U16 => Value::Unsigned(u16::from_be_bytes(self.take()?).into()),
-            Marker::U32 => Value::Unsigned(u32::from_be_bytes(self.take()?).into()),
-            Marker::U64 => Value::Unsigned(u64::from_be_bytes(self.take()?)),
+            Marker::U8 => Value::Unsigned(u8::from_be_bytes(self.take_array()?).into()),
+            Marker::U16 => Value::Unsigned(u16::from_be_bytes(self.take_array()?).into()),
+            Marker::U32 => Value::Unsigned(u32::from_be_bytes(self.take_array()?).into()),
+            Marker::U64 => Value::Unsigned(u64::from_be_bytes(self.take_array()?)),
             Marker::FixNeg(value) => Value::Negative(value.into()),
-            Marker::I8 => integer(i8::from_be_bytes(self.take()?).into()),
-            Marker::I16 => integer(i16::from_be_bytes(self.take()?).into()),
-            Marker::I32 => integer(i32::from_be_bytes(self.take()?).into()),
-            Marker::I64 => integer(i64::from_be_bytes(self.take()?)),
+            Marker::I8 => integer(i8::from_be_bytes(self.take_array()?).into()),
+            Marker::I16 => integer(i16::from_be_bytes(self.take_array()?).into()),
+            Marker::I32 => integer(i32::from_be_bytes(self.take_array()?).into()),
+            Marker::I64 => integer(i64::from_be_bytes(self.take_array()?)),
             Marker::Null => Value::Nil,
             Marker::True | Marker::False => Value::Bool,
-            Marker::F32 => Value::Float(f32::from_be_bytes(self.take()?).into()),
-            Marker::F64 => Value::Float(f64::from_be_bytes(self.take()?)),
+            Marker::F32 => Value::Float(f32::from_be_bytes(self.take_array()?).into()),
+            Marker::F64 => Value::Float(f64::from_be_bytes(self.take_array()?)),
             Marker::Reserved => {
                 let offset = self.payload_bytes - self.rest.len() - 1;
                 return Err(DecodeError::Reserved { offset });

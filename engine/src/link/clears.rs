@@ -17,7 +17,7 @@ pub(super) struct Clears {
 
 impl Clears {
     /// Creates the tracker of a source that feeds these ranks.
-    pub(super) fn of(ranks: impl IntoIterator<Item = DpRank>) -> Self {
+    pub(super) fn for_ranks(ranks: impl IntoIterator<Item = DpRank>) -> Self {
         Self { ranks: ranks.into_iter().collect(), ..Self::default() }
     }
 
@@ -28,7 +28,7 @@ impl Clears {
 
     /// Records an applied batch of a rank. Returns whether it clears the last rank that was not yet cleared
     /// since the last loss.
-    pub(super) fn note(&mut self, rank: DpRank, has_clear: bool) -> bool {
+    pub(super) fn record_batch(&mut self, rank: DpRank, has_clear: bool) -> bool {
         if self.ranks.len() >= WORKER_RANKS_MAX && !self.ranks.contains(&rank) {
             self.has_more = true;
             return false;
@@ -47,27 +47,29 @@ mod tests {
 
     #[test]
     fn a_loss_is_over_when_all_ranks_were_cleared_since() {
-        let mut clears = Clears::of([2]);
-        assert!(!clears.note(0, false));
-        assert!(!clears.note(0, true), "rank 2 holds something");
-        assert!(clears.note(2, true));
-        assert!(clears.note(0, true), "no loss since");
+        let mut clears = Clears::for_ranks([2]);
+        assert!(!clears.record_batch(0, false));
+        assert!(!clears.record_batch(0, true), "rank 2 holds something");
+        assert!(clears.record_batch(2, true));
+        assert!(clears.record_batch(0, true), "no loss since");
         clears.lose();
-        assert!(!clears.note(0, true), "something of rank 2 may be lost");
-        assert!(!clears.note(2, false));
-        assert!(!clears.note(1, false));
-        assert!(!clears.note(2, true));
-        assert!(clears.note(1, true));
-        assert!(Clears::default().note(0, true), "the only rank");
+        assert!(!clears.record_batch(0, true), "something of rank 2 may be lost");
+        assert!(!clears.record_batch(2, false));
+        assert!(!clears.record_batch(1, false));
+        assert!(!clears.record_batch(2, true));
+        assert!(clears.record_batch(1, true));
+        assert!(Clears::default().record_batch(0, true), "the only rank");
     }
 
     #[test]
     fn ranks_are_limited() {
         let ranks = 0..u32::try_from(WORKER_RANKS_MAX).expect("few");
-        let mut clears = Clears::of(ranks.clone());
-        ranks.clone().for_each(|rank| assert_eq!(clears.note(rank, true), rank + 1 == ranks.end));
-        assert!(!clears.note(u32::MAX, true));
-        assert!(!clears.note(0, true), "the last one is never known to be cleared");
+        let mut clears = Clears::for_ranks(ranks.clone());
+        ranks
+            .clone()
+            .for_each(|rank| assert_eq!(clears.record_batch(rank, true), rank + 1 == ranks.end));
+        assert!(!clears.record_batch(u32::MAX, true));
+        assert!(!clears.record_batch(0, true), "the last one is never known to be cleared");
         assert_eq!(clears.ranks.len(), WORKER_RANKS_MAX);
     }
 }

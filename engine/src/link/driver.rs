@@ -120,7 +120,7 @@ impl Driver {
             at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, status.as_ref(), Duration::ZERO),
             normaliser,
-            clears: Clears::of(ranks),
+            clears: Clears::for_ranks(ranks),
             expiry: Expiry::new(HeldBytes::share(Arc::clone(&deadlines))),
             pool_expiry: Expiry::new(HeldBytes::share(deadlines)),
             commands,
@@ -139,26 +139,26 @@ impl Driver {
     /// Alternates between steps and events. While the outbox is full, live messages stay in the socket.
     async fn run(&mut self) -> Result<Infallible, ReceiverGone> {
         loop {
-            let done = self.work().await?;
+            let done = self.execute_steps().await?;
             if done
                 && self.at_hand > 0
                 && let Some(event) = self.socket.buffered()
             {
                 self.at_hand -= 1;
-                self.take(Event::Live(event));
+                self.handle_event(Event::Live(event));
                 continue;
             }
             self.at_hand = AT_HAND_MAX;
             if done {
-                self.report()?;
+                self.report_status()?;
             }
             let event = self.wait(done).await?;
-            self.take(event);
+            self.handle_event(event);
         }
     }
 
     /// Executes steps until there are no more. Returns `false` if the outbox is full.
-    async fn work(&mut self) -> Result<bool, ReceiverGone> {
+    async fn execute_steps(&mut self) -> Result<bool, ReceiverGone> {
         if self.topics.take_mixed() {
             self.drop_mixed()?;
         }
@@ -242,7 +242,7 @@ impl Driver {
             .map_or(far, |at| at.min(far))
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Live(SubEvent::Connected) => {
                 self.unheard = Unheard::default();
@@ -377,17 +377,17 @@ impl Driver {
                 return Ok(());
             }
             Step::Restarted => {
-                self.forget();
+                self.reset_knowledge();
                 tracing::debug!("the source restarted");
                 SourceCommand::Clear
             }
             Step::NewIncarnation { incarnation } => {
-                self.forget();
+                self.reset_knowledge();
                 tracing::info!(%incarnation, "new incarnation of the source");
                 SourceCommand::Clear
             }
             Step::Expired => {
-                self.forget();
+                self.reset_knowledge();
                 tracing::warn!(
                     "the engine was disconnected for longer than worker-timeout: its blocks are dropped"
                 );
@@ -410,7 +410,7 @@ impl Driver {
     }
 
     /// Resets the knowledge about the source. All its blocks are dropped, except those in the pool.
-    fn forget(&mut self) {
+    fn reset_knowledge(&mut self) {
         self.topics.forget_taken();
         self.normaliser.reset();
         self.clears = Clears::default();
@@ -441,7 +441,7 @@ impl Driver {
         let age = if has_ttls { payload.age(batch.ts_bits) } else { Duration::ZERO };
         let normalised = self.normaliser.normalise(batch);
         let has_clear = normalised.events.contains(&KvEvent::Cleared);
-        if self.clears.note(normalised.rank, has_clear) {
+        if self.clears.record_batch(normalised.rank, has_clear) {
             self.sequencer.content_cleared();
         }
         if let Some(unreadable) = normalised.first_unreadable {
@@ -486,7 +486,7 @@ impl Driver {
     }
 
     /// Sends the changes since the last report.
-    fn report(&mut self) -> Result<(), ReceiverGone> {
+    fn report_status(&mut self) -> Result<(), ReceiverGone> {
         let status = self.sequencer.status().by_clock(|at| self.origin + at);
         let learned = Arc::clone(self.normaliser.learned());
         let status = SourceStatus { learned, ..status };

@@ -32,7 +32,7 @@ pub(super) struct Adapter<'a> {
 impl<'a> Adapter<'a> {
     /// Reads the adapter by name, or by number if `names` has the number. Number 0 stands for the base model, unless
     /// it has a name.
-    pub(super) fn of(stored: &RawStored<'a>, names: &'a HashMap<u64, String>) -> Self {
+    pub(super) fn from_stored(stored: &RawStored<'a>, names: &'a HashMap<u64, String>) -> Self {
         let id = stored.lora_id.filter(|id| *id != 0 || names.contains_key(id));
         let stated = stored.lora_name.filter(|name| !name.is_empty());
         let named = stated.or_else(|| names.get(&id?).map(String::as_str));

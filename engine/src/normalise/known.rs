@@ -108,7 +108,7 @@ impl KnownNames {
     }
 
     /// Namespace of the blocks after `parent`, if the parent has more keys than the event states.
-    pub(super) fn after(
+    pub(super) fn namespace_after(
         &self,
         rank: DpRank,
         parent: BlockName,

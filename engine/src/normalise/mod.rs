@@ -369,7 +369,7 @@ impl Normaliser {
 
     /// The location of an event's blocks, if the index stores it.
     fn location(&self, place: &Place<'_>) -> Result<Location, DropReason> {
-        let location = Location::of(place)?;
+        let location = Location::from_place(place)?;
         if location == Location::Pool && !self.config.has_pool {
             return Err(DropReason::Remote);
         }

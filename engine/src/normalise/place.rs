@@ -44,7 +44,7 @@ impl Location {
     }
 
     /// The location of an event. Remote blocks are in a shared store, whatever their medium.
-    pub(super) fn of(place: &Place<'_>) -> Result<Self, DropReason> {
+    pub(super) fn from_place(place: &Place<'_>) -> Result<Self, DropReason> {
         match place.locality {
             None | Some("") => Self::of_medium(place.medium),
             Some(locality) if locality.eq_ignore_ascii_case("LOCAL") => {

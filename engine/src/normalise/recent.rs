@@ -12,7 +12,7 @@ pub(super) struct RecentNames(Vec<Option<(DpRank, BlockName)>>);
 
 impl RecentNames {
     /// Notes a name.
-    pub(super) fn note(&mut self, rank: DpRank, name: BlockName) {
+    pub(super) fn record_name(&mut self, rank: DpRank, name: BlockName) {
         if self.0.is_empty() {
             self.0.resize(SLOTS, None);
         }
@@ -41,9 +41,9 @@ mod tests {
     fn a_name_is_known_until_another_one_needs_its_slot() {
         let mut recent = RecentNames::default();
         assert!(!recent.contains(0, BlockName(5)));
-        recent.note(0, BlockName(5));
+        recent.record_name(0, BlockName(5));
         assert!(recent.contains(0, BlockName(5)) && !recent.contains(1, BlockName(5)));
-        recent.note(0, BlockName(5 + SLOTS as u64));
+        recent.record_name(0, BlockName(5 + SLOTS as u64));
         assert!(!recent.contains(0, BlockName(5)));
     }
 }

@@ -102,7 +102,7 @@ impl Normaliser {
             return Ok(());
         }
         let lora_names = Arc::clone(&self.config.lora_names);
-        let adapter = Adapter::of(&stored, &lora_names);
+        let adapter = Adapter::from_stored(&stored, &lora_names);
         let adapter = self.check_adapter(&stored, adapter, location, out);
         let had_extra_keys = self.learned.has_extra_keys;
         self.hash_blocks(&stored, tokens, &adapter, location, out);
@@ -210,7 +210,7 @@ impl Normaliser {
             // registered.
             let follows_partial =
                 stored.parent.is_some_and(|parent| partial.contains(rank, parent));
-            partial.note(rank, name);
+            partial.record_name(rank, name);
             if !follows_partial {
                 return Err(DropReason::PartialBlock);
             }
@@ -256,7 +256,7 @@ impl Normaliser {
         let mut parent: Option<BlockName> = stored.parent;
         let mut namespace = adapter.namespace;
         let unknown = stored.parent.filter(|&at| !self.known.contains(out.rank, at));
-        unknown.into_iter().for_each(|parent| self.unknown_parents.note(out.rank, parent));
+        unknown.into_iter().for_each(|parent| self.unknown_parents.record_name(out.rank, parent));
         let block_bytes = (tokens.bytes.len() / stored.names.len().max(1)).max(1);
         let blocks = zip(&stored.names, tokens.bytes.chunks_exact(block_bytes));
         for (at, (&name, block_le)) in blocks.enumerate() {
@@ -328,14 +328,14 @@ impl Normaliser {
             return None;
         }
         let known = self.known.find(rank, name, adapter.namespace);
-        known.or_else(|| self.known.after(rank, parent?, adapter.namespace))
+        known.or_else(|| self.known.namespace_after(rank, parent?, adapter.namespace))
     }
 
     // === chunks ===
 
     /// Whether an event states keys of its blocks besides the adapter.
     fn has_other_keys(&self, stored: &RawStored<'_>) -> bool {
-        let adapter = Adapter::of(stored, &self.config.lora_names).name;
+        let adapter = Adapter::from_stored(stored, &self.config.lora_names).name;
         let is_other = |(_, key): &(u32, ExtraKey<'_>)| *key != ExtraKey::Text(adapter);
         let has_others = |list: &PerBlock<'_>| list.keys.iter().any(is_other);
         stored.cache_salt.is_some_and(|salt| !salt.is_empty())
@@ -401,7 +401,7 @@ impl Normaliser {
             self.chunk_ranks.insert(out.rank);
         }
         let lora_names = Arc::clone(&self.config.lora_names);
-        let adapter = Adapter::of(stored, &lora_names);
+        let adapter = Adapter::from_stored(stored, &lora_names);
         let seed = self.check_adapter(stored, adapter, location, out).namespace.seed;
         let block_bytes = usize::try_from(self.config.block_size).unwrap_or(1) * tokens.width;
         let mut bytes = tokens.bytes.chunks_exact(block_bytes);

@@ -52,7 +52,7 @@ impl<B: Numbered> Buffer<B> {
     }
 
     /// The highest buffered number.
-    pub(crate) fn back(&self) -> Option<u64> {
+    pub(crate) fn highest_number(&self) -> Option<u64> {
         self.batches.back().map(Numbered::sequence)
     }
 
@@ -85,7 +85,7 @@ impl<B: Numbered> Buffer<B> {
     ///
     /// The lowest numbers are dropped because recovery starts below them and obtains them again first. The
     /// newest may have been published after the request, and may exist only here.
-    pub(crate) fn shed(&mut self, batches_max: usize, bytes_max: usize) -> u64 {
+    pub(crate) fn drop_lowest(&mut self, batches_max: usize, bytes_max: usize) -> u64 {
         let mut shed = 0;
         while self.len() > 1 && (self.len() > batches_max || self.bytes > bytes_max) {
             shed += u64::from(self.take_front_if(|_| true).is_some());

@@ -41,7 +41,7 @@ pub(crate) struct Core<B, S> {
     received: u64,
     damage: Option<Damage>,
     steps: VecDeque<S>,
-    /// Whether [`Machine::settle`] must still run for the last input.
+    /// Whether [`Machine::derive_steps`] must still run for the last input.
     unsettled: bool,
 }
 
@@ -61,14 +61,14 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
     }
 
     /// Begins an input at time `now`. Time never runs backwards: an earlier `now` counts as the latest one.
-    pub(crate) fn begin(&mut self, now: Duration) {
+    pub(crate) fn begin_input(&mut self, now: Duration) {
         debug_assert!(self.steps.is_empty() && !self.unsettled, "steps are left");
         self.now = self.now.max(now);
         self.unsettled = true;
     }
 
-    /// Requests another call of [`Machine::settle`].
-    pub(crate) const fn settle_again(&mut self) {
+    /// Requests another call of [`Machine::derive_steps`].
+    pub(crate) const fn derive_steps_again(&mut self) {
         self.unsettled = true;
     }
 
@@ -82,10 +82,10 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
     }
 
     /// Buffers a live batch. Drops the lowest batches beyond the limits.
-    pub(crate) fn hold(&mut self, batch: B) {
+    pub(crate) fn buffer_batch(&mut self, batch: B) {
         self.buffer.insert(batch);
         let Bounds { batches_max, bytes_max, .. } = self.bounds;
-        self.counts.duplicate += self.buffer.shed(batches_max, bytes_max);
+        self.counts.duplicate += self.buffer.drop_lowest(batches_max, bytes_max);
     }
 
     /// Drops the buffered batches.
@@ -144,7 +144,7 @@ impl<B: Numbered, S: LossSteps> Core<B, S> {
 
     /// Limits the buffer to the share that other sources leave, except for its newest batch. Applies from the
     /// next batch on.
-    pub(crate) fn share(&mut self, held: &mut HeldShare) {
+    pub(crate) fn limit_to_share(&mut self, held: &mut HeldShare) {
         self.bounds.bytes_max = held.note(self.buffer.bytes());
     }
 
@@ -170,10 +170,10 @@ pub(crate) trait Machine {
     fn core(&mut self) -> &mut Core<Self::Batch, Self::Step>;
 
     /// Applies the next batch if it is available. Returns whether it was.
-    fn take_next(&mut self) -> bool;
+    fn apply_next(&mut self) -> bool;
 
     /// Derives the consequences of the current state, after all available batches are applied.
-    fn settle(&mut self);
+    fn derive_steps(&mut self);
 
     /// Checks the invariants between two inputs, in debug builds.
     fn validate(&self);
@@ -188,14 +188,14 @@ pub(crate) fn next_step<M: Machine>(machine: &mut M) -> Option<M::Step> {
         if let Some(step) = machine.core().steps.pop_front() {
             return Some(step);
         }
-        if machine.take_next() {
+        if machine.apply_next() {
             continue;
         }
         if !mem::take(&mut machine.core().unsettled) {
             machine.validate();
             return None;
         }
-        machine.settle();
+        machine.derive_steps();
     }
 }
 

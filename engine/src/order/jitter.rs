@@ -34,7 +34,7 @@ pub(crate) struct BackOff {
 impl BackOff {
     /// Backoff after `failed` consecutive attempts, at least one. It doubles with each attempt; half of it is
     /// random.
-    pub(crate) fn after(self, failed: u32, jitter: &mut Jitter) -> Duration {
+    pub(crate) fn delay_after(self, failed: u32, jitter: &mut Jitter) -> Duration {
         debug_assert!(failed > 0, "the first attempt is not backed off");
         let factor = 2_u32.saturating_pow(failed.saturating_sub(1));
         let half = self.min.saturating_mul(factor).min(self.max) / 2;

@@ -87,13 +87,13 @@ impl<R> Rounds<R> {
     }
 
     /// Plans a round, unless one is planned or running.
-    pub(crate) fn plan(&mut self, now: Duration) {
+    pub(crate) fn plan_round(&mut self, now: Duration) {
         if self.round.is_some() || self.due.is_some() {
             return;
         }
         let delay = match self.fruitless {
             0 => self.jitter.up_to(self.pacing.spread),
-            failed => self.pacing.back_off.after(failed, &mut self.jitter),
+            failed => self.pacing.back_off.delay_after(failed, &mut self.jitter),
         };
         self.due = Some(now + delay);
     }
@@ -105,7 +105,7 @@ impl<R> Rounds<R> {
     }
 
     /// Cancels the planned round, because no batch is missing.
-    pub(crate) const fn rest(&mut self) {
+    pub(crate) const fn cancel_planned(&mut self) {
         self.due = None;
     }
 

@@ -134,7 +134,7 @@ impl<I: Item, C> Recovery<I, C> {
             self.refuse(sequence);
             self.doubt();
         } else if is_near && !progress.is_beyond(sequence) {
-            self.core.hold(batch);
+            self.core.buffer_batch(batch);
         } else {
             self.core.counts.stale += 1;
         }
@@ -246,7 +246,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         let Some(round) = self.asks.finish(number) else { return };
         // Other announced batches do not exist, unless they arrived meanwhile.
-        progress.head = head.max(progress.applied()).max(self.core.buffer.back());
+        progress.head = head.max(progress.applied()).max(self.core.buffer.highest_number());
         progress.target = progress.target.min(progress.head);
         let brought_nothing = round == (Round::Range { brought: false });
         if self.core.buffer.len() > 0 && brought_nothing && !self.drop_refuted() {
@@ -268,7 +268,7 @@ impl<I: Item, C> Recovery<I, C> {
         let held = self.core.buffer.len();
         let buffer = &mut self.core.buffer;
         let refuted: Vec<u64> = asked_with.into_iter().filter(|at| buffer.remove(*at)).collect();
-        let back = self.core.buffer.back();
+        let back = self.core.buffer.highest_number();
         debug_assert_eq!(held, self.core.buffer.len() + refuted.len(), "each is dropped once");
         if let Some(progress) = &mut self.progress {
             progress.head = progress.applied().max(back);

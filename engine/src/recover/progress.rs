@@ -136,7 +136,7 @@ pub(super) struct Past {
 
 impl Past {
     /// Restores the latest incarnations of a checkpoint, as ended at `now`.
-    pub(super) fn of(past: &[Incarnation], now: Duration) -> Self {
+    pub(super) fn from_checkpoint(past: &[Incarnation], now: Duration) -> Self {
         let mut known = Self::default();
         let forgotten = past.len().saturating_sub(PAST_INCARNATIONS_RESUMED_MAX);
         past.iter().skip(forgotten).for_each(|&incarnation| known.add(incarnation, now));

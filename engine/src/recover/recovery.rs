@@ -89,7 +89,7 @@ impl<I: Item, C> Recovery<I, C> {
         };
         if let Some(resume) = resume {
             let present = resume.applied.map(|cursor| cursor.incarnation);
-            recovery.past = Past::of(&resume.past, now);
+            recovery.past = Past::from_checkpoint(&resume.past, now);
             present.into_iter().for_each(|present| recovery.past.remove(present));
             recovery.progress = resume.applied.map(|cursor| {
                 let progress = Progress::new(cursor.incarnation, Base::At(cursor.sequence));
@@ -105,7 +105,7 @@ impl<I: Item, C> Recovery<I, C> {
     /// Processes one input at time `now`. Time never runs backwards: an earlier `now` counts as the latest
     /// one.
     pub fn handle(&mut self, input: Input<I, C>, now: Duration) {
-        self.core.begin(now);
+        self.core.begin_input(now);
         match input {
             Input::Connected { incarnation, first, head, in_order } => {
                 self.on_connected((incarnation, in_order), first, head);
@@ -184,7 +184,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// Limits the buffer to the share that other sources leave, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
-        self.core.share(held);
+        self.core.limit_to_share(held);
     }
 
     /// Current status of the source.
@@ -257,7 +257,7 @@ impl<I: Item, C> Recovery<I, C> {
     /// The data to request from the agent. A dump, if it must come before any batch. Else a range, if batches are
     /// missing. Else a dump, if the index lacks blocks. `None` if the index has all data, or if the source cannot be
     /// queried.
-    fn need(&self) -> Option<Need> {
+    fn missing_data(&self) -> Option<Need> {
         let progress = self.progress.filter(|_| self.config.recourse == Recourse::Ask)?;
         if progress.needs_dump {
             Some(Need::Dump)
@@ -319,7 +319,7 @@ impl<I: Item, C> Recovery<I, C> {
 
     /// Ends the current incarnation and drops its state.
     pub(super) fn end_incarnation(&mut self) {
-        self.asks.rest();
+        self.asks.cancel_planned();
         if let Some(round) = self.asks.abandon() {
             self.core.push(Step::Cancel { round });
         }
@@ -336,7 +336,7 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         &mut self.core
     }
 
-    fn take_next(&mut self) -> bool {
+    fn apply_next(&mut self) -> bool {
         let Some(progress) = &mut self.progress else { return false };
         // The dump includes some of the buffered batches. Its watermark will show which.
         if progress.needs_dump {
@@ -375,21 +375,21 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         true
     }
 
-    fn settle(&mut self) {
+    fn derive_steps(&mut self) {
         // A dump that is being read may still confirm suspect blocks.
         if !self.is_dumping() {
             self.core.drop_suspects_when_due();
         }
         self.expire_when_due();
         if self.config.recourse == Recourse::Nothing && self.has_gap() && self.give_up() {
-            self.core.settle_again();
+            self.core.derive_steps_again();
             return;
         }
-        let Some(need) = self.need() else {
-            self.asks.rest();
+        let Some(need) = self.missing_data() else {
+            self.asks.cancel_planned();
             return;
         };
-        self.asks.plan(self.core.now);
+        self.asks.plan_round(self.core.now);
         if !self.asks.is_due(self.core.now) {
             return;
         }

@@ -32,13 +32,13 @@ pub(super) fn samples<'a, T>(
         let end = text.find(['{', ' ', '\t']).unwrap_or(text.len());
         let (name, rest) = text.split_at_checked(end)?;
         let wanted = wanted(name)?;
-        let sample = read(line, rest).map_err(|problem| ReadError::Line { line, problem });
+        let sample = parse_sample(line, rest).map_err(|problem| ReadError::Line { line, problem });
         Some(sample.map(|sample| (wanted, sample)))
     })
 }
 
 /// Reads the rest of a line after its name: labels, value, and an optional time.
-fn read(line: usize, rest: &str) -> Result<Sample<'_>, &'static str> {
+fn parse_sample(line: usize, rest: &str) -> Result<Sample<'_>, &'static str> {
     let (labels, rest) = match rest.trim_start().strip_prefix('{') {
         Some(labels) => read_labels(labels)?,
         None => (Vec::new(), rest),

@@ -35,7 +35,7 @@ async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, Fetch
     let mut builder = Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    let mut answer = pin!(ask(sender, target, body_bytes_max));
+    let mut answer = pin!(request_page(sender, target, body_bytes_max));
     let connection = pin!(connection);
     select! {
         biased;
@@ -46,7 +46,7 @@ async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, Fetch
 }
 
 /// Sends the request and reads the body. Fails for any status but 200, and for a body over `body_bytes_max`.
-async fn ask(
+async fn request_page(
     mut sender: SendRequest<Empty<Bytes>>,
     target: &Target,
     body_bytes_max: usize,

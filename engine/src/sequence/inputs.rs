@@ -92,7 +92,7 @@ impl<I: Item> Sequencer<I> {
             self.core.counts.duplicate += 1;
             return;
         }
-        self.core.hold(received);
+        self.core.buffer_batch(received);
     }
 
     /// Follows the incarnation that a batch states. Returns `true` if that ended the current one.

@@ -47,7 +47,7 @@ impl Replays {
 
     /// Resets failures and plans after a new connection.
     pub(super) const fn reset(&mut self) {
-        self.rounds.rest();
+        self.rounds.cancel_planned();
         self.rounds.succeeded();
         self.probing = false;
         self.confirming = false;
@@ -70,9 +70,9 @@ impl Replays {
     /// Plans a recovery round, unless one is planned or running.
     pub(super) fn recover(&mut self, now: Duration) {
         if mem::take(&mut self.probing) {
-            self.rounds.rest();
+            self.rounds.cancel_planned();
         }
-        self.rounds.plan(now);
+        self.rounds.plan_round(now);
     }
 
     /// Plans a confirming round after a successful one. Returns `false` if this was the confirming round.

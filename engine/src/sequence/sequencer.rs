@@ -97,7 +97,7 @@ impl<I: Item> Sequencer<I> {
     /// Processes one input at time `now`. Time never runs backwards: an earlier `now` counts as the latest
     /// one.
     pub fn handle(&mut self, input: Input<I>, now: Duration) {
-        self.core.begin(now);
+        self.core.begin_input(now);
         match input {
             Input::Connected => self.on_connected(),
             Input::Disconnected => self.on_disconnected(),
@@ -161,7 +161,7 @@ impl<I: Item> Sequencer<I> {
 
     /// Limits the buffer to the share that other sources leave, except for its newest batch.
     pub fn share(&mut self, held: &mut HeldShare) {
-        self.core.share(held);
+        self.core.limit_to_share(held);
     }
 
     /// Current status of the source.
@@ -300,7 +300,7 @@ impl<I: Item> Machine for Sequencer<I> {
         &mut self.core
     }
 
-    fn take_next(&mut self) -> bool {
+    fn apply_next(&mut self) -> bool {
         // The buffered batches may be of another incarnation than the cursor. A replay must first prove that they
         // follow.
         if self.progress.is_unproven() {
@@ -324,7 +324,7 @@ impl<I: Item> Machine for Sequencer<I> {
         true
     }
 
-    fn settle(&mut self) {
+    fn derive_steps(&mut self) {
         self.core.drop_suspects_when_due();
         let live_seen = match self.connection {
             Connection::Down { since, expired } => {

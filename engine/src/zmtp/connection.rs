@@ -81,7 +81,7 @@ impl Connection {
             if let Some(event) = self.buffered_event()? {
                 return Ok(event);
             }
-            self.turn().await?;
+            self.handle_next().await?;
         }
     }
 
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Waits for the socket or a deadline, and handles it.
-    async fn turn(&mut self) -> Result<(), LinkError> {
+    async fn handle_next(&mut self) -> Result<(), LinkError> {
         let interest = if self.write()? {
             Interest::READABLE
         } else {
@@ -129,7 +129,7 @@ impl Connection {
             // what arrived meanwhile.
             () = sleep_until(self.deadline()) => yield_now().await,
         }
-        let received = self.read()?;
+        let received = self.read_chunk()?;
         self.check_deadline(received)
     }
 
@@ -150,7 +150,7 @@ impl Connection {
                 }
                 Err(LinkError::HandshakeTimeout { after: self.limits.handshake_timeout })
             }
-            Phase::Traffic(heartbeat) => match heartbeat.due(now) {
+            Phase::Traffic(heartbeat) => match heartbeat.next_action(now) {
                 Due::Nothing => Ok(()),
                 Due::Ping => {
                     self.session.queue_ping(self.limits.heartbeat_timeout);
@@ -162,7 +162,7 @@ impl Connection {
     }
 
     /// Reads one chunk. Returns `false` if no bytes are available.
-    fn read(&mut self) -> Result<bool, LinkError> {
+    fn read_chunk(&mut self) -> Result<bool, LinkError> {
         match self.stream.try_read_buf(&mut self.session.read_buffer()) {
             Ok(0) => Err(LinkError::Closed),
             Ok(_) => {

@@ -49,7 +49,7 @@ impl Heartbeat {
         self.unanswered_since = None;
     }
 
-    /// When to call [`Heartbeat::due`] again.
+    /// When to call [`Heartbeat::next_action`] again.
     pub(super) fn deadline(&self) -> Instant {
         if !self.pings {
             return self.last_received + self.silence;
@@ -62,7 +62,7 @@ impl Heartbeat {
 
     /// The action that is due. PINGs are sent even while the peer sends: a peer that enforces our announced
     /// time to live counts only bytes that *we* send.
-    pub(super) fn due(&mut self, now: Instant) -> Due {
+    pub(super) fn next_action(&mut self, now: Instant) -> Due {
         if !self.pings {
             let dead = now >= self.last_received + self.silence;
             return if dead { Due::Dead(self.silence) } else { Due::Nothing };
@@ -101,7 +101,7 @@ mod tests {
         let mut pings = Vec::new();
         loop {
             let now = heartbeat.deadline();
-            match heartbeat.due(now) {
+            match heartbeat.next_action(now) {
                 Due::Ping => pings.push((now - start).as_secs()),
                 Due::Dead(_) => return (pings, (now - start).as_secs()),
                 Due::Nothing => panic!("a deadline with nothing due at {:?}", now - start),
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn any_traffic_answers_a_ping() {
         let (mut heartbeat, start) = heartbeat(true);
-        assert_eq!(heartbeat.due(start + 10 * SECOND), Due::Ping);
+        assert_eq!(heartbeat.next_action(start + 10 * SECOND), Due::Ping);
         heartbeat.received(start + 11 * SECOND);
-        assert_eq!(heartbeat.due(start + 20 * SECOND), Due::Ping);
-        assert_eq!(heartbeat.due(start + 39 * SECOND), Due::Ping);
-        assert_eq!(heartbeat.due(start + 40 * SECOND), Due::Dead(30 * SECOND));
+        assert_eq!(heartbeat.next_action(start + 20 * SECOND), Due::Ping);
+        assert_eq!(heartbeat.next_action(start + 39 * SECOND), Due::Ping);
+        assert_eq!(heartbeat.next_action(start + 40 * SECOND), Due::Dead(30 * SECOND));
     }
 
     #[test]
@@ -137,6 +137,6 @@ mod tests {
         for second in 1..=10 {
             heartbeat.received(start + second * SECOND);
         }
-        assert_eq!(heartbeat.due(start + 10 * SECOND), Due::Ping);
+        assert_eq!(heartbeat.next_action(start + 10 * SECOND), Due::Ping);
     }
 }

@@ -114,7 +114,7 @@ impl SubSocket {
             match &mut self.state {
                 State::Waiting { until } => {
                     sleep_until(*until).await;
-                    self.state = State::Opening(self.open()?);
+                    self.state = State::Opening(self.start_opening()?);
                 }
                 State::Opening(opening) => {
                     let stream = opening.await?;
@@ -146,7 +146,7 @@ impl SubSocket {
     }
 
     /// Starts to connect, or to accept a connection.
-    fn open(&mut self) -> Result<Opening, LinkError> {
+    fn start_opening(&mut self) -> Result<Opening, LinkError> {
         match &self.attach {
             Attach::Connect(endpoint) => {
                 let endpoint = endpoint.clone();

@@ -91,7 +91,7 @@ impl RankChange<'_> {
                 return BlockOutcome::Shed;
             }
         }
-        let corrected = self.correct(by(Tier::Device), state);
+        let corrected = self.correct_name(by(Tier::Device), state);
         if counts.conflict > 0 {
             BlockOutcome::Conflict
         } else if corrected || counts.applied > 0 {
@@ -116,7 +116,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) if self.holder.is_primary(by.source) => {
                 self.drop_tiers(by, slot, |_| true);
-                self.holder.touch(name);
+                self.holder.note_changed(name);
             }
             Place::Unknown | Place::Plain(_) => {}
             Place::Recorded => {
@@ -147,7 +147,7 @@ impl RankChange<'_> {
 
     /// Removes the tiers in which the source no longer has the name, and corrects its copies and its parent.
     /// Returns whether anything changed.
-    fn correct(&mut self, by: Announcement, state: &HeldBlock) -> bool {
+    fn correct_name(&mut self, by: Announcement, state: &HeldBlock) -> bool {
         let counted = self.sources.get(&by.source).is_some_and(|at| at.mode() == CopyMode::Counted);
         let copies = state.copies.map(|copies| if counted { copies } else { copies.min(1) });
         if let Place::Plain(slot) = self.holder.place(self.trie, state.name) {
@@ -157,7 +157,7 @@ impl RankChange<'_> {
                 let gone = |tier: Tier| copies.get(tier.index()).is_none_or(|at| *at == 0);
                 let changed = self.drop_tiers(by, slot, gone);
                 if changed {
-                    self.holder.touch(state.name);
+                    self.holder.note_changed(state.name);
                 }
                 return changed;
             }
@@ -166,7 +166,7 @@ impl RankChange<'_> {
         self.correct_record(by, state, copies)
     }
 
-    /// As [`correct`](Self::correct), for a name with a record.
+    /// As [`correct_name`](Self::correct_name), for a name with a record.
     fn correct_record(
         &mut self,
         by: Announcement,
@@ -193,7 +193,7 @@ impl RankChange<'_> {
             !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
         };
         for gone in before.copies.iter().filter(is_gone) {
-            self.lose(gone.source, gone.tier, (state.name, before.local));
+            self.record_loss(gone.source, gone.tier, (state.name, before.local));
         }
         self.after_withdrawal(state.name, slot, false);
         changed

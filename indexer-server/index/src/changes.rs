@@ -55,11 +55,11 @@ impl Changes {
 
     /// Adds the page noted last to `pages`. Returns `false` beyond the limit.
     fn flush(&mut self) -> bool {
-        self.last.take().is_none_or(|(page, released)| self.put(page, released))
+        self.last.take().is_none_or(|(page, released)| self.add_page(page, released))
     }
 
     /// Adds a page with its released slots. Returns `false` beyond the limit.
-    fn put(&mut self, page: Page, released: u64) -> bool {
+    fn add_page(&mut self, page: Page, released: u64) -> bool {
         if let Some(noted) = self.pages.get_mut(page) {
             *noted |= released;
             return true;
@@ -89,7 +89,7 @@ impl Changes {
         }
         self.heading |= earlier.heading;
         has_room
-            && earlier.pages.iter().all(|&(page, released)| self.put(page, released))
+            && earlier.pages.iter().all(|&(page, released)| self.add_page(page, released))
             && earlier.names.iter().all(|&(name, ())| self.note_name(name))
     }
 
@@ -120,36 +120,36 @@ pub(crate) struct ChangeLog(Option<Box<Changes>>);
 impl ChangeLog {
     /// Notes changed plain blocks in consecutive slots.
     pub(crate) fn note_slots(&mut self, slot: Slot, len: u32) {
-        self.note(|changes| changes.note_slots(slot, len));
+        self.record_change(|changes| changes.note_slots(slot, len));
     }
 
     /// Notes a changed record.
     pub(crate) fn note_name(&mut self, name: BlockName) {
-        self.note(|changes| changes.note_name(name));
+        self.record_change(|changes| changes.note_name(name));
     }
 
     /// Notes that the rank released a slot that stayed in use.
     pub(crate) fn note_released(&mut self, slot: Slot) {
-        self.note(|changes| changes.note_page(page_of(slot), 1 << (slot % PAGE_SLOTS)));
+        self.record_change(|changes| changes.note_page(page_of(slot), 1 << (slot % PAGE_SLOTS)));
     }
 
     /// Notes that data other than blocks changed.
     pub(crate) fn note_heading(&mut self) {
-        self.note(|changes| {
+        self.record_change(|changes| {
             changes.heading = true;
             true
         });
     }
 
     #[inline]
-    fn note(&mut self, has_room: impl FnOnce(&mut Changes) -> bool) {
+    fn record_change(&mut self, has_room: impl FnOnce(&mut Changes) -> bool) {
         if self.0.as_mut().is_some_and(|changes| !has_room(changes)) {
-            self.forget();
+            self.discard_notes();
         }
     }
 
     /// Stops noting until the next image, which must be complete.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn discard_notes(&mut self) {
         self.0 = None;
     }
 
@@ -160,12 +160,12 @@ impl ChangeLog {
 
     /// Whether all changes were noted, so that they can be taken.
     pub(crate) fn is_complete(&mut self) -> bool {
-        self.note(Changes::flush);
+        self.record_change(Changes::flush);
         self.0.is_some()
     }
 
     /// Takes the notes for an image. Starts new ones if there are `limits`.
-    pub(crate) fn take(&mut self, limits: Option<ChangeLimits>) -> Option<Box<Changes>> {
+    pub(crate) fn take_notes(&mut self, limits: Option<ChangeLimits>) -> Option<Box<Changes>> {
         std::mem::replace(&mut self.0, limits.map(|limits| Box::new(Changes::new(limits))))
     }
 
@@ -173,8 +173,8 @@ impl ChangeLog {
     pub(crate) fn give_back(&mut self, earlier: Option<Box<Changes>>) {
         // Without notes the next image is complete anyway. The rank may even belong to another worker now.
         match earlier {
-            Some(earlier) => self.note(|changes| changes.merge(*earlier)),
-            None => self.forget(),
+            Some(earlier) => self.record_change(|changes| changes.merge(*earlier)),
+            None => self.discard_notes(),
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct Contradicted {
 
 impl Contradicted {
     /// Counts a contradiction, and remembers its name, up to a limit of names.
-    pub(crate) fn note(&mut self, contradiction: Contradiction) {
+    pub(crate) fn record_contradiction(&mut self, contradiction: Contradiction) {
         self.count += 1;
         self.first.get_or_insert(contradiction);
         if self.names.contains(&contradiction.name) {

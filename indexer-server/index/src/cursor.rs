@@ -41,7 +41,7 @@ pub(crate) struct SweepCursor {
 }
 
 impl SweepCursor {
-    pub(crate) const fn begin(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
+    pub(crate) const fn start_at(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
         Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
     }
 }

@@ -196,7 +196,7 @@ impl Index {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
             };
-            let changes = holder.changes_mut().take(self.limits.changes);
+            let changes = holder.changes_mut().take_notes(self.limits.changes);
             ranks.push(RankCut::new(at, changes, whole));
             image.ranks.push(RankImage {
                 rank: holder.rank(),

@@ -15,7 +15,7 @@ struct DirtyNames {
 
 impl DirtyNames {
     /// Adds a changed name. Aborts the dump beyond the limit.
-    fn touch(&mut self, name: BlockName) {
+    fn note_changed(&mut self, name: BlockName) {
         if self.aborted.is_some() {
             return;
         }
@@ -45,20 +45,20 @@ impl Dumps {
     }
 
     /// Records the start of a dump. It aborts once more than `names_max` names have changed.
-    pub(crate) fn begin(&mut self, dump: u64, names_max: usize) {
+    pub(crate) fn begin_dump(&mut self, dump: u64, names_max: usize) {
         debug_assert!(self.0.iter().all(|at| at.dump != dump), "dumps have numbers of their own");
         let names = FxHashSet::default();
         self.0.push(DirtyNames { dump, names, names_max, aborted: None });
     }
 
     /// Records the end of a dump.
-    pub(crate) fn end(&mut self, dump: u64) {
+    pub(crate) fn end_dump(&mut self, dump: u64) {
         self.0.retain(|at| at.dump != dump);
     }
 
     /// Records a changed name in all dumps.
-    pub(crate) fn touch(&mut self, name: BlockName) {
-        self.0.iter_mut().for_each(|dump| dump.touch(name));
+    pub(crate) fn note_changed(&mut self, name: BlockName) {
+        self.0.iter_mut().for_each(|dump| dump.note_changed(name));
     }
 
     /// Aborts all dumps.

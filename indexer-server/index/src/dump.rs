@@ -137,7 +137,7 @@ impl Index {
         let mut ranks = Vec::with_capacity(holders.len());
         for at in holders {
             if let Some(Some(holder)) = self.holders.get_mut(at as usize) {
-                holder.dumps_mut().begin(dump, self.limits.dirty_names_max);
+                holder.dumps_mut().begin_dump(dump, self.limits.dirty_names_max);
                 ranks.push(RankScan {
                     holder: at,
                     rank: holder.rank(),
@@ -290,7 +290,7 @@ impl Index {
                     ranks.push(rank.rank);
                 }
                 if !ranks.is_empty() {
-                    let meanings = source.meanings.all().filter(|at| ranks.contains(&at.0));
+                    let meanings = source.meanings.entries().filter(|at| ranks.contains(&at.0));
                     let meanings = meanings.collect();
                     ends.push(DumpSourceEnd {
                         source: id,
@@ -346,7 +346,7 @@ impl Index {
     pub fn cancel_dump(&mut self, scan: DumpScan) {
         for rank in scan.ranks {
             if let Some(Some(holder)) = self.holders.get_mut(rank.holder as usize) {
-                holder.dumps_mut().end(scan.dump);
+                holder.dumps_mut().end_dump(scan.dump);
             }
         }
     }

@@ -110,13 +110,13 @@ impl Trie {
 
 impl Trie {
     /// Adds a rank as holder of `len` consecutive slots of one segment in a tier.
-    pub(crate) fn hold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
+    pub(crate) fn add_holder(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         self.change(slot, len, tier, |sets, set| sets.with(set, holder));
         self.mark_stored(slot);
     }
 
     /// Removes a rank as holder of consecutive slots in a tier. Frees positions that no rank needs any more.
-    pub(crate) fn unhold(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
+    pub(crate) fn remove_holder(&mut self, slot: Slot, len: u32, holder: HolderIndex, tier: Tier) {
         if self.cut_tail(slot, len, holder, tier) {
             return;
         }

@@ -42,7 +42,9 @@ impl Meanings {
     }
 
     /// All meanings, by rank and name.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (DpRank, BlockName, NameMeaning)> + use<'_> {
+    pub(crate) fn entries(
+        &self,
+    ) -> impl Iterator<Item = (DpRank, BlockName, NameMeaning)> + use<'_> {
         self.names.iter().map(|(&(rank, name), &meaning)| (rank, name, meaning))
     }
 

@@ -299,7 +299,7 @@ impl Numbers {
         let grown = if same { lines } else { lines_for((len + 1).max(lines * LINE * 3 / 4 + 1)) };
         let splits = grown > SUB_LINES_MAX && bits < DIRECTORY_BITS_MAX;
         if !splits {
-            self.put(sub, Sub::spread(bits, &crowded.lines, |_| true, grown));
+            self.put_sub(sub, Sub::spread(bits, &crowded.lines, |_| true, grown));
             return;
         }
         if bits == self.bits {
@@ -318,7 +318,7 @@ impl Numbers {
             [(sub, lower, true, low), (above, behind, false, len - low)]
         {
             let is_wanted = |hash| is_low(hash) == wants_low;
-            self.put(at, Sub::spread(bits + 1, lines, is_wanted, lines_for(half)));
+            self.put_sub(at, Sub::spread(bits + 1, lines, is_wanted, lines_for(half)));
         }
         // The sub-table's range in the directory. Its upper half belongs to the new sub-table.
         let len = 1 << (self.bits - bits);
@@ -326,7 +326,7 @@ impl Numbers {
         self.directory[first + len / 2..first + len].fill(index_u32(above));
     }
 
-    fn put(&mut self, at: usize, sub: Sub) {
+    fn put_sub(&mut self, at: usize, sub: Sub) {
         self.lines += sub.lines.len();
         match self.subs.get_mut(at) {
             Some(old) => *old = sub,
@@ -356,7 +356,7 @@ impl Numbers {
             if fewer < lines {
                 let smaller = Sub::spread(sub.bits, &sub.lines, |_| true, fewer);
                 self.lines -= lines;
-                self.put(at, smaller);
+                self.put_sub(at, smaller);
             }
         }
         true

@@ -75,7 +75,7 @@ impl Confirmed {
     }
 
     /// Clears the suspect mark of all plain slots.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn clear_suspects(&mut self) {
         self.0 = None;
     }
 

@@ -18,10 +18,10 @@ impl RankChange<'_> {
         wanted: usize,
     ) {
         record.announce(by);
-        self.gain(by.source, by.tier, (block.name, record.local));
+        self.record_gain(by.source, by.tier, (block.name, record.local));
         self.holder.records_mut().insert_parked(block.name, record);
         self.put_record(by, parent, block, wanted);
-        self.holder.touch(block.name);
+        self.holder.note_changed(block.name);
     }
 
     /// Places a parked record at the child of `parent` with the content of `block`.
@@ -46,7 +46,7 @@ impl RankChange<'_> {
             }
         };
         self.holder.records_mut().place(block.name, slot);
-        self.settle(slot);
+        self.update_slot(slot);
     }
 
     /// Adds a name without a position.
@@ -60,12 +60,12 @@ impl RankChange<'_> {
             return BlockOutcome::Rejected;
         }
         record.announce(by);
-        self.gain(by.source, by.tier, (name, record.local));
+        self.record_gain(by.source, by.tier, (name, record.local));
         let parent = record.parent;
         let records = self.holder.records_mut();
         records.insert_parked(name, record);
         records.wait(name, parent);
-        self.holder.touch(name);
+        self.holder.note_changed(name);
         BlockOutcome::Applied
     }
 }
@@ -74,7 +74,7 @@ impl RankChange<'_> {
 
 impl RankChange<'_> {
     /// Places all names that wait for a newly placed name.
-    pub(crate) fn wake(&mut self, name: BlockName) {
+    pub(crate) fn place_waiting(&mut self, name: BlockName) {
         if self.holder.is_short() {
             // If the rank had all its blocks, a rejected block might have placed the waiting names earlier.
             return;
@@ -132,6 +132,6 @@ impl RankChange<'_> {
             return;
         }
         self.put_record(by, parent, StoredBlock { name, local }, 1);
-        self.holder.touch(name);
+        self.holder.note_changed(name);
     }
 }

@@ -61,9 +61,9 @@ impl RankChange<'_> {
         }
     }
 
-    pub(crate) fn settle(&mut self, slot: Slot) {
+    pub(crate) fn update_slot(&mut self, slot: Slot) {
         let epoch = self.primary_epoch();
-        self.holder.settle(self.trie, slot, epoch);
+        self.holder.update_slot(self.trie, slot, epoch);
     }
 
     /// Ensures that a slot's names have records, if this rank holds the slot.
@@ -78,9 +78,9 @@ impl RankChange<'_> {
     pub(crate) fn take_record(&mut self, name: BlockName) -> Option<Slot> {
         let record = self.holder.records_mut().remove(name)?;
         for copies in &record.copies {
-            self.lose(copies.source, copies.tier, (name, record.local));
+            self.record_loss(copies.source, copies.tier, (name, record.local));
         }
-        self.holder.touch(name);
+        self.holder.note_changed(name);
         record.slot
     }
 
@@ -95,7 +95,7 @@ impl RankChange<'_> {
 
 impl RankChange<'_> {
     /// Records that a source gained a name in a tier.
-    pub(crate) fn gain(&mut self, source: SourceId, tier: Tier, block: Content) {
+    pub(crate) fn record_gain(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.add_keys(source, 1);
         if let Some(digest) = self.holder.digest_mut(source) {
             digest.add(tier, block_digest(block.0, block.1));
@@ -103,7 +103,7 @@ impl RankChange<'_> {
     }
 
     /// Records that a source lost a name in a tier.
-    pub(crate) fn lose(&mut self, source: SourceId, tier: Tier, block: Content) {
+    pub(crate) fn record_loss(&mut self, source: SourceId, tier: Tier, block: Content) {
         self.drop_keys(source, 1);
         if let Some(digest) = self.holder.digest_mut(source) {
             digest.take(tier, block_digest(block.0, block.1));

@@ -167,7 +167,7 @@ impl Records {
     }
 
     /// The remaining names of a slot. Removes the slot if it has none.
-    pub(crate) fn settle_slot(&mut self, slot: Slot) -> Names {
+    pub(crate) fn prune_slot(&mut self, slot: Slot) -> Names {
         let names = self.at_slots.get(slot).cloned().unwrap_or_default();
         if names.is_empty() {
             self.at_slots.remove(slot);

@@ -353,7 +353,9 @@ impl Index {
     /// Meanings of a source's names besides their tokens, by rank and name.
     #[must_use]
     pub fn meanings(&self, source: SourceId) -> Vec<(DpRank, BlockName, NameMeaning)> {
-        self.sources.get(&source).map_or_else(Vec::new, |source| source.meanings.all().collect())
+        self.sources
+            .get(&source)
+            .map_or_else(Vec::new, |source| source.meanings.entries().collect())
     }
 
     /// Maximum number of a source's changed names that are noted for its next image.
@@ -387,8 +389,8 @@ impl Index {
     }
 
     /// Clears the suspect mark of all blocks of a source.
-    pub(crate) fn settle_suspects(&mut self, source: SourceId) {
-        self.change_source(source, Source::settle_suspects);
+    pub(crate) fn clear_suspects(&mut self, source: SourceId) {
+        self.change_source(source, Source::clear_suspects);
     }
 
     /// Records that blocks of a rank were evicted, or rejected as a consequence. The sources that feed the

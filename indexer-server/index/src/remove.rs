@@ -68,7 +68,7 @@ impl RankChange<'_> {
         self.drop_plain(by, slot - down, len);
         counts.applied += u64::from(len);
         let done = len as usize;
-        self.holder.touch_plain(names.iter().take(done).copied());
+        self.holder.note_changed_plain(names.iter().take(done).copied());
         done
     }
 
@@ -89,7 +89,7 @@ impl RankChange<'_> {
         let in_others =
             Tier::ALL.iter().any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
         self.lose_run(by.source, by.tier, slot, len);
-        self.trie.unhold(slot, len, holder, by.tier);
+        self.trie.remove_holder(slot, len, holder, by.tier);
         self.holder.drop_plain(self.trie, slot, len, !in_others);
     }
 
@@ -106,7 +106,7 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         }
         if change == Change::Key {
-            self.lose(by.source, by.tier, (name, local));
+            self.record_loss(by.source, by.tier, (name, local));
         }
         self.after_withdrawal(name, slot, is_gone);
         BlockOutcome::Applied
@@ -114,12 +114,12 @@ impl RankChange<'_> {
 
     /// Updates slot and record after a record lost copies.
     pub(crate) fn after_withdrawal(&mut self, name: BlockName, slot: Option<Slot>, is_gone: bool) {
-        self.holder.touch(name);
+        self.holder.note_changed(name);
         if is_gone {
             self.holder.records_mut().remove(name);
         }
         if let Some(slot) = slot {
-            self.settle(slot);
+            self.update_slot(slot);
         }
     }
 }

@@ -163,7 +163,7 @@ impl RankChange<'_> {
                     for name in names {
                         self.take_record(name);
                     }
-                    self.settle(at);
+                    self.update_slot(at);
                     (slot, dropped) = (at + 1, dropped + 1);
                 }
                 Held::Plain(at, len) => {
@@ -181,7 +181,7 @@ impl RankChange<'_> {
             return;
         };
         let names = self.trie.slots.names(slot, len).iter().map(|&name| BlockName(name));
-        self.holder.touch_plain(names);
+        self.holder.note_changed_plain(names);
         for tier in Tier::ALL {
             if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index(), tier) {
                 let by = Announcement { source, tier, mode: CopyMode::Set, epoch: 0 };

@@ -242,11 +242,11 @@ impl Slots {
     pub(crate) fn allocate(&mut self, after: Slot, len: u32, room: u32) -> (Slot, u32) {
         let continues = after != NONE && adjacent(after, after + 1) && !self.is_used(after + 1);
         let slot = if continues { after + 1 } else { self.place(len, room) };
-        (slot, self.take(slot, len))
+        (slot, self.mark_used(slot, len))
     }
 
     /// Marks the free slots from `slot` on as used, up to `len`. Returns their number.
-    fn take(&mut self, slot: Slot, len: u32) -> u32 {
+    fn mark_used(&mut self, slot: Slot, len: u32) -> u32 {
         let mut taken = 0;
         while taken < len {
             let at = slot + taken;

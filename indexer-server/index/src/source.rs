@@ -175,7 +175,7 @@ impl Source {
     }
 
     /// Clears the suspect mark of all blocks of the source.
-    pub(crate) const fn settle_suspects(&mut self) {
+    pub(crate) const fn clear_suspects(&mut self) {
         self.certain_epoch = self.epoch;
     }
 

@@ -30,7 +30,7 @@ impl RankChange<'_> {
         parent: Option<BlockName>,
         blocks: &[StoredBlock],
     ) -> BlockCounts {
-        self.holder.adopt(by.source);
+        self.holder.adopt_source(by.source);
         let mut counts = BlockCounts::default();
         let mut at = match parent {
             None => At::Slot(NONE),
@@ -77,7 +77,7 @@ impl RankChange<'_> {
 
     /// Announces a name without tokens.
     pub(crate) fn store_name(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        self.holder.adopt(by.source);
+        self.holder.adopt_source(by.source);
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_recorded(by, name),
@@ -110,20 +110,20 @@ impl RankChange<'_> {
         let mut done = 0;
         let mut last = at;
         while let Some(rest) = blocks.get(done..).filter(|rest| !rest.is_empty()) {
-            let (joined, slot) = self.join(by, last, rest);
-            let (grown, slot) = self.grow(by, slot, rest.get(joined..).unwrap_or_default());
+            let (joined, slot) = self.join_run(by, last, rest);
+            let (grown, slot) = self.append_run(by, slot, rest.get(joined..).unwrap_or_default());
             if joined + grown == 0 {
                 break;
             }
             done += joined + grown;
             last = slot;
         }
-        self.holder.touch_plain(blocks.iter().take(done).map(|block| block.name));
+        self.holder.note_changed_plain(blocks.iter().take(done).map(|block| block.name));
         (done, last)
     }
 
     /// Adds new positions below `at`, under names that are also new; as many as get consecutive slots.
-    pub(crate) fn grow(
+    pub(crate) fn append_run(
         &mut self,
         by: Announcement,
         at: Slot,
@@ -145,7 +145,7 @@ impl RankChange<'_> {
 
     /// Adds the rank as holder of existing positions below `at` that have exactly these names, at most to the
     /// end of one segment. Only positions that the rank does not hold yet.
-    pub(crate) fn join(
+    pub(crate) fn join_run(
         &mut self,
         by: Announcement,
         at: Slot,
@@ -173,7 +173,7 @@ impl RankChange<'_> {
         if len == 0 {
             return (0, at);
         }
-        self.trie.hold(first, len, self.holder.index(), by.tier);
+        self.trie.add_holder(first, len, self.holder.index(), by.tier);
         self.gain_plain(by, first, len);
         (len as usize, first + len - 1)
     }
@@ -280,9 +280,9 @@ impl RankChange<'_> {
         let old = self.take_record(block.name);
         self.place_record(by, slot, block, record, wanted);
         if let Some(old) = old {
-            self.settle(old);
+            self.update_slot(old);
         }
-        self.wake(block.name);
+        self.place_waiting(block.name);
         BlockOutcome::Applied
     }
 
@@ -401,7 +401,7 @@ impl RankChange<'_> {
             self.spell_out(slot);
         }
         if let Some(slot) = self.take_record(name) {
-            self.settle(slot);
+            self.update_slot(slot);
         }
         BlockOutcome::Applied
     }
@@ -425,7 +425,7 @@ impl RankChange<'_> {
             At::Slot(slot) => {
                 self.announce_parked(by, block.name);
                 self.put_record(by, slot, block, 1);
-                self.wake(block.name);
+                self.place_waiting(block.name);
             }
             At::Unknown => {
                 self.holder.records_mut().wait(block.name, parent);
@@ -441,9 +441,9 @@ impl RankChange<'_> {
         let change = record.announce(by);
         let local = record.local;
         if change == Change::Key {
-            self.gain(by.source, by.tier, (name, local));
+            self.record_gain(by.source, by.tier, (name, local));
         }
-        self.holder.touch(name);
+        self.holder.note_changed(name);
     }
 
     /// Adds an announcement of a plain slot.
@@ -457,13 +457,13 @@ impl RankChange<'_> {
                 return BlockOutcome::Noop;
             }
             if !holds {
-                self.trie.hold(slot, 1, self.holder.index(), by.tier);
+                self.trie.add_holder(slot, 1, self.holder.index(), by.tier);
                 self.gain_run(by.source, by.tier, slot, 1);
                 self.holder.changes_mut().note_slots(slot, 1);
             }
             if !holds || suspect {
                 self.holder.confirm(slot, 1, by.tier);
-                self.holder.touch_plain(std::iter::once(name));
+                self.holder.note_changed_plain(std::iter::once(name));
                 return BlockOutcome::Applied;
             }
         }
@@ -481,15 +481,15 @@ impl RankChange<'_> {
         let slot = record.slot;
         let local = record.local;
         if change == Change::Key {
-            self.gain(by.source, by.tier, (name, local));
+            self.record_gain(by.source, by.tier, (name, local));
         }
         if let Some(slot) = slot {
-            self.settle(slot);
+            self.update_slot(slot);
         }
         if change == Change::None {
             return BlockOutcome::Noop;
         }
-        self.holder.touch(name);
+        self.holder.note_changed(name);
         BlockOutcome::Applied
     }
 }

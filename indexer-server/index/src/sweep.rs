@@ -32,7 +32,7 @@ struct Spent {
 
 impl Spent {
     /// Remaining budget of the slice.
-    fn left(&self) -> usize {
+    fn budget_left(&self) -> usize {
         let left = self.budget.saturating_sub(self.removed + self.parts_read);
         usize::try_from(left).unwrap_or(usize::MAX)
     }
@@ -109,7 +109,7 @@ impl Index {
         self.source(id)?;
         let started = self.sources.get_mut(&id).and_then(|source| source.sweep.take());
         let started = started.filter(|at| at.kind == kind && at.only == only);
-        let mut cursor = started.unwrap_or(SweepCursor::begin(kind, only, 0));
+        let mut cursor = started.unwrap_or(SweepCursor::start_at(kind, only, 0));
         let mut spent = Spent { removed: 0, parts_read: 0, budget: budget.max(1) as u64 };
         let mut done = true;
         while let Some(&(rank, holder)) = self.source(id)?.ranks().get(cursor.rank) {
@@ -127,13 +127,13 @@ impl Index {
                     break;
                 }
             }
-            cursor = SweepCursor::begin(kind, only, cursor.rank + 1);
+            cursor = SweepCursor::start_at(kind, only, cursor.rank + 1);
         }
         if let Some(source) = self.sources.get_mut(&id) {
             source.sweep = (!done).then_some(cursor);
         }
         if done && (kind == Kind::Suspects || self.source(id)?.keys() == 0) {
-            self.settle_suspects(id);
+            self.clear_suspects(id);
         }
         if done && kind == Kind::All {
             self.complete_if_empty(id, only.is_none());
@@ -150,14 +150,14 @@ impl RankChange<'_> {
         if cursor.kind == Kind::All && self.sources.get(&by.source).is_some_and(|at| at.keys() > 0)
         {
             // A complete image of the remaining blocks is smaller than notes of all dropped ones.
-            self.holder.changes_mut().forget();
+            self.holder.changes_mut().discard_notes();
         }
-        while let Some(names) = self.part_to_drop(by, cursor, spent.left()) {
-            if spent.left() == 0 {
+        while let Some(names) = self.part_to_drop(by, cursor, spent.budget_left()) {
+            if spent.budget_left() == 0 {
                 return false;
             }
             // Dropped names do not appear again when the rest of the part is read.
-            let is_rest = names.len() == spent.left();
+            let is_rest = names.len() == spent.budget_left();
             for name in names {
                 spent.removed += self.drop_recorded(by, cursor.kind, name);
             }
@@ -171,7 +171,7 @@ impl RankChange<'_> {
         }
         // Slots that another source has changed to records since the records were read are found here.
         loop {
-            if spent.left() == 0 {
+            if spent.budget_left() == 0 {
                 return false;
             }
             let Some(page) = cursor.pages.pop() else {
@@ -259,7 +259,7 @@ impl RankChange<'_> {
         let slot = record.slot;
         let is_gone = record.copies.is_empty();
         for &tier in &dropped {
-            self.lose(by.source, tier, (name, local));
+            self.record_loss(by.source, tier, (name, local));
         }
         self.after_withdrawal(name, slot, is_gone);
         dropped.len() as u64

@@ -20,7 +20,7 @@ pub(super) struct Agents {
 
 impl Agents {
     /// The client for a URL.
-    fn of(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
+    fn client_for(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
         if url != LOCAL_INDEXER_BY_BROKER {
             return Ok(&self.dialled);
         }
@@ -39,14 +39,14 @@ fn refused<P: Send + 'static>(error: AskError) -> Parts<P> {
 
 impl LocalIndexers for Agents {
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
-        self.of(url).map_or_else(refused, |agents| agents.events(url, query, block_size))
+        self.client_for(url).map_or_else(refused, |agents| agents.events(url, query, block_size))
     }
 
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
-        self.of(url).map_or_else(refused, |agents| agents.dump(url, query))
+        self.client_for(url).map_or_else(refused, |agents| agents.dump(url, query))
     }
 
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
-        self.of(url).map_or_else(refused, |agents| agents.digests(url, query))
+        self.client_for(url).map_or_else(refused, |agents| agents.digests(url, query))
     }
 }

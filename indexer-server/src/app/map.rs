@@ -40,7 +40,7 @@ impl MapFollower {
     }
 
     /// Adopts the broker's map before a checkpoint is read. Without a map, the shards have equal ranges.
-    pub(super) async fn begin(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
+    pub(super) async fn adopt_first_map(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
         let Self::Broker(maps, not_ready) = self else { return };
         match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
             Ok(Ok(map)) => adopt(ingest, workers, map).await,

@@ -129,7 +129,7 @@ impl App {
         let restored = CancellationToken::new();
         let mut map_follower = self.map_follower;
         if let Some(follower) = &mut map_follower {
-            follower.begin(&ingest, &workers).await;
+            follower.adopt_first_map(&ingest, &workers).await;
         }
         let not_ready = readiness.hold("restoring");
         let mut checkpoints = self.checkpoints;

@@ -31,7 +31,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// The bucket of a shard. `None` if it does not exist.
-    pub(super) async fn of(
+    pub(super) async fn find(
         context: &Context,
         namespace: &Namespace,
         shard: &str,
@@ -47,12 +47,12 @@ impl Bucket {
     }
 
     /// The bucket of a shard, created if it is missing.
-    pub(super) async fn open(
+    pub(super) async fn open_or_create(
         context: &Context,
         namespace: &Namespace,
         shard: &str,
     ) -> Result<Self, Fault> {
-        let there = Self::of(context, namespace, shard).await?;
+        let there = Self::find(context, namespace, shard).await?;
         if let Some(bucket) = there {
             return Ok(bucket);
         }
@@ -83,7 +83,7 @@ impl Bucket {
     }
 
     /// Replaces the snapshot. Returns its size in bytes.
-    pub(super) async fn put(
+    pub(super) async fn put_snapshot(
         &self,
         position: StreamPosition,
         source: &mut (impl AsyncRead + Unpin),
@@ -165,7 +165,7 @@ pub(super) struct Turn {
 impl Turns {
     /// Acquires the lease of a shard, unless another replica holds it. Takes over an expired lease of a crashed
     /// replica.
-    pub(super) async fn take(
+    pub(super) async fn acquire_lease(
         &mut self,
         coverage: &Store,
         shard: &str,

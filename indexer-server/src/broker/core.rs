@@ -52,16 +52,16 @@ pub(super) async fn run(
                 Ok(()) = connection.link.changed() => {
                     let up = connection.link.borrow_and_update().up;
                     // Messages were missed: every source must open its session again.
-                    if up { inlet.forget().await } else { inlet.behind().await }
+                    if up { inlet.close_sessions().await } else { inlet.fall_behind().await }
                 }
                 Ok(()) = changes.changed() => break,
                 Some(message) = messages.next() => {
                     let subject = message.subject;
                     let payload = message.payload;
-                    let _nobody_waits = inlet.take(&subject, payload, Duration::ZERO).await;
+                    let _nobody_waits = inlet.handle_message(&subject, payload, Duration::ZERO).await;
                 }
                 _ = ticks.tick() => {
-                    inlet.sweep().await;
+                    inlet.close_fenced().await;
                     let up = connection.link.borrow().up;
                     if starting.as_mut().is_some_and(|starting| starting.is_over(&inlet, up)) {
                         starting = None;

@@ -62,7 +62,7 @@ impl Inlet {
     }
 
     /// Handles a message that was published `age` ago. For a batch from JetStream, returns its pending reply.
-    pub(super) async fn take(
+    pub(super) async fn handle_message(
         &mut self,
         subject: &str,
         payload: Bytes,
@@ -87,7 +87,7 @@ impl Inlet {
         None
     }
 
-    /// As [`take`](Self::take), with the error.
+    /// As [`handle_message`](Self::handle_message), with the error.
     async fn try_take(
         &mut self,
         subject: &str,
@@ -100,7 +100,7 @@ impl Inlet {
             return Ok(None);
         }
         if message.message == SourceMessage::Goodbye {
-            self.leave(&message).await?;
+            self.remove_worker(&message).await?;
             return Ok(None);
         }
         let in_order = self.in_order;
@@ -137,7 +137,7 @@ impl Inlet {
 
     /// Removes a worker that deregisters itself, if the message is of the open incarnation. While the log is read from
     /// an earlier position, the lease removes the worker instead.
-    async fn leave(&self, message: &BrokerMessage) -> Result<(), IngestError> {
+    async fn remove_worker(&self, message: &BrokerMessage) -> Result<(), IngestError> {
         if self.behind || !self.is_open(message) {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl Inlet {
     }
 
     /// Marks all sources as behind: the next messages are old, or none arrive.
-    pub(super) async fn behind(&mut self) {
+    pub(super) async fn fall_behind(&mut self) {
         self.behind = true;
         self.ingest.set_input_paused(true);
         for open in self.sessions.values_mut() {
@@ -210,7 +210,7 @@ impl Inlet {
     }
 
     /// Closes all sessions. The next message of a source reopens its session.
-    pub(super) async fn forget(&mut self) {
+    pub(super) async fn close_sessions(&mut self) {
         self.behind = false;
         self.ingest.set_input_paused(false);
         for open in mem::take(&mut self.sessions).into_values() {
@@ -219,7 +219,7 @@ impl Inlet {
     }
 
     /// Closes fenced sessions.
-    pub(super) async fn sweep(&mut self) {
+    pub(super) async fn close_fenced(&mut self) {
         let over = |open: &OpenSession| open.session.fenced().is_cancelled();
         let keys = self.sessions.iter().filter(|(_, open)| over(open));
         let keys: Vec<_> = keys.map(|(key, _)| key.clone()).collect();

@@ -23,7 +23,12 @@ impl LocalByBroker {
     }
 
     /// Sends a request. Returns the parts of the answer in order of arrival.
-    fn ask(&self, source: &LocalSource, call: LocalCall, question: Vec<u8>) -> Parts<Bytes> {
+    fn send_request(
+        &self,
+        source: &LocalSource,
+        call: LocalCall,
+        question: Vec<u8>,
+    ) -> Parts<Bytes> {
         let client = self.0.client.clone();
         let subject = self.0.namespace.subject(local_subject(&source.address, call));
         let opening = async move {
@@ -51,19 +56,19 @@ impl LocalByBroker {
 impl LocalIndexers for LocalByBroker {
     fn events(&self, _url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
         let source = query.source.clone();
-        let parts = self.ask(&source, LocalCall::Events, query.encode());
+        let parts = self.send_request(&source, LocalCall::Events, query.encode());
         parts.map(move |part| EventsPart::decode(part?, block_size).map_err(unread)).boxed()
     }
 
     fn dump(&self, _url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
         let source = query.source.clone();
-        let parts = self.ask(&source, LocalCall::Dump, query.encode());
+        let parts = self.send_request(&source, LocalCall::Dump, query.encode());
         parts.map(|part| LocalDumpPart::decode(part?).map_err(unread)).boxed()
     }
 
     fn digests(&self, _url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
         let source = query.source.clone();
-        let parts = self.ask(&source, LocalCall::Digests, query.encode());
+        let parts = self.send_request(&source, LocalCall::Digests, query.encode());
         parts.map(|part| DigestsPart::decode(part?).map_err(unread)).boxed()
     }
 }

@@ -68,15 +68,15 @@ impl Reader {
     /// reopened after a pause.
     pub(super) async fn run(mut self, not_ready: NotReady, stop: CancellationToken) {
         let mut starting = Some(Starting::new(not_ready, &self.inlet));
-        self.inlet.behind().await;
+        self.inlet.fall_behind().await;
         loop {
-            self.sweep(&mut starting, false).await;
+            self.close_fenced(&mut starting, false).await;
             let reading = select! {
                 () = stop.cancelled() => return,
-                reading = self.open() => reading,
+                reading = self.open_stream() => reading,
             };
             let ended = match reading {
-                Ok(reading) => self.read(reading, &mut starting, &stop).await,
+                Ok(reading) => self.read_stream(reading, &mut starting, &stop).await,
                 Err(error) => Err(error),
             };
             match ended {
@@ -89,7 +89,7 @@ impl Reader {
                     if let Some(starting) = &starting {
                         starting.report(format!("the stream cannot be read: {error}"));
                     }
-                    self.inlet.behind().await;
+                    self.inlet.fall_behind().await;
                     select! {
                         () = stop.cancelled() => return,
                         () = sleep(RETRY_PAUSE) => {}
@@ -100,7 +100,7 @@ impl Reader {
     }
 
     /// Opens the stream after the stored position.
-    async fn open(&self) -> Result<Reading, Fault> {
+    async fn open_stream(&self) -> Result<Reading, Fault> {
         let context = jetstream::new(self.connection.client.clone());
         let stream = self.stream(&context).await?;
         let info = stream.cached_info();
@@ -165,7 +165,7 @@ impl Reader {
     }
 
     /// Reads until the stream must be reopened.
-    async fn read(
+    async fn read_stream(
         &mut self,
         mut reading: Reading,
         starting: &mut Option<Starting>,
@@ -184,22 +184,22 @@ impl Reader {
                 () = stop.cancelled() => return Ok(()),
                 Ok(()) = changes.changed() => return Ok(()),
                 Ok(()) = link.changed() => {
-                    self.inlet.behind().await;
+                    self.inlet.fall_behind().await;
                     // Reopen the stream once the broker is back.
                     return Ok(());
                 }
                 message = reading.batches.next() => match message {
-                    Some(message) => self.take(message?, &mut reading).await,
+                    Some(message) => self.handle_message(message?, &mut reading).await,
                     None => return Ok(()),
                 },
                 Some(heartbeat) = reading.heartbeats.next() => {
                     let subject = heartbeat.subject;
                     let payload = heartbeat.payload;
-                    let _none = self.inlet.take(&subject, payload, Duration::ZERO).await;
+                    let _none = self.inlet.handle_message(&subject, payload, Duration::ZERO).await;
                     ControlFlow::Continue(())
                 }
                 _ = ticks.tick() => {
-                    self.sweep(starting, !reading.is_behind).await;
+                    self.close_fenced(starting, !reading.is_behind).await;
                     if reading.read_at.elapsed() >= CHECK_INTERVAL && !is_same(&mut reading).await? {
                         return Ok(());
                     }
@@ -213,8 +213,8 @@ impl Reader {
     }
 
     /// Closes fenced sessions and updates readiness. `receives`: current messages arrive.
-    async fn sweep(&mut self, starting: &mut Option<Starting>, receives: bool) {
-        self.inlet.sweep().await;
+    async fn close_fenced(&mut self, starting: &mut Option<Starting>, receives: bool) {
+        self.inlet.close_fenced().await;
         if starting.as_mut().is_some_and(|starting| starting.is_over(&self.inlet, receives)) {
             *starting = None;
         }
@@ -227,7 +227,7 @@ impl Reader {
         starting: Option<&Starting>,
     ) {
         if is_behind {
-            self.inlet.behind().await;
+            self.inlet.fall_behind().await;
             if let Some(starting) = starting {
                 starting.report(format!("reading the stream up to {last}"));
             }
@@ -237,7 +237,7 @@ impl Reader {
     }
 
     /// Handles the next batch. Breaks if the stream has just fallen behind or caught up.
-    async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
+    async fn handle_message(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
         let Ok((sequence, pending, age)) = message.info().map(|info| {
             (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
         }) else {
@@ -245,8 +245,8 @@ impl Reader {
         };
         reading.read_at = Instant::now();
         let async_nats::Message { subject, payload, .. } = message.message;
-        let answer = self.inlet.take(&subject, payload, age).await;
-        self.position.took(sequence, answer);
+        let answer = self.inlet.handle_message(&subject, payload, age).await;
+        self.position.record_message(sequence, answer);
         self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         let was_behind = reading.is_behind;
         reading.is_behind = is_behind(was_behind, pending);

@@ -27,7 +27,7 @@ impl Position {
     #[must_use]
     pub fn reached(&self) -> Option<StreamPosition> {
         self.with(|state| {
-            state.settle();
+            state.advance();
             state.reached
         })
     }
@@ -40,18 +40,18 @@ impl Position {
     /// Freezes the position: during shutdown, batches are answered that are not in the index.
     pub(super) fn freeze(&self) {
         self.with(|state| {
-            state.settle();
+            state.advance();
             state.frozen = true;
         });
     }
 
     /// Records that the next message was submitted. A message without an answer is complete.
-    pub(super) fn took(&self, sequence: u64, answer: Option<PendingAnswer>) {
+    pub(super) fn record_message(&self, sequence: u64, answer: Option<PendingAnswer>) {
         self.with(|state| {
-            state.settle();
+            state.advance();
             match answer {
                 Some(answer) => state.unanswered.push_back((sequence, answer)),
-                None if state.unanswered.is_empty() => state.reach(sequence),
+                None if state.unanswered.is_empty() => state.advance_to(sequence),
                 // The message completes together with its predecessor.
                 None => {
                     if let Some((last, _)) = state.unanswered.back_mut() {
@@ -62,7 +62,7 @@ impl Position {
             if state.unanswered.len() > UNANSWERED_MAX
                 && let Some((sequence, _)) = state.unanswered.pop_front()
             {
-                state.reach(sequence);
+                state.advance_to(sequence);
             }
             debug_assert!(state.unanswered.len() <= UNANSWERED_MAX);
         });
@@ -75,18 +75,18 @@ impl Position {
 
 impl State {
     /// Advances over leading messages whose answers have arrived.
-    fn settle(&mut self) {
+    fn advance(&mut self) {
         while let Some((sequence, answer)) = self.unanswered.front_mut() {
             if self.frozen || !answer.is_there() {
                 return;
             }
             let sequence = *sequence;
             self.unanswered.pop_front();
-            self.reach(sequence);
+            self.advance_to(sequence);
         }
     }
 
-    fn reach(&mut self, sequence: u64) {
+    fn advance_to(&mut self, sequence: u64) {
         if let Some(reached) = &mut self.reached {
             reached.sequence = reached.sequence.max(sequence);
         }

@@ -36,7 +36,7 @@ impl ShardMaps {
         loop {
             let entry = match &mut self.watch {
                 Some(watch) => watch.next().await,
-                None => match Self::open(self.connection.clone()).await {
+                None => match Self::open_watch(self.connection.clone()).await {
                     Ok(watch) => {
                         self.watch = Some(watch);
                         continue;
@@ -62,7 +62,7 @@ impl ShardMaps {
     }
 
     /// Watches the key of the shard map. Creates the bucket if it is missing.
-    async fn open(connection: Connection) -> Result<Watch, async_nats::Error> {
+    async fn open_watch(connection: Connection) -> Result<Watch, async_nats::Error> {
         let name = connection.namespace.stored(SHARDS);
         let context = jetstream::new(connection.client);
         let bucket = match context.get_key_value(&name).await {

@@ -135,13 +135,13 @@ impl Snapshots {
     /// the stream, because a newer one may follow.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
-        let Some(bucket) = Bucket::of(&context, &self.connection.namespace, &self.own).await?
+        let Some(bucket) = Bucket::find(&context, &self.connection.namespace, &self.own).await?
         else {
             return Ok(None);
         };
         let Some(position) = bucket.position().await? else { return Ok(None) };
         // From now on no replica purges messages after this position.
-        self.post(&self.coverage(&context).await?, position).await?;
+        self.publish_position(&self.coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
         if let (Some(position), Ok(stream)) =
             (imported.position, context.get_stream(self.stored(STREAM)).await)
@@ -233,28 +233,33 @@ impl Snapshots {
         }
         let context = self.context();
         let coverage = self.coverage(&context).await?;
-        self.post(&coverage, position).await?;
+        self.publish_position(&coverage, position).await?;
         let stream = context.get_stream(self.stored(STREAM)).await?;
         let first = stream.cached_info().state.first_sequence;
         let taken = self.taken(&context).await?;
         if wants_snapshot(position, taken, first, self.threshold)
-            && let Some(turn) = self.turns.take(&coverage, &self.own, &self.replica).await?
+            && let Some(turn) =
+                self.turns.acquire_lease(&coverage, &self.own, &self.replica).await?
         {
-            self.take(turn, &coverage).await?;
+            self.upload_and_release(turn, &coverage).await?;
             self.purge(&stream, &coverage).await?;
         }
         Ok(())
     }
 
     /// Publishes this replica's position in the stream.
-    async fn post(&self, coverage: &Store, position: StreamPosition) -> Result<(), Fault> {
+    async fn publish_position(
+        &self,
+        coverage: &Store,
+        position: StreamPosition,
+    ) -> Result<(), Fault> {
         coverage.put(&self.replica, Posted(position).to_string().into()).await?;
         Ok(())
     }
 
     /// Stream position of the shard's stored snapshot.
     async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
-        let bucket = Bucket::of(context, &self.connection.namespace, &self.own).await?;
+        let bucket = Bucket::find(context, &self.connection.namespace, &self.own).await?;
         match bucket {
             Some(bucket) => bucket.position().await,
             None => Ok(None),
@@ -262,7 +267,7 @@ impl Snapshots {
     }
 
     /// Uploads a snapshot under this replica's lease, then releases the lease.
-    async fn take(&self, mut turn: Turn, coverage: &Store) -> Result<(), Fault> {
+    async fn upload_and_release(&self, mut turn: Turn, coverage: &Store) -> Result<(), Fault> {
         let taken = self.upload(&mut turn, coverage).await;
         turn.give_back(coverage).await?;
         taken
@@ -271,7 +276,8 @@ impl Snapshots {
     /// Exports the local store and uploads it, unless the lease is lost meanwhile. Does nothing if the store has no
     /// position.
     async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
-        let bucket = Bucket::open(&self.context(), &self.connection.namespace, &self.own).await?;
+        let bucket =
+            Bucket::open_or_create(&self.context(), &self.connection.namespace, &self.own).await?;
         bucket.tidy().await?;
         let export = self.shared_store.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
@@ -281,7 +287,7 @@ impl Snapshots {
         let mut source = CompleteUpload { source, is_complete: Arc::clone(&is_complete) };
         let written = spawn_blocking(move || write_out(export, sink, &is_complete));
         let put = select! {
-            put = bucket.put(position, &mut source) => put,
+            put = bucket.put_snapshot(position, &mut source) => put,
             Err(fault) = self.stay(position, turn, coverage) => Err(fault),
         };
         drop(source);
@@ -301,7 +307,7 @@ impl Snapshots {
         loop {
             sleep(POST_INTERVAL).await;
             turn.renew(coverage).await?;
-            self.post(coverage, position).await?;
+            self.publish_position(coverage, position).await?;
         }
     }
 
@@ -310,7 +316,7 @@ impl Snapshots {
         let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let bucket = Bucket::of(&context, &self.connection.namespace, shard).await?;
+            let bucket = Bucket::find(&context, &self.connection.namespace, shard).await?;
             snapshots.push(match bucket {
                 Some(bucket) => bucket.position().await?,
                 None => None,
@@ -397,7 +403,7 @@ mod tests {
     use super::*;
 
     /// Reads an upload whose export wrote some bytes, and was then complete or not.
-    async fn read(is_complete: bool) -> io::Result<Vec<u8>> {
+    async fn read_upload(is_complete: bool) -> io::Result<Vec<u8>> {
         let (mut sink, source) = duplex(BYTES_BETWEEN);
         let is_complete = Arc::new(AtomicBool::new(is_complete));
         let mut source = CompleteUpload { source, is_complete };
@@ -410,8 +416,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_export_that_breaks_off_is_no_snapshot() {
-        assert_eq!(read(true).await.expect("all of it"), b"a part");
-        let error = read(false).await.expect_err("a part of it");
+        assert_eq!(read_upload(true).await.expect("all of it"), b"a part");
+        let error = read_upload(false).await.expect_err("a part of it");
         assert_eq!(error.to_string(), "the export ended early");
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Reads the caller from a request's extensions, set by the port.
-    pub(super) fn of<T>(request: &Request<T>) -> Result<Self, Status> {
+    pub(super) fn from_request<T>(request: &Request<T>) -> Result<Self, Status> {
         let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
         Ok(Self { principal: principal(request)?, peer, quota: quota(request) })
     }
@@ -33,7 +33,7 @@ impl Caller {
     ///
     /// # Errors
     /// If the caller has no permission, or exceeds its rate limits.
-    pub(super) fn ask(&self, partition: &PartitionKey) -> Result<(), Status> {
+    pub(super) fn admit_query(&self, partition: &PartitionKey) -> Result<(), Status> {
         check_partition(&self.principal, partition)?;
         take_query(self.quota.as_ref(), partition.tenant())
     }

@@ -30,14 +30,14 @@ pub(super) async fn start(
     caller: &Caller,
     query: DumpQuery,
 ) -> Result<DumpStream, Status> {
-    caller.ask(&query.partition)?;
+    caller.admit_query(&query.partition)?;
     let worker = query.worker.clone();
     let address = WorkerAddress { partition: query.partition.clone(), worker };
     parts.ingest.check_address(&address).map_err(status)?;
     let partition = parts.finder.partition(&query.partition);
     let partition = partition.map_err(|error| status(for_principal(error, &caller.principal)))?;
     tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "dump requested");
-    let place = dumpers.turn(address, caller.peer.as_ref()).await?;
+    let place = dumpers.wait_for_permit(address, caller.peer.as_ref()).await?;
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();
     let task_parts = parts.clone();
@@ -103,7 +103,7 @@ async fn run(
                 return Err(cut_off);
             }
         }
-        place.take(records);
+        place.count_records(records);
     }
 }
 

@@ -59,7 +59,7 @@ impl DumpTurns {
     }
 
     /// Requests a permit. Refused if the connection has too many waiting requests.
-    pub(super) fn ask(&mut self, dumper: Dumper, now: Instant) -> Asked {
+    pub(super) fn request_permit(&mut self, dumper: Dumper, now: Instant) -> Asked {
         let waiting = self.waiting.iter().filter(|at| at.peer == dumper.peer).count();
         if waiting >= CONNECTION_WAITING_MAX {
             return Asked::Refused;
@@ -86,7 +86,7 @@ impl DumpTurns {
     }
 
     /// Counts records that a dump's client has read.
-    pub(super) fn take(&mut self, id: u64, records: usize, now: Instant) {
+    pub(super) fn count_records(&mut self, id: u64, records: usize, now: Instant) {
         let records = u32::try_from(records).unwrap_or(u32::MAX);
         if let Some(at) = self.running.iter_mut().find(|at| at.dumper.id == id) {
             let time = Duration::from_secs(1) * records / RECORDS_PER_SECOND_MIN;
@@ -114,7 +114,7 @@ impl DumpTurns {
     }
 
     /// Removes a dump that ended, or whose caller stopped waiting.
-    pub(super) fn end(&mut self, id: u64) {
+    pub(super) fn end_dump(&mut self, id: u64) {
         self.running.retain(|at| at.dumper.id != id);
         self.waiting.retain(|at| at.id != id);
     }
@@ -132,17 +132,20 @@ mod tests {
     fn a_connection_has_its_share_and_the_next_is_the_one_with_fewest() {
         let mut turns = DumpTurns::default();
         let now = Instant::now();
-        assert_eq!([1, 2].map(|id| turns.ask(dumper(7, id), now)), [Asked::Begun; 2]);
-        assert_eq!([3, 4, 5, 6].map(|id| turns.ask(dumper(7, id), now)), [Asked::Waits; 4]);
-        assert_eq!(turns.ask(dumper(7, 7), now), Asked::Refused);
-        assert_eq!(turns.ask(dumper(8, 8), now), Asked::Begun);
-        assert_eq!(turns.ask(dumper(9, 9), now), Asked::Begun);
-        assert_eq!(turns.ask(dumper(10, 10), now), Asked::Waits);
-        turns.end(1);
+        assert_eq!([1, 2].map(|id| turns.request_permit(dumper(7, id), now)), [Asked::Begun; 2]);
+        assert_eq!(
+            [3, 4, 5, 6].map(|id| turns.request_permit(dumper(7, id), now)),
+            [Asked::Waits; 4]
+        );
+        assert_eq!(turns.request_permit(dumper(7, 7), now), Asked::Refused);
+        assert_eq!(turns.request_permit(dumper(8, 8), now), Asked::Begun);
+        assert_eq!(turns.request_permit(dumper(9, 9), now), Asked::Begun);
+        assert_eq!(turns.request_permit(dumper(10, 10), now), Asked::Waits);
+        turns.end_dump(1);
         assert_eq!(turns.grant(now), Some(dumper(10, 10)), "it has none yet");
-        turns.end(2);
+        turns.end_dump(2);
         assert_eq!(turns.grant(now), Some(dumper(7, 3)));
-        (3..=10).for_each(|id| turns.end(id));
+        (3..=10).for_each(|id| turns.end_dump(id));
         assert!(turns.is_empty());
     }
 
@@ -151,7 +154,7 @@ mod tests {
         let mut turns = DumpTurns::default();
         let begun = Instant::now();
         (1..=4).for_each(|id| {
-            assert_eq!(turns.ask(dumper(usize::from(id > 2), id), begun), Asked::Begun)
+            assert_eq!(turns.request_permit(dumper(usize::from(id > 2), id), begun), Asked::Begun)
         });
         let mut now = begun;
         while now < begun + 4 * SLOW_AFTER {
@@ -159,21 +162,21 @@ mod tests {
             // All dumps but one are read.
             now += SLOW_AFTER / 2;
             for id in [1, 2, 4] {
-                turns.take(id, RECORDS_PER_SECOND_MIN as usize / 2, now);
+                turns.count_records(id, RECORDS_PER_SECOND_MIN as usize / 2, now);
             }
         }
-        assert_eq!(turns.ask(dumper(9, 9), now), Asked::Waits);
+        assert_eq!(turns.request_permit(dumper(9, 9), now), Asked::Waits);
         assert_eq!((turns.evict(now), turns.evict(now)), (Some(3), None));
-        turns.end(3);
+        turns.end_dump(3);
         assert_eq!(turns.grant(now), Some(dumper(9, 9)));
-        assert_eq!(turns.ask(dumper(10, 10), now), Asked::Waits);
+        assert_eq!(turns.request_permit(dumper(10, 10), now), Asked::Waits);
         assert_eq!(turns.evict(now), None, "all are read");
         assert!(turns.next_look(now) <= now + SLOW_AFTER);
         // Reading one record now and then is too slow.
         now += SLOW_AFTER;
-        turns.take(1, 1, now);
+        turns.count_records(1, 1, now);
         now += SLOW_AFTER / 8;
-        turns.take(1, 1, now);
+        turns.count_records(1, 1, now);
         assert!(turns.evict(now).is_some());
     }
 }

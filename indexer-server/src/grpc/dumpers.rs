@@ -54,13 +54,13 @@ impl Dumpers {
     ///
     /// # Errors
     /// If too many dumps wait, or the wait takes too long.
-    pub(super) async fn turn(
+    pub(super) async fn wait_for_permit(
         &self,
         worker: WorkerAddress,
         peer: Option<&Arc<Peer>>,
     ) -> Result<Place, Status> {
         let peer = peer.map_or(0, |peer| Arc::as_ptr(peer).addr());
-        let (place, mut begun) = self.ask(worker, peer)?;
+        let (place, mut begun) = self.request_permit(worker, peer)?;
         let until = Instant::now() + WAIT_TIMEOUT;
         loop {
             let look = self.make_way(&place.worker).min(until);
@@ -76,7 +76,7 @@ impl Dumpers {
 
     /// Requests a permit. The receiver completes when the dump may begin, possibly immediately. Fails if too many
     /// dumps wait.
-    fn ask(
+    fn request_permit(
         &self,
         worker: WorkerAddress,
         peer: usize,
@@ -85,7 +85,7 @@ impl Dumpers {
         let id = state.next_id;
         state.next_id += 1;
         let turns = state.workers.entry(worker.clone()).or_default();
-        let asked = turns.ask(Dumper { id, peer }, Instant::now());
+        let asked = turns.request_permit(Dumper { id, peer }, Instant::now());
         let (begin, begun) = oneshot::channel();
         match asked {
             Asked::Refused => return Err(busy(&worker)),
@@ -111,9 +111,9 @@ impl Dumpers {
 
 impl Place {
     /// Counts records that the client has read.
-    pub(super) fn take(&self, records: usize) {
+    pub(super) fn count_records(&self, records: usize) {
         if let Some(turns) = self.dumpers.lock().workers.get_mut(&self.worker) {
-            turns.take(self.id, records, Instant::now());
+            turns.count_records(self.id, records, Instant::now());
         }
     }
 }
@@ -125,7 +125,7 @@ impl Drop for Place {
         begin.remove(&self.id);
         end.remove(&self.id);
         let Some(turns) = workers.get_mut(&self.worker) else { return };
-        turns.end(self.id);
+        turns.end_dump(self.id);
         while let Some(next) = turns.grant(Instant::now()) {
             // A client that has gone releases its slot.
             let _gone = begin.remove(&next.id).map(|begin| begin.send(()));

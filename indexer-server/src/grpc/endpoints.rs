@@ -78,7 +78,7 @@ enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn read(host: &'a str) -> Self {
+    fn parse(host: &'a str) -> Self {
         let plain = host.trim_start_matches('[').trim_end_matches(']');
         plain
             .parse()
@@ -179,7 +179,7 @@ impl EndpointRules {
         caller: Option<IpAddr>,
         is_admin: bool,
     ) -> Result<(), &'static str> {
-        let host = Host::read(host);
+        let host = Host::parse(host);
         if self.places.iter().any(|place| place.has(&host)) {
             return Ok(());
         }

@@ -138,7 +138,7 @@ impl Prompts {
             Ok(query) => query,
             Err(error) => return Either::Left(Err(status(error))),
         };
-        if let Err(refused) = caller.ask(&query.partition) {
+        if let Err(refused) = caller.admit_query(&query.partition) {
             return Either::Left(Err(refused));
         }
         let principal = &caller.principal;
@@ -197,7 +197,7 @@ impl UnaryService<FindRequest> for Prompts {
         Either<Ready<Replied<Self::Response>>, BoxFuture<'static, Replied<Self::Response>>>;
 
     fn call(&mut self, request: Request<FindRequest>) -> Self::Future {
-        let caller = match Caller::of(&request) {
+        let caller = match Caller::from_request(&request) {
             Ok(caller) => caller,
             Err(fault) => return Either::Left(future::ready(Err(fault))),
         };
@@ -305,7 +305,7 @@ impl StreamingService<FindRequest> for Prompts {
     type Future = Ready<Result<Response<Replies>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<FindRequest>>) -> Self::Future {
-        future::ready(Caller::of(&request).map(|caller| {
+        future::ready(Caller::from_request(&request).map(|caller| {
             Response::new(Replies {
                 caller,
                 requests: request.into_inner(),

@@ -77,7 +77,7 @@ impl Indexer for IndexerService {
     type DumpWorkerStream = DumpStream;
 
     async fn dump_worker(&self, request: Request<pb::DumpWorkerRequest>) -> Reply<DumpStream> {
-        let caller = Caller::of(&request)?;
+        let caller = Caller::from_request(&request)?;
         let query = DumpQuery::try_from(request.into_inner()).map_err(status)?;
         dump::start(&self.parts, &self.dumpers, &caller, query).await.map(Response::new)
     }

@@ -38,14 +38,15 @@ impl SiblingClient {
         let Some((mut sibling, page_token)) = next else { return Ok(None) };
         let request = pb::ListWorkersRequest { page_token, ..Default::default() };
         let listed = sibling.indexer.list_workers(request).await.map_err(refused)?.into_inner();
-        let workers = listed.workers.into_iter().filter_map(|worker| sibling.read(worker));
+        let workers =
+            listed.workers.into_iter().filter_map(|worker| sibling.convert_worker(worker));
         let workers = workers.collect();
         let next = Some(listed.next_page_token).filter(|token| !token.is_empty());
         Ok(Some((workers, next.map(|token| (sibling, token)))))
     }
 
     /// Converts a listed worker. `None` if it is invalid.
-    fn read(&self, worker: pb::WorkerInfo) -> Option<ListedWorker> {
+    fn convert_worker(&self, worker: pb::WorkerInfo) -> Option<ListedWorker> {
         let worker_id = worker.worker_id.clone();
         let read = ListedWorker::try_from(worker);
         read.inspect_err(|error| {

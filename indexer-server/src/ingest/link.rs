@@ -50,7 +50,7 @@ pub(super) struct LinkPlan {
 
 impl LinkPlan {
     /// Plans of all endpoints of a registration, in order.
-    pub(super) fn all(
+    pub(super) fn plan_all(
         registration: &Registration,
         defaults: &IngestConfig,
     ) -> Result<Vec<Self>, IngestError> {
@@ -264,7 +264,7 @@ impl IndexSink {
         let mut taken = Vec::with_capacity(COMMANDS_MAX);
         while commands.recv_many(&mut taken, COMMANDS_MAX).await > 0 {
             for command in taken.drain(..) {
-                self.take(command).await?;
+                self.handle_command(command).await?;
             }
             self.submit_pending().await?;
         }
@@ -298,7 +298,7 @@ impl IndexSink {
 
     /// Applies a command of the link to the index or to metrics. Batches may wait to be merged; any other command
     /// first submits them.
-    async fn take(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
+    async fn handle_command(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         if !matches!(command, SourceCommand::Apply { .. }) {
             self.submit_pending().await?;
         }

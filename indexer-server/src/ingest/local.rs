@@ -156,7 +156,11 @@ impl AskTarget {
     }
 
     /// Sends a request and reads the answer, which holds its permit until its end.
-    pub(super) fn ask(&self, question: (Incarnation, Question), turn: Turn) -> Parts<Part> {
+    pub(super) fn request_parts(
+        &self,
+        question: (Incarnation, Question),
+        turn: Turn,
+    ) -> Parts<Part> {
         self.answer(question, turn).parts()
     }
 
@@ -180,7 +184,7 @@ impl AskTarget {
             drop(parts);
             turn = opened.granted().await;
         }
-        self.ask(question, turn)
+        self.request_parts(question, turn)
     }
 
     /// Sends a request to the agent, through the client for its kind of address.

@@ -145,7 +145,7 @@ mod tests {
         request.try_into().expect("a valid registration")
     }
 
-    async fn open(ingest: &Arc<Ingest>, source: &str) -> SourceSession {
+    async fn open_session(ingest: &Arc<Ingest>, source: &str) -> SourceSession {
         let hello = Hello {
             address: registration("pool", pb::HolderKind::Pool).address(),
             source: source.to_owned(),
@@ -190,7 +190,7 @@ mod tests {
         let address = pool.address();
         ingest.register(pool.clone()).await.expect("a pool");
         let partition = ingest.partitions.get(&key).expect("it is there");
-        let session = open(&ingest, "a").await;
+        let session = open_session(&ingest, "a").await;
         store(&session, 1).await;
         for in_order in [false, true] {
             let refused = ingest.introduce(&clearing, in_order).await.expect_err("it is fed");
@@ -219,7 +219,7 @@ mod tests {
         ingest.register(registration("w", pb::HolderKind::Worker)).await.expect("a worker");
         ingest.register(pool.clone()).await.expect("a pool");
         let partition = ingest.partitions.get(&pool.partition).expect("it is there");
-        let session = open(&ingest, "a").await;
+        let session = open_session(&ingest, "a").await;
         store(&session, 1).await;
         session.close().await;
         let larger = Registration { block_size: 32, ..pool };
@@ -255,8 +255,8 @@ mod tests {
         let address = pool.address();
         ingest.register(pool).await.expect("a pool");
         let partition = ingest.partitions.get(&key).expect("it is there");
-        let first = open(&ingest, "a").await;
-        let second = open(&ingest, "b").await;
+        let first = open_session(&ingest, "a").await;
+        let second = open_session(&ingest, "b").await;
         store(&first, 1).await;
         store(&second, 2).await;
         assert_eq!((held(&partition), partition.pools()), (2, 1));
@@ -272,7 +272,7 @@ mod tests {
         sleep(AWAY * 2).await;
         ingest.expire().await.expect("it runs");
         // All earlier commands to the task are complete before it opens a stream again.
-        let again = open(&ingest, "b").await;
+        let again = open_session(&ingest, "b").await;
         assert_eq!((held(&partition), again.expected().await), (1, 1), "it continues");
         again.close().await;
         assert_eq!(ingest.remove(address).await, Ok(1));

@@ -70,7 +70,7 @@ pub(super) struct LinkState {
 }
 
 impl TaskState {
-    pub(super) fn of(source: Option<IndexedSource>) -> Self {
+    pub(super) fn with_source(source: Option<IndexedSource>) -> Self {
         Self { source: Mutex::new(source), ..Self::default() }
     }
 

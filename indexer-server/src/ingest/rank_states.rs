@@ -50,7 +50,7 @@ impl RankStates {
     }
 
     /// Returns the shown ranks, and the number of ranks that are not shown.
-    fn read(&self) -> (Vec<RankState>, usize) {
+    fn list_ranks(&self) -> (Vec<RankState>, usize) {
         let entries = self.ingest.workers.iter();
         let mut workers: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
         workers
@@ -87,7 +87,7 @@ fn rank_states(worker: &Arc<Worker>, room: usize) -> (Vec<RankState>, usize) {
 
 impl Collector for RankStates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (shown, left_out) = self.read();
+        let (shown, left_out) = self.list_ranks();
         let now = self.ingest.origin.elapsed();
         let help = "State of a rank's sources: 1 for the current state, 0 for the others";
         let mut family =

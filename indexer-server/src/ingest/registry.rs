@@ -300,7 +300,7 @@ impl Ingest {
             return Err(error);
         }
         worker.mark_alive(self.origin);
-        worker.open();
+        worker.admit_events();
         tracing::info!(worker = %address, "worker registered");
         self.enter(address, worker);
         Ok(Registered::Created)
@@ -313,7 +313,7 @@ impl Ingest {
         by: RegisteredBy,
     ) -> Result<(Worker, Vec<LinkPlan>), IngestError> {
         self.check_owned(&registration)?;
-        let plans = LinkPlan::all(&registration, &self.config)?;
+        let plans = LinkPlan::plan_all(&registration, &self.config)?;
         let room = self.take_room(&registration)?;
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;

@@ -82,7 +82,7 @@ impl Ingest {
             }
         }
         worker.mark_alive(self.origin);
-        worker.open();
+        worker.admit_events();
         Ok(())
     }
 

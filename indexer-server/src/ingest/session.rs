@@ -118,7 +118,8 @@ impl Ingest {
         name: &str,
         resumed: Option<&ResumedSource>,
     ) -> (Arc<PushSource>, impl Future<Output = ()> + Send + use<>) {
-        let shared = Arc::new(TaskState::of(resumed.map(|resumed| resumed.source.clone())));
+        let shared =
+            Arc::new(TaskState::with_source(resumed.map(|resumed| resumed.source.clone())));
         shared.begin_link(self.origin.elapsed());
         let (publisher, commands) = PushSource::new(Arc::clone(&shared));
         let follower = Follower::new(self, worker, name, shared, resumed);
@@ -196,7 +197,7 @@ impl SourceSession {
     pub fn agent_stream(&self, hello: &Hello) -> Option<AgentStream> {
         let agent = hello.local_indexer.as_ref();
         let is_agent = agent.is_some() && agent == self.worker.registration.local_indexer.as_ref();
-        is_agent.then(|| AgentStream::of(&self.worker))
+        is_agent.then(|| AgentStream::new(&self.worker))
     }
 
     /// Tokens per block.

@@ -19,7 +19,7 @@ pub(super) struct SocketKey {
 
 impl SocketKey {
     /// `None` for a port that the system chooses.
-    fn of(attach: &Attach) -> Option<Self> {
+    fn from_attach(attach: &Attach) -> Option<Self> {
         let (is_bound, endpoint) = match attach {
             Attach::Connect(endpoint) => (false, endpoint),
             Attach::Bind(endpoint) => (true, endpoint),
@@ -61,7 +61,7 @@ impl Subscription {
     ) -> Self {
         let endpoint = spec.endpoint.clone();
         let topic = spec.topic.clone();
-        Self { key: SocketKey::of(attach), endpoint, topic, presence }
+        Self { key: SocketKey::from_attach(attach), endpoint, topic, presence }
     }
 
     /// Whether both subscriptions can receive the same batch.

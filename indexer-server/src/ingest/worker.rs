@@ -183,7 +183,7 @@ impl Worker {
     }
 
     /// Admits events, because the worker's blocks are restored or there are none.
-    pub(super) fn open(&self) {
+    pub(super) fn admit_events(&self) {
         // The worker may be open already.
         let _open = self.restored.set(());
         self.partition.restoring(self.kind()).end(self.id());
@@ -244,7 +244,7 @@ impl Worker {
 pub struct AgentStream(Arc<Worker>);
 
 impl AgentStream {
-    pub(super) fn of(worker: &Arc<Worker>) -> Self {
+    pub(super) fn new(worker: &Arc<Worker>) -> Self {
         worker.streams.fetch_add(1, Ordering::AcqRel);
         worker.had_stream.store(true, Ordering::Release);
         Self(Arc::clone(worker))

@@ -27,7 +27,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    fn of(index: &Index) -> Self {
+    fn of_index(index: &Index) -> Self {
         Self { allocated: index.bytes(), free: index.free_bytes() }
     }
 
@@ -171,7 +171,7 @@ impl ShardSize {
 
     /// Publishes the shard's current size. The caller holds the shard's lock.
     pub(super) fn publish(&self, index: &Index) {
-        self.set(Bytes::of(index));
+        self.set(Bytes::of_index(index));
         self.set_fixed(SHARD_BYTES + index.fixed_bytes());
         self.ranks.store(index.ranks(), Relaxed);
         self.sheddable.store(index.is_sheddable(), Relaxed);

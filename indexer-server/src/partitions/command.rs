@@ -184,7 +184,7 @@ impl Apply {
                 | KvEvent::StoredNames { .. }
                 | KvEvent::Removed { .. }
                 | KvEvent::Gone { .. } => {
-                    index.apply(self.source, self.rank, &piece(event, self.taken, now))
+                    index.apply(self.source, self.rank, &slice_event(event, self.taken, now))
                 }
             };
             match outcome {
@@ -234,7 +234,7 @@ impl Apply {
 
 /// Operations `from` to `from + count` of an event, as an event. Its blocks continue after the last block of the
 /// previous piece.
-fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
+fn slice_event(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     debug_assert!(from + count <= event.operations(), "a piece lies within its event");
     if from == 0 && count == event.operations() {
         return Cow::Borrowed(event);

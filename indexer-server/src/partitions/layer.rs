@@ -34,10 +34,10 @@ impl Layer {
     }
 
     pub(super) fn size(&self) -> SpeculativeSize {
-        self.read(|at| SpeculativeSize { blocks: at.blocks(), bytes: at.bytes() })
+        self.with_placements(|at| SpeculativeSize { blocks: at.blocks(), bytes: at.bytes() })
     }
 
-    pub(super) fn read<R>(&self, read: impl FnOnce(&Placements) -> R) -> R {
+    pub(super) fn with_placements<R>(&self, read: impl FnOnce(&Placements) -> R) -> R {
         read(&self.placements.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -59,7 +59,7 @@ impl Layer {
         if self.blocks() == 0 {
             return &[];
         }
-        self.read(|placements| placements.find(locals, now, scratch));
+        self.with_placements(|placements| placements.find(locals, now, scratch));
         scratch.matches()
     }
 }

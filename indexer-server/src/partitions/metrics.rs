@@ -144,7 +144,7 @@ type SizeFamily = (&'static str, &'static str, Option<Unit>, Vec<(PartitionLabel
 
 impl Sizes {
     /// Reads the sizes of all partitions.
-    fn read(&self) -> [SizeFamily; 6] {
+    fn collect_sizes(&self) -> [SizeFamily; 6] {
         let mut families: [SizeFamily; 6] = [
             (
                 "index_blocks",
@@ -185,7 +185,7 @@ impl Sizes {
 
 impl Collector for Sizes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, help, unit, rows) in self.read() {
+        for (name, help, unit, rows) in self.collect_sizes() {
             let mut family =
                 encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
             for (labels, value) in rows {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     /// The slices of one critical section, if a reader comes in the given slice.
-    fn hold(pace: &mut Pace, reader_in: Option<usize>) -> Vec<usize> {
+    fn run_section(pace: &mut Pace, reader_in: Option<usize>) -> Vec<usize> {
         let mut steps = Vec::new();
         pace.begin();
         loop {
@@ -65,14 +65,14 @@ mod tests {
     fn a_hold_is_long_while_nobody_reads_and_short_while_somebody_does() {
         let mut pace = Pace::default();
         let alone = vec![STEP_OPERATIONS_MAX; HOLD_OPERATIONS_MAX / STEP_OPERATIONS_MAX];
-        assert_eq!(hold(&mut pace, None), alone);
-        assert_eq!(hold(&mut pace, Some(3)), [64, 64, 64]);
-        assert_eq!(hold(&mut pace, Some(1)), [2]);
-        assert_eq!(hold(&mut pace, Some(2)), [2, 4]);
-        let after = hold(&mut pace, None);
+        assert_eq!(run_section(&mut pace, None), alone);
+        assert_eq!(run_section(&mut pace, Some(3)), [64, 64, 64]);
+        assert_eq!(run_section(&mut pace, Some(1)), [2]);
+        assert_eq!(run_section(&mut pace, Some(2)), [2, 4]);
+        let after = run_section(&mut pace, None);
         assert_eq!(after[..7], [2, 4, 8, 16, 32, 64, 64]);
         assert_eq!(after.iter().sum::<usize>(), HOLD_OPERATIONS_MAX);
-        assert_eq!(hold(&mut pace, None), alone);
+        assert_eq!(run_section(&mut pace, None), alone);
     }
 
     #[test]

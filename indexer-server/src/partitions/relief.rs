@@ -61,7 +61,7 @@ impl Relief {
                 Some(Excess::Allocation { .. }) => break,
             };
             let Some(shard) = shard else { break };
-            let (shed, time) = self.hold(&shard);
+            let (shed, time) = self.evict_once(&shard);
             held(time);
             self.partitions.budget().count_shed(shed);
             if shed == Shed::default() {
@@ -89,7 +89,7 @@ impl Relief {
     }
 
     /// Evicts in one critical section: as large as a writing one, and also ended early by readers.
-    fn hold(&mut self, shard: &Shard) -> (Shed, Duration) {
+    fn evict_once(&mut self, shard: &Shard) -> (Shed, Duration) {
         let pace = &mut self.pace;
         shard.write(|index| {
             let begin = Instant::now();

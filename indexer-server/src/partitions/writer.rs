@@ -355,14 +355,14 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMet
         while let Some(first) = queue.front() {
             let shard = Arc::clone(&first.shard);
             relief.make_room(&shard, |held| metrics.hold.observe(held.as_secs_f64()));
-            hold(&shard, &mut pace, &mut queue, &mut finished, metrics);
+            execute_section(&shard, &mut pace, &mut queue, &mut finished, metrics);
             finished.drain(..).for_each(|work: Work| work.finish(metrics));
         }
     }
 }
 
 /// Carries out commands for one shard, in one critical section of its lock.
-fn hold(
+fn execute_section(
     shard: &Arc<Shard>,
     pace: &mut Pace,
     queue: &mut VecDeque<Command>,

@@ -21,7 +21,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Resets the state for a new query.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.is_known = None;
     }
 
@@ -155,7 +155,7 @@ mod tests {
             shared: None,
         };
         let mut ahead = Ahead::default();
-        ahead.begin();
+        ahead.reset();
         let found = ahead.add(index, (&query, 4), requested, found, || true).expect("wanted");
         let found = found.iter().map(|at| at.blocks).collect();
         (found, ahead.is_lacking())

@@ -121,7 +121,7 @@ fn find_in(
 ) -> Result<Option<FindAnswer>, QueryError> {
     let present = partition.block_size();
     let Workspace { scratch, placed, locals, shared, ahead } = workspace;
-    ahead.begin();
+    ahead.reset();
     let (key, blocks) = key(&query.input, present, locals)?;
     let at = (now, query.explain);
     let placed = match key {
@@ -140,7 +140,7 @@ fn find_in(
         (usize::MAX, minimum_overlap)
     };
     let workers = query.workers.as_deref();
-    let asked = pools::ask(partition, (query, key), shared, now, &is_wanted);
+    let asked = pools::collect_inputs(partition, (query, key), shared, now, &is_wanted);
     let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
     let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
     let mut best_overlap_blocks = 0;
@@ -162,10 +162,10 @@ fn find_in(
         }
         matches.reserve(wanted);
         let listed = found.iter().take(wanted);
-        matches.extend(listed.filter_map(|found| answer(&index, found, at)));
+        matches.extend(listed.filter_map(|found| worker_match(&index, found, at)));
     }
     if partition.shards().len() > 1 {
-        merge(&mut matches, top_k);
+        merge_shards(&mut matches, top_k);
     }
     if !placed.is_empty() {
         let unconfirmed = |key: &WorkerKey| unconfirmed(partition, key, at);
@@ -191,7 +191,7 @@ fn check_block_size(query: &FindQuery, present: u32) -> Result<(), QueryError> {
 
 /// Orders the answers of several shards like the answer of one. Each worker is in one shard, so together they are
 /// complete.
-fn merge(matches: &mut Vec<WorkerMatch>, top_k: usize) {
+fn merge_shards(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.sort_by(|a, b| {
         let blocks = b.blocks.cmp(&a.blocks);
         blocks.then_with(|| a.worker.cmp(&b.worker)).then(a.rank.cmp(&b.rank))
@@ -217,7 +217,7 @@ fn key<'a>(
 }
 
 /// The answer for a rank; `None` if the rank was removed.
-fn answer(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerMatch> {
+fn worker_match(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerMatch> {
     let holder = index.holder(found.holder)?;
     let key = WorkerKey { worker: holder.worker().clone(), rank: holder.rank() };
     Some(WorkerMatch {

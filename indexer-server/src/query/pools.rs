@@ -19,7 +19,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// Collects these inputs. `None` as soon as `is_wanted` is false.
-pub(super) fn ask<'a>(
+pub(super) fn collect_inputs<'a>(
     partition: &Partition,
     (query, key): (&FindQuery, QueryKey<'_>),
     shared: &'a mut SharedBlocks,

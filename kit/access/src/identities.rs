@@ -227,7 +227,7 @@ fn names(list: &str, patterns: &[String]) -> Result<Names, String> {
             return Err(format!("{list}: a * stands at the end of a name only"));
         }
     }
-    Ok(Names::read(patterns))
+    Ok(Names::parse(patterns))
 }
 
 /// Checks the length of a name, and that it has no control character.

@@ -21,7 +21,7 @@ pub enum Pattern {
 
 impl Names {
     /// Parses patterns: a name, or a prefix with a trailing `*`. `*` alone matches every name.
-    pub(crate) fn read<T: AsRef<str>>(patterns: &[T]) -> Self {
+    pub(crate) fn parse<T: AsRef<str>>(patterns: &[T]) -> Self {
         let patterns = patterns.iter().map(AsRef::as_ref);
         if patterns.clone().any(|pattern| pattern == "*") {
             return Self::All;
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_pattern_is_a_name_or_its_beginning() {
-        let names = Names::read(&["a", "gpu-*", ""]);
+        let names = Names::parse(&["a", "gpu-*", ""]);
         for name in ["a", "gpu-", "gpu-1", ""] {
             assert!(names.contain(name), "{name:?}");
         }
@@ -66,8 +66,8 @@ mod tests {
             assert!(!names.contain(name), "{name:?}");
         }
         assert!(!names.are_all());
-        assert!(!Names::read::<&str>(&[]).contain(""));
-        assert_eq!(Names::read(&["a", "*"]), Names::All);
+        assert!(!Names::parse::<&str>(&[]).contain(""));
+        assert_eq!(Names::parse(&["a", "*"]), Names::All);
         assert!(Names::All.contain("anything") && Names::All.are_all());
     }
 }

@@ -51,7 +51,7 @@ struct Bucket(Duration);
 
 impl Bucket {
     /// Takes one query, or returns the time until the next query is allowed.
-    fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
+    fn take_query(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let paid = self.0.max(now);
         let wait = paid.saturating_sub(now).saturating_sub(rate.ahead);
         if !wait.is_zero() {
@@ -79,16 +79,16 @@ impl Used {
     /// If the rate is used up. The error is the time after which the name may retry.
     pub fn take(&mut self, name: &str, rate: Rate, now: Duration) -> Result<(), Duration> {
         if let Some(bucket) = self.names.get_mut(name) {
-            return bucket.take(rate, now);
+            return bucket.take_query(rate, now);
         }
         if self.names.len() >= NAMES_TRACKED_MAX && now >= self.prune_at {
             self.prune_at = now + PRUNE_INTERVAL;
             self.names.retain(|_, bucket| bucket.0 > now);
         }
         if self.names.len() >= NAMES_TRACKED_MAX {
-            return self.others.take(rate, now);
+            return self.others.take_query(rate, now);
         }
-        self.names.entry(name.into()).or_default().take(rate, now)
+        self.names.entry(name.into()).or_default().take_query(rate, now)
     }
 }
 

@@ -33,7 +33,7 @@ impl LargestShare {
     }
 
     /// This share of a limit, at least 1.
-    const fn of(self, max: usize) -> usize {
+    const fn part_of(self, max: usize) -> usize {
         let part = max / 1_000 * self.0 as usize + max % 1_000 * self.0 as usize / 1_000;
         if part == 0 { 1 } else { part }
     }
@@ -77,7 +77,7 @@ impl SharedLimit {
     #[must_use]
     pub fn new(max: usize, share: LargestShare) -> Self {
         let all = Limit::new(max, Gauge::default());
-        Self { all, share_max: share.of(max), sharers: Mutex::default() }
+        Self { all, share_max: share.part_of(max), sharers: Mutex::default() }
     }
 
     /// Takes `count` for the sharer with this name: a tenant or a caller.
@@ -141,9 +141,9 @@ mod tests {
         assert_eq!(LargestShare::new(1.0), Some(LargestShare::ALL));
         for (part, max, of) in [(0.25, 4_096, 1_024), (0.29, 100, 29), (0.001, 10, 1), (0.5, 3, 1)]
         {
-            assert_eq!(share(part).of(max), of, "{part} of {max}");
+            assert_eq!(share(part).part_of(max), of, "{part} of {max}");
         }
-        assert_eq!(LargestShare::ALL.of(usize::MAX), usize::MAX);
+        assert_eq!(LargestShare::ALL.part_of(usize::MAX), usize::MAX);
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Accepting {
             };
             match ended {
                 Some(Ok(Ok(socket))) => return socket,
-                Some(Ok(Err(failed))) => self.note(&failed),
+                Some(Ok(Err(failed))) => self.record_failure(&failed),
                 // The handshake panicked; the runtime has already reported it.
                 Some(Err(_)) | None => {}
             }
@@ -99,7 +99,7 @@ impl Accepting {
 
     /// Counts a failed handshake, and logs it at most once per [`WARN_INTERVAL`]. A connection that was only opened
     /// and closed is not a warning.
-    fn note(&mut self, failed: &Failed) {
+    fn record_failure(&mut self, failed: &Failed) {
         let Failed { reason, why, client } = failed;
         let client = client.map(display);
         self.listener.metrics().handshake_failures.count(reason);

@@ -342,7 +342,7 @@ async fn connect(
     config: &Arc<ClientConfig>,
 ) -> io::Result<Opened> {
     let tcp = plain(address).await?;
-    let opened = open(tcp, name.clone(), config).await;
+    let opened = open_tls(tcp, name.clone(), config).await;
     opened.map_err(|why| {
         io::Error::new(why.kind(), format!("TLS with {} ({address}): {why}", name.to_str()))
     })
@@ -357,7 +357,7 @@ struct Opened {
 
 /// Opens TLS on a connection. With TLS 1.3, a server rejects a client's certificate only after the handshake, so this
 /// waits briefly for its first bytes.
-async fn open(
+async fn open_tls(
     tcp: TcpStream,
     name: ServerName<'static>,
     config: &Arc<ClientConfig>,

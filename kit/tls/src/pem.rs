@@ -42,7 +42,7 @@ impl Source {
     ///
     /// # Errors
     /// If the file cannot be read or is too long.
-    pub(crate) fn read(&self) -> Result<Contents, TlsError> {
+    pub(crate) fn read_file(&self) -> Result<Contents, TlsError> {
         // Reading a pipe would never end.
         let is_file = self.path.metadata().map_err(|error| self.refused(error))?.is_file();
         if !is_file {
@@ -80,7 +80,7 @@ impl Contents {
 
     /// All certificates, at least one.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        self.all("certificate")
+        self.parse_all("certificate")
     }
 
     /// All lists of revoked certificates, at least one.
@@ -88,7 +88,7 @@ impl Contents {
     pub(crate) fn revocation_lists(
         &self,
     ) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-        self.all("list of revoked certificates")
+        self.parse_all("list of revoked certificates")
     }
 
     /// Why the key does not match its certificate.
@@ -99,7 +99,7 @@ impl Contents {
         self.unusable(error)
     }
 
-    fn all<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
+    fn parse_all<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
         let read: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
         let read = read.map_err(|error| self.damaged(&error, what))?;
         if read.is_empty() { Err(self.refused(Problem::Missing(what))) } else { Ok(read) }

@@ -47,7 +47,7 @@ struct Stamp {
 
 impl Stamp {
     /// `None` if the file is missing.
-    fn of(path: &Path) -> Option<Self> {
+    fn of_file(path: &Path) -> Option<Self> {
         let at = path.metadata().ok()?;
         Some(Self {
             device: at.dev(),
@@ -70,7 +70,7 @@ impl<T: 'static> Reloaded<T> {
     ) -> Result<Self, TlsError> {
         // Before the files are read, so that the next check detects changes made meanwhile.
         let stamps = stamps(&sources);
-        let current = Arc::new(read(&sources, &make)?);
+        let current = Arc::new(read_all(&sources, &make)?);
         let state = State { current, stamps, looked: Instant::now(), refusal: None };
         Ok(Self { sources, make: Box::new(make), state: Mutex::new(state) })
     }
@@ -83,18 +83,18 @@ impl<T: 'static> Reloaded<T> {
         let now = Instant::now();
         if now.duration_since(state.looked) >= CHECK_INTERVAL {
             state.looked = now;
-            self.look(&mut state);
+            self.reload_if_changed(&mut state);
         }
         Arc::clone(&state.current)
     }
 
     /// Reads the files again if any has changed. Invalid files are logged once, and the previous content stays.
-    fn look(&self, state: &mut State<T>) {
+    fn reload_if_changed(&self, state: &mut State<T>) {
         let stamps = stamps(&self.sources);
         if stamps == state.stamps {
             return;
         }
-        match read(&self.sources, &*self.make) {
+        match read_all(&self.sources, &*self.make) {
             Ok(fresh) => {
                 state.current = Arc::new(fresh);
                 state.stamps = stamps;
@@ -125,11 +125,11 @@ impl<T> fmt::Debug for Reloaded<T> {
 }
 
 fn stamps(sources: &[Source]) -> Vec<Option<Stamp>> {
-    sources.iter().map(|source| Stamp::of(&source.path)).collect()
+    sources.iter().map(|source| Stamp::of_file(&source.path)).collect()
 }
 
-fn read<T: 'static>(sources: &[Source], make: &Make<T>) -> Result<T, TlsError> {
-    let contents = sources.iter().map(Source::read).collect::<Result<Vec<_>, _>>()?;
+fn read_all<T: 'static>(sources: &[Source], make: &Make<T>) -> Result<T, TlsError> {
+    let contents = sources.iter().map(Source::read_file).collect::<Result<Vec<_>, _>>()?;
     make(&contents)
 }
 

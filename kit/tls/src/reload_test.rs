@@ -79,7 +79,7 @@ fn what_is_no_such_file_is_named_without_its_text() {
     let key = folder.path().join("key.pem");
     let secret = "c2VjcmV0IG9mIHRoZSBrZXk=";
     let source = Source { option: "tls-key", path: key.clone() };
-    let missing = source.read().map(drop).expect_err("no file");
+    let missing = source.read_file().map(drop).expect_err("no file");
     assert!(missing.to_string().starts_with(&format!("tls-key: {}: ", key.display())), "{missing}");
     for text in [
         String::new(),
@@ -92,12 +92,12 @@ fn what_is_no_such_file_is_named_without_its_text() {
         ),
     ] {
         fs::write(&key, &text).expect("a file");
-        let contents = source.read().expect("a file");
+        let contents = source.read_file().expect("a file");
         let error = contents.private_key().map(drop).expect_err(&text);
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains(secret) && !shown.contains("c2Vj"), "{shown}");
     }
     let folder = Source { option: "tls-ca", path: folder.path().to_owned() };
-    let error = folder.read().map(drop).expect_err("a folder");
+    let error = folder.read_file().map(drop).expect_err("a folder");
     assert!(matches!(error.problem, Problem::NotAFile), "{error}");
 }

@@ -52,7 +52,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let has_disk = config.agent.journal_dir.is_some();
     let mut agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();
-    let view = Arc::new(View::of(&agent, indexers, has_disk));
+    let view = Arc::new(View::of_agent(&agent, indexers, has_disk));
     agent.port_metrics().register(&mut registry);
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
     #[cfg(feature = "blocks")]

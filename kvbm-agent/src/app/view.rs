@@ -27,7 +27,7 @@ pub(super) struct View {
 
 impl View {
     /// Creates the view of an agent that feeds these indexers.
-    pub(super) fn of(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
+    pub(super) fn of_agent(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
         let of_pools = agent.watch_pool_uplinks().into_iter();
         let of_pools =
             of_pools.map(|((pool, url), status)| (format!("{url}, of pool {pool}"), status));

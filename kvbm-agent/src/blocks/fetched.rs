@@ -123,7 +123,7 @@ impl<'a> Fetching<'a> {
                 continue;
             }
             self.peers.push(from_peer(peer, blocks.len(), stopped.as_ref()));
-            self.take(blocks, bytes, stopped);
+            self.record_blocks(blocks, bytes, stopped);
         }
     }
 
@@ -143,10 +143,10 @@ impl<'a> Fetching<'a> {
         let from = peers.iter().zip(&from);
         let from = from.map(|(peer, from)| from_peer(peer, from.blocks, from.stopped.as_ref()));
         self.peers.extend(from);
-        self.take(blocks, bytes, stopped);
+        self.record_blocks(blocks, bytes, stopped);
     }
 
-    fn take(&mut self, blocks: Vec<Filled>, bytes: u64, stopped: Option<FetchFault>) {
+    fn record_blocks(&mut self, blocks: Vec<Filled>, bytes: u64, stopped: Option<FetchFault>) {
         self.bytes += bytes;
         self.leading += blocks.len();
         self.blocks.extend(blocks);

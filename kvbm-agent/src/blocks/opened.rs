@@ -20,7 +20,7 @@ pub(super) type SessionStream = BoxStream<'static, Result<pb::OpenSessionRespons
 impl BlockManagerService {
     /// Opens a session for an engine of this agent's worker. Fails for another worker, and if the engine has another
     /// block size or dtype.
-    pub(super) fn open(
+    pub(super) fn open_session(
         &self,
         principal: &Principal,
         wanted: NewSession,
@@ -96,8 +96,8 @@ impl BlockManagerService {
         stream::once(ready(Ok(opened))).chain(end).boxed()
     }
 
-    pub(super) fn end(&self, id: SessionId) -> Result<(), Status> {
-        let open = self.sessions.take(id).ok_or_else(no_session)?;
+    pub(super) fn end_session(&self, id: SessionId) -> Result<(), Status> {
+        let open = self.sessions.remove(id).ok_or_else(no_session)?;
         open.session.end();
         tracing::info!(session = open.session.name(), "session ended");
         open.over.cancel();

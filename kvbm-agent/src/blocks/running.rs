@@ -58,7 +58,7 @@ impl Blocks {
         let runtime = Handle::current();
         // A panic is in the log.
         let opened = spawn_blocking(move || {
-            let Opened { storages, mapped, search } = storages::open(&opening, runtime)?;
+            let Opened { storages, mapped, search } = storages::open_storages(&opening, runtime)?;
             let manager = KvBlockManager::start(opening.manager, &storages)?;
             Ok::<_, BlocksError>((manager, mapped, search))
         });

@@ -131,14 +131,14 @@ impl BlockManager for BlockManagerService {
         request: Request<pb::OpenSessionRequest>,
     ) -> Result<Response<SessionStream>, Status> {
         let (principal, wanted) = self.admit::<_, NewSession>(request)?;
-        self.open(&principal, wanted).map(Response::new)
+        self.open_session(&principal, wanted).map(Response::new)
     }
 
     async fn end_session(
         &self,
         request: Request<pb::EndSessionRequest>,
     ) -> Result<Response<pb::EndSessionResponse>, Status> {
-        self.end(self.checked(request)?)?;
+        self.end_session(self.checked(request)?)?;
         Ok(Response::new(pb::EndSessionResponse {}))
     }
 

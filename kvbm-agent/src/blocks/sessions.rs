@@ -36,7 +36,7 @@ impl Sessions {
     }
 
     /// Removes a session, so that no further call finds it.
-    pub(super) fn take(&self, id: SessionId) -> Option<Arc<Open>> {
+    pub(super) fn remove(&self, id: SessionId) -> Option<Arc<Open>> {
         self.0.lock().remove(&id)
     }
 }
@@ -54,6 +54,6 @@ impl Drop for OpenStream {
     fn drop(&mut self) {
         self.over.cancel();
         // After the last call in progress, the session counts as lost, unless it was ended.
-        drop(self.sessions.take(self.id));
+        drop(self.sessions.remove(self.id));
     }
 }

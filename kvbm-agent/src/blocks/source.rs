@@ -78,15 +78,15 @@ impl BlockSource {
                 step = feed.next() => step,
                 () = stop.cancelled() => break,
             };
-            self.take(&step);
+            self.publish_step(&step);
         }
         while let Some(step) = feed.next().now_or_never() {
-            self.take(&step);
+            self.publish_step(&step);
         }
     }
 
     /// Publishes changes to the pool's stream, to storage subscribers, and to the worker's stream.
-    fn take(&self, step: &FeedStep) {
+    fn publish_step(&self, step: &FeedStep) {
         if let Some(pool) = &self.readers.pool {
             publish_pool(pool, published(step, Stream::Pool));
         }

@@ -35,7 +35,7 @@ pub(super) struct Opened {
 }
 
 /// Opens the configured storages.
-pub(super) fn open(config: &BlocksConfig, runtime: Handle) -> Result<Opened, BlocksError> {
+pub(super) fn open_storages(config: &BlocksConfig, runtime: Handle) -> Result<Opened, BlocksError> {
     let slots = |tier| config.manager.blocks.tiers.get(&tier).map_or(0, |at| at.blocks);
     let layout =
         SlotLayout::aligned(config.block_bytes, SLOT_ALIGNMENT_BYTES, slots(BlockTier::Host))?;

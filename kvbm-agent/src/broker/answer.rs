@@ -62,7 +62,7 @@ impl Answerer {
         let stop = self.service.stop();
         let connection = select! {
             () = stop.cancelled() => return Ok(()),
-            connection = Connection::open(servers) => connection?,
+            connection = Connection::connect(servers) => connection?,
         };
         let mut questions = self.subscribe(&connection, servers.namespace()).await?;
         self.status.send_modify(|status| status.answering = true);
@@ -73,7 +73,7 @@ impl Answerer {
                 () = stop.cancelled() => break,
                 () = connection.closed() => return Err(BrokerError::Lost),
                 question = questions.next() => match question {
-                    Some(question) => self.take(&connection, &mut answers, question).await?,
+                    Some(question) => self.spawn_answer(&connection, &mut answers, question).await?,
                     None => return Err(BrokerError::Lost),
                 },
                 Some(_answered) = answers.join_next() => {}
@@ -104,7 +104,7 @@ impl Answerer {
     }
 
     /// Answers a request in a separate task.
-    async fn take(
+    async fn spawn_answer(
         &self,
         connection: &Connection,
         answers: &mut JoinSet<()>,
@@ -154,26 +154,28 @@ async fn answer(
 type Answer = Result<BoxStream<'static, Result<EncodedPart, Status>>, Status>;
 
 async fn events(service: &LocalIndexerService, question: Bytes) -> Answer {
-    let parts = service.get_events(read(question)?).await?.into_inner();
-    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+    let parts = service.get_events(decode_request(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::encode(&part))).boxed())
 }
 
 async fn dump(service: &LocalIndexerService, question: Bytes) -> Answer {
-    let parts = service.dump(read(question)?).await?.into_inner();
-    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+    let parts = service.dump(decode_request(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::encode(&part))).boxed())
 }
 
 async fn digests(service: &LocalIndexerService, question: Bytes) -> Answer {
-    let parts = service.get_digests(read(question)?).await?.into_inner();
-    Ok(parts.map(|part| part.map(|part| EncodedPart::of(&part))).boxed())
+    let parts = service.get_digests(decode_request(question)?).await?.into_inner();
+    Ok(parts.map(|part| part.map(|part| EncodedPart::encode(&part))).boxed())
 }
 
 async fn status(service: &LocalIndexerService, question: Bytes) -> Answer {
-    let status = service.get_status(read(question)?).await?.into_inner();
-    Ok(stream::iter([Ok(EncodedPart::of(&status))]).boxed())
+    let status = service.get_status(decode_request(question)?).await?.into_inner();
+    Ok(stream::iter([Ok(EncodedPart::encode(&status))]).boxed())
 }
 
-fn read<T: prost::Message + prost::Name + Default>(question: Bytes) -> Result<Request<T>, Status> {
+fn decode_request<T: prost::Message + prost::Name + Default>(
+    question: Bytes,
+) -> Result<Request<T>, Status> {
     let bytes = question.len();
     let limit = QUESTION_BYTES_MAX;
     if bytes > limit {

@@ -20,7 +20,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects to one of the configured servers.
-    pub(super) async fn open(servers: &NatsServers) -> Result<Self, BrokerError> {
+    pub(super) async fn connect(servers: &NatsServers) -> Result<Self, BrokerError> {
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
         let connected = options(servers, &closed, &made).connect(servers.addresses()).await;

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use tokio::select;
 
 /// Creates the stream. An existing stream is used, whatever its limits.
-pub(super) async fn open(
+pub(super) async fn open_stream(
     connection: &Connection,
     namespace: &Namespace,
 ) -> Result<Context, BrokerError> {
@@ -92,7 +92,7 @@ pub(super) async fn publish(
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
         // New batches may wait meanwhile: acknowledgements are read in between.
-        let Some(batches) = session.take(position, unacked.room())? else {
+        let Some(batches) = session.next_batches(position, unacked.room())? else {
             return Ok(End::NewIncarnation);
         };
         for batch in batches {
@@ -111,7 +111,7 @@ pub(super) async fn publish(
             Some(sequence) = unacked.acknowledged() => session.published(sequence?),
             // Cannot fail: the source outlives its publisher.
             _known = news.changed() => session.take_news(&mut news),
-            _ = session.heartbeats.tick() => session.beat(position).await?,
+            _ = session.heartbeats.tick() => session.publish_heartbeat(position).await?,
             () = session.stop.cancelled(), if !stopping => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),
         }
@@ -132,7 +132,7 @@ async fn send(
     match sent {
         Ok(acknowledgement) => Ok(wait(acknowledgement).boxed()),
         Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-            session.skip(batch, &error.to_string());
+            session.report_skipped(batch, &error.to_string());
             Ok(async { Ok(()) }.boxed())
         }
         Err(error) => Err(BrokerError::Publish(error.to_string())),

@@ -62,7 +62,7 @@ impl LoadPublisher {
 
     /// Connects, and publishes until the connection breaks.
     async fn connection(&self) -> Result<Infallible, BrokerError> {
-        let connection = Connection::open(&self.servers).await?;
+        let connection = Connection::connect(&self.servers).await?;
         let subject = self.servers.namespace().subject(loads_subject(&self.address));
         let mut changes = self.board.changes();
         let mut refreshes = interval(self.refresh_interval);

@@ -16,7 +16,7 @@ pub(super) async fn publish(
     loop {
         session.beat_if_due(position).await?;
         let stopping = session.stop.is_cancelled();
-        let Some(batches) = session.take(position, FLUSH_BATCHES)? else {
+        let Some(batches) = session.next_batches(position, FLUSH_BATCHES)? else {
             return Ok(End::NewIncarnation);
         };
         if let Some(last) = batches.last() {
@@ -34,7 +34,7 @@ pub(super) async fn publish(
         select! {
             // Cannot fail: the source outlives its publisher.
             _known = news.changed() => session.take_news(&mut news),
-            _ = session.heartbeats.tick() => session.beat(position).await?,
+            _ = session.heartbeats.tick() => session.publish_heartbeat(position).await?,
             () = session.stop.cancelled() => {}
             () = session.connection.closed() => return Err(BrokerError::Lost),
         }
@@ -55,6 +55,6 @@ async fn send(
     let PublishErrorKind::MaxPayloadExceeded = error.kind() else {
         return Err(BrokerError::Publish(error.to_string()));
     };
-    session.skip(batch, &error.to_string());
+    session.report_skipped(batch, &error.to_string());
     Ok(())
 }

@@ -57,7 +57,7 @@ impl NatsPublisher {
             if self.progress() != before {
                 pauses.reset();
             }
-            self.note(&error, pauses.admit_line());
+            self.record_error(&error, pauses.admit_line());
             if !pauses.wait(&self.stop).await {
                 return;
             }
@@ -71,7 +71,7 @@ impl NatsPublisher {
     }
 
     /// Records why there is no connection. Logs it if `line` is set, with the number of suppressed lines.
-    fn note(&self, error: &BrokerError, line: Option<u64>) {
+    fn record_error(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
             let source = self.feed.name();
@@ -87,12 +87,12 @@ impl NatsPublisher {
     async fn connection(&self) -> Result<(), BrokerError> {
         let connection = select! {
             () = self.stop.cancelled() => return Ok(()),
-            connection = Connection::open(&self.config.servers) => connection?,
+            connection = Connection::connect(&self.config.servers) => connection?,
         };
         let stream = match self.config.delivery {
             Delivery::Core => None,
             Delivery::Jetstream => {
-                Some(jetstream::open(&connection, self.config.servers.namespace()).await?)
+                Some(jetstream::open_stream(&connection, self.config.servers.namespace()).await?)
             }
         };
         let source = self.feed.name();

@@ -59,7 +59,7 @@ pub(super) struct EncodedPart {
 }
 
 impl EncodedPart {
-    pub(super) fn of(part: &impl Part) -> Self {
+    pub(super) fn encode(part: &impl Part) -> Self {
         Self { ends: part.ends(), bytes: part.encode_to_vec().into() }
     }
 }
@@ -101,7 +101,7 @@ impl Reply {
             }
             match parts.next().await {
                 Some(Ok(part)) => {
-                    if !self.part(part.bytes, &confirm).await? || part.ends {
+                    if !self.send_part(part.bytes, &confirm).await? || part.ends {
                         return Ok(());
                     }
                 }
@@ -138,7 +138,7 @@ impl Reply {
     }
 
     /// Sends a part. Returns false if an error had to be sent in its place.
-    async fn part(&mut self, bytes: Bytes, confirm: &Subject) -> Result<bool, CutOff> {
+    async fn send_part(&mut self, bytes: Bytes, confirm: &Subject) -> Result<bool, CutOff> {
         let inbox = self.inbox.clone();
         let size = bytes.len();
         let mut headers = HeaderMap::new();

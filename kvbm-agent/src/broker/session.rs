@@ -43,7 +43,7 @@ pub(super) struct NatsSession<'a> {
 
 impl NatsSession<'_> {
     /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
-    pub(super) fn take(
+    pub(super) fn next_batches(
         &self,
         position: &mut Position,
         batches_max: usize,
@@ -65,7 +65,7 @@ impl NatsSession<'_> {
     }
 
     /// Skips a batch that the server refuses, because it would refuse it forever.
-    pub(super) fn skip(&self, batch: &Batch, error: &str) {
+    pub(super) fn report_skipped(&self, batch: &Batch, error: &str) {
         let source = self.feed.name();
         let sequence = batch.sequence();
         tracing::warn!(source, sequence, error, "a batch is not published");
@@ -84,13 +84,13 @@ impl NatsSession<'_> {
     /// Sends a heartbeat if it is due.
     pub(super) async fn beat_if_due(&mut self, position: &Position) -> Result<(), BrokerError> {
         match self.heartbeats.tick().now_or_never() {
-            Some(_due) => self.beat(position).await,
+            Some(_due) => self.publish_heartbeat(position).await,
             None => Ok(()),
         }
     }
 
     /// Sends a heartbeat.
-    pub(super) async fn beat(&self, position: &Position) -> Result<(), BrokerError> {
+    pub(super) async fn publish_heartbeat(&self, position: &Position) -> Result<(), BrokerError> {
         match self.feed.heartbeat(position.incarnation) {
             Some(heartbeat) => self.send(position.envelope.heartbeat(heartbeat)).await,
             None => Ok(()),

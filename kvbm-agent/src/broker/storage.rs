@@ -71,7 +71,7 @@ impl StoragePublisher {
     ) -> Result<(), BrokerError> {
         let connection = select! {
             () = stop.cancelled() => return Ok(()),
-            connection = Connection::open(&self.servers) => connection?,
+            connection = Connection::connect(&self.servers) => connection?,
         };
         let mut requests = self.subscribe(&connection).await?;
         // It is unknown which events arrived over an earlier connection.

@@ -45,7 +45,7 @@ impl publish::Session for IngestSession {
     }
 
     async fn apply(&self, batch: PublishedBatch) -> PendingAnswer {
-        let taken = self.source.lock().take(self.number, batch);
+        let taken = self.source.lock().apply_batch(self.number, batch);
         let answer = taken.map_err(|error| {
             self.refusals.stream(StreamRefusal::RankReserved, self.who(), &error);
             failed(error.code(), &error)

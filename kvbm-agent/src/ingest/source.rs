@@ -126,7 +126,11 @@ impl IngestSource {
     ///
     /// # Errors
     /// If the rank is reserved, so that the batch cannot be applied yet.
-    pub(super) fn take(&mut self, stream: u64, batch: PublishedBatch) -> Result<Answer, HubError> {
+    pub(super) fn apply_batch(
+        &mut self,
+        stream: u64,
+        batch: PublishedBatch,
+    ) -> Result<Answer, HubError> {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(Answer::Fenced) };
         let sequence = batch.sequence;
         self.inlet.check_turn(batch.rank)?;

@@ -40,7 +40,7 @@ impl LoadBoard {
         loads.publish(rank, metrics, age, Instant::now())?;
         let version = loads.version();
         drop(loads);
-        self.note(version);
+        self.announce_version(version);
         self.reported.send_replace(());
         Ok(())
     }
@@ -78,14 +78,14 @@ impl LoadBoard {
                     loads.expire(Instant::now());
                     let version = loads.version();
                     drop(loads);
-                    self.note(version);
+                    self.announce_version(version);
                 }
             }
         }
     }
 
     /// Concurrent callers may arrive in another order.
-    fn note(&self, version: u64) {
+    fn announce_version(&self, version: u64) {
         self.version.send_if_modified(|known| {
             let changed = version > *known;
             *known = version.max(*known);

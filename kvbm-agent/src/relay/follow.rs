@@ -111,7 +111,7 @@ impl HubSink {
             if let SourceCommand::Apply { rank, .. } = &command {
                 self.wait_for_turn(*rank, cancel).await;
             }
-            self.take(command);
+            self.handle_command(command);
         }
     }
 
@@ -126,7 +126,7 @@ impl HubSink {
     }
 
     /// Applies a command of the link to the hub.
-    fn take(&mut self, command: SourceCommand) {
+    fn handle_command(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply {
                 cursor,

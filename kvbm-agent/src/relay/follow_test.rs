@@ -42,7 +42,7 @@ fn stored(parent: Option<u64>, names: &[u64], tier: Tier) -> KvEvent {
 }
 
 fn apply(sink: &mut HubSink, events: Vec<KvEvent>, pool_events: Vec<KvEvent>) {
-    sink.take(SourceCommand::Apply {
+    sink.handle_command(SourceCommand::Apply {
         cursor: Cursor { incarnation: Incarnation(1), sequence: 0, fingerprint: None },
         rank: 3,
         events,
@@ -70,7 +70,11 @@ fn held(pool: &EnginePool, asked: &[u64]) -> Vec<(u64, Option<u64>, u64)> {
 fn the_pool_has_the_state_of_the_worker() {
     let (mut sink, pool, hub) = sink();
     for (state, connected) in [(SourceState::Gap, true), (SourceState::CatchingUp, false)] {
-        sink.take(SourceCommand::Status(SourceStatus { state, connected, ..Default::default() }));
+        sink.handle_command(SourceCommand::Status(SourceStatus {
+            state,
+            connected,
+            ..Default::default()
+        }));
         let of_pool = pool.feed.feed_state();
         let of_worker = hub.feed().feed_state();
         assert_eq!((of_pool.state, of_pool.connected), (state, connected));
@@ -86,13 +90,13 @@ fn blocks_of_the_store_outlive_the_engine_and_end_with_a_loss() {
     let both = [(1, None, 101), (2, Some(1), 102)];
     assert_eq!(held(&pool, &[1, 2]), both);
     for over in [SourceCommand::Clear, SourceCommand::Expired] {
-        sink.take(over);
+        sink.handle_command(over);
         assert_eq!(held(&pool, &[1, 2]), both);
     }
     let gone = KvEvent::Gone { tier: Tier::OF_POOL, names: names(&[1]) };
-    sink.take(SourceCommand::ExpireInPool(Expired { rank: 0, event: gone, early: 0 }));
+    sink.handle_command(SourceCommand::ExpireInPool(Expired { rank: 0, event: gone, early: 0 }));
     assert_eq!(held(&pool, &[1, 2]), both[1..]);
-    sink.take(SourceCommand::ClearLost);
+    sink.handle_command(SourceCommand::ClearLost);
     assert_eq!(held(&pool, &[1, 2]), []);
     apply(&mut sink, Vec::new(), vec![of_pool]);
     assert_eq!(held(&pool, &[1, 2]), both, "announced again");

@@ -44,7 +44,7 @@ pub(super) async fn send_dump(
     };
     // Lets the next dump begin: this one is read completely.
     drop(dump);
-    chunks.end(cut).await
+    chunks.finish_dump(cut).await
 }
 
 /// Requested buckets, and their names sent so far. If a sent name changes later, the change must be sent, too.
@@ -103,7 +103,7 @@ impl Chunks<'_> {
     }
 
     /// Sends the last records and the end of the dump.
-    async fn end(mut self, cut: DumpCut) -> Sent {
+    async fn finish_dump(mut self, cut: DumpCut) -> Sent {
         for (rank, mut records) in cut.records {
             if let Some(wanted) = &mut self.wanted {
                 records.retain(|record| wanted.takes(rank, record));

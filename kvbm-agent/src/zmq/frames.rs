@@ -20,7 +20,7 @@ pub(super) fn reply(identity: &Bytes, topic: &Bytes, sequence: u64, payload: Byt
 }
 
 /// End of a replay: `[identity, "", "", END, ""]`.
-pub(super) fn end(identity: &Bytes) -> ZmqMessage {
+pub(super) fn replay_end(identity: &Bytes) -> ZmqMessage {
     answer(identity, Bytes::new(), Bytes::from_static(&END), Bytes::new())
 }
 
@@ -66,7 +66,7 @@ mod tests {
         let who = Bytes::from_static(b"me");
         let message = reply(&who, &topic, 263, payload);
         assert_eq!(frames(&message), [b"me".as_slice(), b"", b"kv", seventh, b"batch"]);
-        let end = end(&who);
+        let end = replay_end(&who);
         assert_eq!(frames(&end), [b"me".as_slice(), b"", b"", &[0xff; 8], b""]);
     }
 

@@ -50,7 +50,7 @@ impl ZmqPublisher {
         let mut position = self.position();
         loop {
             let stopping = stop.is_cancelled();
-            let Some(batches) = self.take(&mut position) else {
+            let Some(batches) = self.next_batches(&mut position) else {
                 position = self.position();
                 continue;
             };
@@ -89,7 +89,7 @@ impl ZmqPublisher {
     }
 
     /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
-    fn take(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
+    fn next_batches(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
             match self.feed.range(position.incarnation, next..=u64::MAX, BATCHES_AT_ONCE) {
                 Ok(range) => return Some(range.batches),

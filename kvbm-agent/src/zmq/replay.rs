@@ -114,9 +114,9 @@ impl Replayer {
             place: Arc::new(place),
         };
         loop {
-            let batches = self.take(&mut replay);
+            let batches = self.next_batches(&mut replay);
             if batches.is_empty() {
-                return self.send(frames::end(&replay.identity)).await;
+                return self.send(frames::replay_end(&replay.identity)).await;
             }
             for batch in &batches {
                 self.send_batch(&mut replay, batch).await?;
@@ -126,7 +126,7 @@ impl Replayer {
 
     /// The next batches of a replay; empty at its end. A start before the journal is moved to the oldest retained
     /// batch.
-    fn take(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
+    fn next_batches(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
         while let Some(next) = replay.next {
             match self.feed.range(replay.incarnation, next..=replay.last, BATCHES_AT_ONCE) {
                 Ok(range) => return range.batches,
@@ -140,7 +140,7 @@ impl Replayer {
 
     /// Sends a batch once there is room for it. Fails if the reader takes nothing for [`REPLAY_STALL_TIMEOUT`].
     async fn send_batch(&mut self, replay: &mut Replay, batch: &Batch) -> Result<(), Broken> {
-        let payload = replay.room.take(replay.encoder.encode(batch), &replay.place);
+        let payload = replay.room.add_payload(replay.encoder.encode(batch), &replay.place);
         let payload = timeout(REPLAY_STALL_TIMEOUT, payload).await;
         let Ok(Some(payload)) = payload else { return Err(Broken::Stalled) };
         let sequence = batch.sequence();

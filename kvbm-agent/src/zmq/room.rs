@@ -42,7 +42,7 @@ impl Room {
     }
 
     /// Adds a payload as soon as there is room. Always succeeds, because the budget is never closed.
-    pub(super) async fn take(
+    pub(super) async fn add_payload(
         &self,
         payload: Vec<u8>,
         place: &Arc<OwnedSemaphorePermit>,

@@ -230,11 +230,11 @@ impl Executor {
 
     /// Accepts no more batches, finishes queued ones, and returns when all threads have ended.
     pub fn stop(mut self) {
-        self.end();
+        self.stop_threads();
     }
 
     /// Stops the threads after the queued transfers, and joins them.
-    fn end(&mut self) {
+    fn stop_threads(&mut self) {
         self.shared.queue.lock().is_stopped = true;
         self.shared.changed.notify_all();
         for thread in mem::take(&mut self.threads) {
@@ -252,7 +252,7 @@ impl Drop for Executor {
             let waiting = queue.waiting.iter().map(|waiting| &waiting.cancel);
             waiting.chain(queue.running.iter().flatten()).for_each(Cancel::cancel);
         }
-        self.end();
+        self.stop_threads();
     }
 }
 

@@ -12,18 +12,18 @@ const IS_BLOCK: u32 = 2;
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
-    pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
+    pub(crate) fn take_array<const N: usize>(&mut self) -> [u8; N] {
         let (taken, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
         self.0 = rest;
         *taken
     }
 
     pub(crate) fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
+        u32::from_le_bytes(self.take_array())
     }
 
     pub(crate) fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
+        u64::from_le_bytes(self.take_array())
     }
 
     /// Decodes a block written by [`block_fields`]; `None` if the fields are invalid for blocks of at most `bytes_max`

@@ -91,11 +91,11 @@ pub struct PeerParts {
 
 impl FetchedParts {
     /// An empty result for this number of peers.
-    pub(crate) fn of(peers: usize) -> Self {
+    pub(crate) fn for_peers(peers: usize) -> Self {
         Self { peers: vec![PeerParts::default(); peers], ..Self::default() }
     }
 
-    pub(crate) fn ask(&mut self, peer: usize) {
+    pub(crate) fn mark_asked(&mut self, peer: usize) {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.is_asked = true;
         }
@@ -108,7 +108,7 @@ impl FetchedParts {
     }
 
     /// Records how the fetch ended. Peers without a fault of their own stopped for the same reason.
-    pub(crate) fn end(&mut self, ended: Result<(), FetchFault>) {
+    pub(crate) fn record_end(&mut self, ended: Result<(), FetchFault>) {
         self.stopped = ended.err();
         let Some(fault) = &self.stopped else { return };
         let is_shared = fault.is_ours() || matches!(fault, FetchFault::Refused(_));

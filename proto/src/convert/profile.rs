@@ -147,7 +147,7 @@ impl ImageTokens {
         (Self::Sglang62Bit, "sglang-62-bit"),
     ];
 
-    fn read(value: i32) -> Result<Option<Self>, ConvertError> {
+    fn from_field(value: i32) -> Result<Option<Self>, ConvertError> {
         if value == i32::from(pb::ImageTokens::Unspecified) {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl TryFrom<pb::WorkerProfile> for WorkerProfile {
             max_num_batched_tokens: profile.max_num_batched_tokens,
             labels,
             model_types: ModelTypes(model_types),
-            image_tokens: ImageTokens::read(profile.image_tokens)?,
+            image_tokens: ImageTokens::from_field(profile.image_tokens)?,
         })
     }
 }

@@ -32,12 +32,12 @@ pub fn write_owner(wrong: &WrongShard, metadata: &mut MetadataMap) {
 /// The worker's owner, if the metadata of an error contains it.
 #[must_use]
 pub fn owner(metadata: &MetadataMap) -> Option<Owner> {
-    let shard = read(metadata, OWNER)?;
-    let bucket = read(metadata, BUCKET)?;
-    Some(Owner { bucket, shard, version: read(metadata, VERSION)? })
+    let shard = read_number(metadata, OWNER)?;
+    let bucket = read_number(metadata, BUCKET)?;
+    Some(Owner { bucket, shard, version: read_number(metadata, VERSION)? })
 }
 
-fn read<N: FromStr>(metadata: &MetadataMap, key: &str) -> Option<N> {
+fn read_number<N: FromStr>(metadata: &MetadataMap, key: &str) -> Option<N> {
     metadata.get(key)?.to_str().ok()?.parse().ok()
 }
 

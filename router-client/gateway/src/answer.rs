@@ -132,7 +132,7 @@ impl Tally {
         let with_output = choices.iter().filter(|choice| has_output(choice)).count();
         self.output_tokens += with_output as u64;
         for choice in choices {
-            self.keep(choice, "/delta/content");
+            self.append_text(choice, "/delta/content");
         }
         self.read_fetched(&value);
         let has_usage = self.usage(&value);
@@ -144,7 +144,7 @@ impl Tally {
         let value: Value = serde_json::from_slice(body).ok()?;
         let choices = value.get("choices").and_then(Value::as_array);
         for choice in choices.into_iter().flatten() {
-            self.keep(choice, "/message/content");
+            self.append_text(choice, "/message/content");
         }
         self.read_fetched(&value);
         self.usage(&value);
@@ -170,7 +170,7 @@ impl Tally {
     }
 
     /// Appends to the text of the first choice. Content other than text, such as tool calls, cannot be continued.
-    fn keep(&mut self, choice: &Value, path: &str) {
+    fn append_text(&mut self, choice: &Value, path: &str) {
         if !self.keeps_text || choice.get("index").and_then(Value::as_u64).unwrap_or(0) != 0 {
             return;
         }

@@ -33,10 +33,10 @@ impl Extension {
     /// If a field is invalid; the error names it.
     pub fn read(nvext: Option<&Value>) -> Result<Self, ApiError> {
         let Some(nvext) = nvext.filter(|at| !at.is_null()) else { return Ok(Self::default()) };
-        let nvext = Fields::of("nvext", nvext)?;
+        let nvext = Fields::from_value("nvext", nvext)?;
         let mut read = Self::default();
         if let Some(hints) = nvext.0.get("agent_hints").filter(|at| !at.is_null()) {
-            let hints = Fields::of("nvext.agent_hints", hints)?;
+            let hints = Fields::from_value("nvext.agent_hints", hints)?;
             read.hints.expected_output_tokens = hints.integer("osl")?;
             // One setting with three names: the documents', the queue's and the current one.
             let jumps = ["latency_sensitivity", "priority_jump", "priority"];
@@ -61,7 +61,7 @@ impl Extension {
 struct Fields<'a>(&'a Map<String, Value>, &'static str);
 
 impl<'a> Fields<'a> {
-    fn of(path: &'static str, value: &'a Value) -> Result<Self, ApiError> {
+    fn from_value(path: &'static str, value: &'a Value) -> Result<Self, ApiError> {
         let object = value.as_object();
         object.map(|at| Self(at, path)).ok_or_else(|| ApiError::invalid(path, "must be an object"))
     }

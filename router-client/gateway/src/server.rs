@@ -236,7 +236,7 @@ fn json(value: &Value) -> Response {
 
 /// Reads a body, and counts its bytes in `counted`. A body over the limit is read further, so that the client receives
 /// the error.
-async fn read(
+async fn read_body(
     mut body: Body,
     bytes_max: usize,
     counted: &mut TakenShare,
@@ -303,7 +303,7 @@ impl Server {
     async fn body(&self, request: Request, caller: &str) -> Result<(Bytes, TakenShare), ApiError> {
         let counted = self.bodies.take(caller, 0);
         let mut counted = counted.map_err(|_full| ApiError::overloaded(BODIES_FULL))?;
-        let reading = read(request.into_body(), self.limits.body_bytes, &mut counted);
+        let reading = read_body(request.into_body(), self.limits.body_bytes, &mut counted);
         let body = timeout(self.limits.body_timeout, reading).await;
         Ok((body.map_err(|_late| ApiError::too_slow())??, counted))
     }
@@ -318,7 +318,7 @@ mod tests {
         let limit = SharedLimit::new(100, LargestShare::HALF);
         let body = async |bytes: usize| {
             let mut counted = limit.take("a", 0).expect("nothing");
-            let read = read(Body::from(vec![b'x'; bytes]), 40, &mut counted).await;
+            let read = read_body(Body::from(vec![b'x'; bytes]), 40, &mut counted).await;
             read.map(|body| (body, counted))
         };
         let (first, counted) = body(30).await.expect("room");

@@ -42,7 +42,8 @@ pub async fn run(
             stays
         });
         for at in now.into_iter().take(AGENTS_MAX) {
-            let start = || readers.spawn(read(at.clone(), Arc::clone(&reports), dialer.clone()));
+            let start =
+                || readers.spawn(follow_loads(at.clone(), Arc::clone(&reports), dialer.clone()));
             running.entry(at.clone()).or_insert_with(start);
         }
         while readers.try_join_next().is_some() {}
@@ -54,7 +55,7 @@ pub async fn run(
 }
 
 /// Reads the loads of one agent, reopening the stream when it ends.
-async fn read(
+async fn follow_loads(
     (url, partition, worker): (String, PartitionKey, WorkerId),
     reports: Arc<KvMetricsAggregator>,
     dialer: Dialer,

@@ -159,7 +159,7 @@ impl Discovery {
 impl Known {
     /// Applies a list. If it comes from a new server process, missing workers stay for the grace period, counted from
     /// when each was first missing: they may not have registered there yet.
-    fn take(&mut self, list: WorkerList, now: Instant) {
+    fn apply_list(&mut self, list: WorkerList, now: Instant) {
         let WorkerList { workers: mut listed, server_id } = list;
         let is_other_process = std::mem::replace(&mut self.server_id, server_id) != server_id;
         let before = self.workers.take().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Shard {
             match client.worker_list(None).await {
                 Ok(list) => {
                     *self.last.lock() = number;
-                    self.known.lock().take(list, Instant::now());
+                    self.known.lock().apply_list(list, Instant::now());
                     return Ok(());
                 }
                 Err(error) => {
@@ -274,16 +274,16 @@ mod tests {
         let begin = Instant::now();
         for at_first in [0, 1, 5] {
             let mut known = Known::default();
-            known.take(list(1, workers(0..6)), begin);
+            known.apply_list(list(1, workers(0..6)), begin);
             for (seconds, registered) in [(1, at_first), (5, at_first.max(3)), (12, 5)] {
                 let now = begin + Duration::from_secs(seconds);
-                known.take(list(2, workers(0..registered)), now);
+                known.apply_list(list(2, workers(0..registered)), now);
                 assert_eq!(count(&known), 6, "{registered} have registered again");
             }
             // One worker does not return.
-            known.take(list(2, workers(0..5)), begin + Duration::from_secs(30));
+            known.apply_list(list(2, workers(0..5)), begin + Duration::from_secs(30));
             assert_eq!(count(&known), 6);
-            known.take(list(2, workers(0..5)), begin + Duration::from_secs(31));
+            known.apply_list(list(2, workers(0..5)), begin + Duration::from_secs(31));
             assert_eq!(count(&known), 5);
         }
     }
@@ -294,12 +294,12 @@ mod tests {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut known = Known::default();
-        known.take(list(1, workers(0..6)), begin);
-        known.take(list(2, workers(0..0)), after(1));
-        known.take(list(2, workers(0..5)), after(5));
-        known.take(list(3, workers(0..0)), after(45));
+        known.apply_list(list(1, workers(0..6)), begin);
+        known.apply_list(list(2, workers(0..0)), after(1));
+        known.apply_list(list(2, workers(0..5)), after(5));
+        known.apply_list(list(3, workers(0..0)), after(45));
         assert_eq!(count(&known), 5, "the sixth is gone, the others have 30 s");
-        known.take(list(3, workers(0..0)), after(76));
+        known.apply_list(list(3, workers(0..0)), after(76));
         assert_eq!(count(&known), 0);
     }
 
@@ -307,10 +307,10 @@ mod tests {
     fn a_new_fleet_with_other_blocks_takes_the_place_of_the_old_one() {
         let begin = Instant::now();
         let mut known = Known::default();
-        known.take(list(1, workers(0..6)), begin);
+        known.apply_list(list(1, workers(0..6)), begin);
         let mut other = workers(6..8);
         other.iter_mut().for_each(|at| at.block_size = 32);
-        known.take(list(2, other), begin);
+        known.apply_list(list(2, other), begin);
         assert_eq!(count(&known), 2);
     }
 
@@ -318,13 +318,13 @@ mod tests {
     fn workers_that_are_removed_go_at_once() {
         let begin = Instant::now();
         let mut known = Known::default();
-        known.take(list(1, workers(0..6)), begin);
-        known.take(list(1, workers(0..5)), begin);
+        known.apply_list(list(1, workers(0..6)), begin);
+        known.apply_list(list(1, workers(0..5)), begin);
         assert_eq!(count(&known), 5);
-        known.take(list(1, workers(0..0)), begin);
+        known.apply_list(list(1, workers(0..0)), begin);
         assert_eq!(count(&known), 0, "however many");
-        known.take(list(2, workers(0..8)), begin);
-        known.take(list(2, workers(0..7)), begin);
+        known.apply_list(list(2, workers(0..8)), begin);
+        known.apply_list(list(2, workers(0..7)), begin);
         assert_eq!(count(&known), 7, "nothing was missing when the process changed");
     }
 }

@@ -83,24 +83,25 @@ pub async fn run(
             // The sender lives as long as the process.
             changed = listed.changed() => if changed.is_err() { return },
         }
-        let pages = readers.due(&listed.borrow_and_update(), &stated, &reports);
-        let mut answers = iter(pages).map(read).buffer_unordered(READS_MAX);
+        let pages = readers.pages_to_read(&listed.borrow_and_update(), &stated, &reports);
+        let mut answers = iter(pages).map(read_page).buffer_unordered(READS_MAX);
         while let Some((page, answer)) = answers.next().await {
-            readers.take(page, answer, &reports);
+            readers.apply_answer(page, answer, &reports);
         }
     }
 }
 
 impl Readers {
     /// The pages to read now. Skips engines whose agents report their blocks.
-    fn due(
+    fn pages_to_read(
         &mut self,
         listing: &Listing,
         stated: &StatedEngines,
         reports: &KvMetricsAggregator,
     ) -> Vec<Page> {
         let pages = listing.values().flat_map(BTreeMap::values);
-        let mut pages: Vec<_> = pages.filter_map(|worker| Page::of(worker, stated)).collect();
+        let mut pages: Vec<_> =
+            pages.filter_map(|worker| Page::of_worker(worker, stated)).collect();
         let there: BTreeSet<_> = pages.iter().map(|page| page.named.clone()).collect();
         let now = Instant::now();
         self.read.retain(|named| there.contains(named));
@@ -119,7 +120,7 @@ impl Readers {
     }
 
     /// Reports the loads of a page. After a failure, the page is not read for [`FAILED_PAUSE`].
-    fn take(&mut self, page: Page, answer: Answer, reports: &KvMetricsAggregator) {
+    fn apply_answer(&mut self, page: Page, answer: Answer, reports: &KvMetricsAggregator) {
         let Page { named, ranks, url, .. } = page;
         let metrics = match answer {
             Ok(metrics) => metrics,
@@ -154,7 +155,7 @@ impl Readers {
 
 impl Page {
     /// The page of a worker's engine; `None` without a known address.
-    fn of(worker: &ListedWorker, stated: &StatedEngines) -> Option<Self> {
+    fn of_worker(worker: &ListedWorker, stated: &StatedEngines) -> Option<Self> {
         let label = || worker.profile.labels.get(ADDRESS_LABEL);
         let engine = stated.get(&worker.worker).or_else(label)?;
         Some(Self {
@@ -167,7 +168,7 @@ impl Page {
 }
 
 /// Reads one page of either kind of engine.
-async fn read(page: Page) -> (Page, Answer) {
+async fn read_page(page: Page) -> (Page, Answer) {
     let metrics = async {
         let target = Target::parse(&page.url)?;
         let body = fetch(&target, READ_TIMEOUT, PAGE_BYTES_MAX).await?;

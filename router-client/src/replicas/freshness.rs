@@ -25,7 +25,7 @@ impl Freshness {
         Self { exact: Reverse(0), lag_batches: 0, oldest: Duration::ZERO };
 
     /// Freshness from an answer that lists every worker.
-    pub(crate) fn of(overlaps: &[Overlap]) -> Self {
+    pub(crate) fn from_overlaps(overlaps: &[Overlap]) -> Self {
         let exact = overlaps.iter().filter(|at| at.state == SourceState::Exact);
         Self {
             exact: Reverse(exact.clone().count()),

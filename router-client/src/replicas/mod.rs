@@ -185,7 +185,7 @@ impl Replicas {
             Some(freshness) => at.observe(freshness, now),
             None => self.fail(number, now),
         }
-        self.settle();
+        self.end_backoffs();
     }
 
     /// Ends a probe without a result: the replica rejected it for now.
@@ -193,14 +193,14 @@ impl Replicas {
         if let Some(at) = self.all.get_mut(number) {
             at.end_probe();
         }
-        self.settle();
+        self.end_backoffs();
     }
 
     /// Ends backoffs when no probe is in flight. A recovered replica is compared with the current answers of the
     /// others. A replica that restarted later may have as little data, which older answers do not show.
-    fn settle(&mut self) {
+    fn end_backoffs(&mut self) {
         if !self.all.iter().any(Replica::is_awaited) {
-            self.all.iter_mut().for_each(Replica::settle);
+            self.all.iter_mut().for_each(Replica::end_backoff);
         }
     }
 
@@ -247,7 +247,7 @@ impl Replicas {
             });
             self.counts.failures += u64::from(at.failures() > before);
         }
-        self.settle();
+        self.end_backoffs();
     }
 
     fn spread(&mut self, time: Duration) -> Duration {

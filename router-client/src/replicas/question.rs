@@ -70,13 +70,13 @@ impl Replicas {
         if question.waiting().next().is_none() {
             let Some(next) = next else { return Step::End };
             self.counts.failovers += u64::from(question.attempts.contains(&Attempt::Done));
-            return self.ask(question, next, now, false);
+            return self.query_replica(question, next, now, false);
         }
         let Some(next) = next else { return Step::Wait(question.until) };
         let stuck = self.is_stuck(question);
         if stuck && !self.is_failing(next) {
             self.counts.failovers += 1;
-            return self.ask(question, next, now, false);
+            return self.query_replica(question, next, now, false);
         }
         if now >= question.hedge_at {
             // If all replicas are failing, each query tries one replica, and the credit is saved.
@@ -86,7 +86,7 @@ impl Replicas {
                 debug_assert!(credit <= (HEDGES_SAVED_MAX - 1) * HEDGE_COST, "credit is bounded");
                 self.hedge_credit = credit;
                 self.counts.hedges += 1;
-                return self.ask(question, next, now, true);
+                return self.query_replica(question, next, now, true);
             }
             // By then, a replica in flight may have failed.
             question.hedge_at = now + self.config.delay_max;
@@ -119,7 +119,13 @@ impl Replicas {
     }
 
     /// Chooses a replica for the query, and the times at which another replica is queried, too, or instead.
-    fn ask(&mut self, question: &mut Question, number: usize, now: Duration, hedge: bool) -> Step {
+    fn query_replica(
+        &mut self,
+        question: &mut Question,
+        number: usize,
+        now: Duration,
+        hedge: bool,
+    ) -> Step {
         self.counts.asked += 1;
         if self.is_failing(number) && self.is_stuck(question) {
             question.until = question.until.min(now + self.config.delay_max);

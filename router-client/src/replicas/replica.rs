@@ -146,7 +146,7 @@ impl Replica {
     }
 
     /// Ends the backoff if the replica has answered its probe. Called when all probes have ended.
-    pub(super) const fn settle(&mut self) {
+    pub(super) const fn end_backoff(&mut self) {
         if let Some(observed) = self.returning.take() {
             self.observed = Some(observed);
             self.failures = 0;

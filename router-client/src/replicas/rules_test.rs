@@ -34,7 +34,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
         connected: true,
         may_be_high: false,
     };
-    Freshness::of(&(0..9).map(rank).collect::<Vec<_>>())
+    Freshness::from_overlaps(&(0..9).map(rank).collect::<Vec<_>>())
 }
 
 /// The replica that a question asks first at `now`, which answers immediately.

@@ -177,7 +177,7 @@ impl DecodePrice {
     /// [`DecodePrice::ByRoom`]: a block in use costs almost nothing on a nearly empty worker, and as much as a block of
     /// prefill on a full one.
     #[inline(always)]
-    fn of(self, input: &CostInput) -> f64 {
+    fn decode_cost(self, input: &CostInput) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
         debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
         if self == Self::Full {
@@ -268,7 +268,7 @@ impl Prices {
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
-        let decode_cost = self.config.decode_price.of(input);
+        let decode_cost = self.config.decode_price.decode_cost(input);
         let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
         Cost {
             credited_blocks,

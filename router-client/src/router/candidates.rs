@@ -87,7 +87,7 @@ impl Candidates for Members<'_> {
             load,
             shared_blocks,
             overlap,
-            trust: self.held.of(number).map_or(Trust::Full, |held| held.trust),
+            trust: self.held.blocks_of(number).map_or(Trust::Full, |held| held.trust),
             fetch: self.fetch(number).ok().map(|fetch| fetch.cost()),
             age: member.joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
             is_ejected: self.outliers.is_some_and(is_ejected),
@@ -107,7 +107,10 @@ impl Candidates for Members<'_> {
             capacity_blocks,
             load: self.active.load_at(rank, self.now),
             shared_blocks: self.shared.of(rank),
-            overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),
+            overlap: self
+                .held
+                .blocks_of(number)
+                .map_or_else(TierBlocks::default, |held| held.blocks),
         })
     }
 }

@@ -368,7 +368,7 @@ impl Router {
     /// If the id is invalid.
     pub fn free(&self, request_id: &str, ended: Ended) -> Result<Option<Freed>, ConfigError> {
         let key = self.shared.state().key(request_id)?;
-        Ok(self.shared.end(&key, ended))
+        Ok(self.shared.end_request(&key, ended))
     }
 
     /// Reports how many bytes a worker fetched from other agents, and how long this took. Later plans assume this

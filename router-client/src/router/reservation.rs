@@ -97,7 +97,7 @@ impl Reservation {
     /// Ends the request and, unlike dropping the reservation, reports its result.
     pub fn end(mut self, ended: Ended) -> Option<Freed> {
         self.guard.is_released = true;
-        self.guard.shared.end(&self.guard.key, ended)
+        self.guard.shared.end_request(&self.guard.key, ended)
     }
 
     /// Reports that the worker failed the request; too many failures eject the worker for a while. Retry with
@@ -118,7 +118,7 @@ impl Reservation {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_released {
-            let _freed = self.shared.end(&self.key, Ended::default());
+            let _freed = self.shared.end_request(&self.key, Ended::default());
         }
     }
 }

@@ -114,7 +114,7 @@ impl Shared {
         };
         // A released request that finds the capacity taken waits again, with its original arrival time.
         let arrived = pending.arrived.unwrap_or(now);
-        let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
+        let place = Place::enter_queue(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
         state.counts.queued += u64::from(pending.arrived.is_none());
         // Time alone may have made room for earlier requests.
         state.release_next(now);
@@ -136,7 +136,7 @@ impl Shared {
         self.state().report_fetch(bytes, took, now);
     }
 
-    pub(super) fn end(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
+    pub(super) fn end_request(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
         let Ended { has_failed, cached_tokens } = ended;
         let now = self.now();
         let (worker, expected_cached_tokens) = self.state().free(key, has_failed, now)?;
@@ -167,7 +167,7 @@ impl Shared {
 
 impl Place {
     /// Adds a request to the queue.
-    pub(super) fn take(
+    pub(super) fn enter_queue(
         shared: &Arc<Shared>,
         queue: &mut Queue<Waiter>,
         filter: &Filter,

@@ -205,7 +205,7 @@ impl Holders {
 
     /// The cached blocks of the member with this number; `None` if it has no blocks.
     #[inline]
-    pub(super) fn of(&self, number: usize) -> Option<Held> {
+    pub(super) fn blocks_of(&self, number: usize) -> Option<Held> {
         let span = self.spans.get(number / SPAN)?;
         let bit = 1 << (number % SPAN);
         if span.holders & bit == 0 {
@@ -238,7 +238,7 @@ mod tests {
             let holders = Holders::new(held.collect(), members);
             let expected: BTreeMap<_, _> = said.into_iter().collect();
             for number in 0..members + 70 {
-                let held = holders.of(number).map(|held| held.blocks.device);
+                let held = holders.blocks_of(number).map(|held| held.blocks.device);
                 prop_assert_eq!(held, expected.get(&number).copied(), "{}", number);
             }
         }

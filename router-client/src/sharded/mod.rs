@@ -138,8 +138,9 @@ impl ShardedClient {
         let until = inner.clock.elapsed() + inner.deadline.mul_f64(SHARD_SHARE);
         let request = prompt.request_in(tiers);
         check_length(&request.local_hashes)?;
-        let _turn = inner.turn().await?;
-        let asked = inner.shards.iter().map(|shard| shard.ask(&request, &inner.clock, until));
+        let _turn = inner.acquire_permit().await?;
+        let asked =
+            inner.shards.iter().map(|shard| shard.query_replicas(&request, &inner.clock, until));
         let mut parts = Vec::with_capacity(inner.shards.len());
         let mut missing = Vec::new();
         let mut absent = None;
@@ -196,7 +197,7 @@ impl ShardedClient {
         }
         let request = prompt.placement(worker, ttl);
         check_length(&request.local_hashes)?;
-        let _turn = self.inner.turn().await?;
+        let _turn = self.inner.acquire_permit().await?;
         let owner = lock(&self.inner.map).owner(bucket(&worker.worker));
         let outcome = self.inner.place(owner, &request).await;
         // If the bucket has moved, the refusal names its new shard.
@@ -221,7 +222,7 @@ fn owner_in(error: &ClientError) -> Option<Owner> {
 }
 
 impl Inner {
-    async fn turn(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ClientError> {
+    async fn acquire_permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ClientError> {
         let deadline = self.deadline;
         let late = ClientError::DeadlineExceeded { deadline };
         // The semaphore is never closed, so acquiring a permit cannot fail.

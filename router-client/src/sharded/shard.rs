@@ -96,7 +96,7 @@ impl Shard {
     }
 
     /// Queries one replica, and others if needed, until `until`.
-    pub(super) async fn ask(
+    pub(super) async fn query_replicas(
         &self,
         request: &FindMatchesRequest,
         clock: &Clock,
@@ -222,7 +222,11 @@ impl Shard {
                 let now = clock.elapsed();
                 match verdict {
                     Verdict::Answer(answer) => {
-                        replicas.probed(number, Some(Freshness::of(&answer.overlaps)), now);
+                        replicas.probed(
+                            number,
+                            Some(Freshness::from_overlaps(&answer.overlaps)),
+                            now,
+                        );
                     }
                     Verdict::Absent(_) | Verdict::Refused(_) => {
                         replicas.probed(number, Some(Freshness::NOTHING), now);

@@ -119,7 +119,7 @@ impl Scratch {
     }
 
     /// Resets the scratch memory. All present ranks are candidates, or only the ranks of the query's workers.
-    fn begin(&mut self, index: &Index, query: Query<'_>) {
+    fn begin_query(&mut self, index: &Index, query: Query<'_>) {
         self.minimum_overlap = query.minimum_overlap;
         self.positions.all = index_u32(query.key.len());
         self.matches.clear();
@@ -315,7 +315,7 @@ impl Index {
         scratch: &mut Scratch,
         is_wanted: impl Fn() -> bool,
     ) -> bool {
-        scratch.begin(self, query);
+        scratch.begin_query(self, query);
         // If the pools have no block of the prompt, the ordinary query suffices.
         if let Some(shared) = query.shared.filter(|shared| !shared.is_empty()) {
             return self.find_shared(query, shared, scratch, is_wanted);
@@ -438,7 +438,7 @@ impl Index {
                 let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
                 // A pool may have the block even if the tiers have no complete chunk with it.
                 let in_pool = (sizes.is_some() || counted == [false; Tier::COUNT])
-                    && pools.is_some_and(|pools| pools.hold(number, holder));
+                    && pools.is_some_and(|pools| pools.has_block(number, holder));
                 if counted == [false; Tier::COUNT] && !in_pool {
                     break;
                 }

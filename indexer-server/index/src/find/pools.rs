@@ -39,7 +39,7 @@ impl Pools<'_> {
     }
 
     /// Whether a pool that a rank reads has a block.
-    pub(super) fn hold(&self, block: u32, holder: HolderIndex) -> bool {
+    pub(super) fn has_block(&self, block: u32, holder: HolderIndex) -> bool {
         let pools = self.shared.held(block, block + 1).first().copied().unwrap_or(0);
         self.readers(pools).any(|readers| readers.contains(holder))
     }

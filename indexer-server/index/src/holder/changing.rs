@@ -49,8 +49,8 @@ impl Holder {
 
     /// Updates the trie from the records of a slot that is not plain. Makes the slot plain again if the
     /// records permit it. `epoch` is the primary source's loss epoch.
-    pub(crate) fn settle(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
-        let names = self.records.settle_slot(slot);
+    pub(crate) fn update_slot(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
+        let names = self.records.prune_slot(slot);
         let held = |tier| {
             names.iter().any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
         };
@@ -64,11 +64,11 @@ impl Holder {
         }
         // Add tiers first, so that the slot always has a holder.
         for (tier, _) in tiers.iter().filter(|(_, held)| *held) {
-            trie.hold(slot, 1, self.index, *tier);
+            trie.add_holder(slot, 1, self.index, *tier);
         }
         for (tier, _) in tiers.iter().filter(|(_, held)| !held) {
             if trie.slots.is_used(slot) && trie.holds(slot, self.index, *tier) {
-                trie.unhold(slot, 1, self.index, *tier);
+                trie.remove_holder(slot, 1, self.index, *tier);
             }
         }
         if was_held && !any {
@@ -100,15 +100,15 @@ impl Holder {
     }
 
     /// Notes changed plain names for the running dumps.
-    pub(crate) fn touch_plain(&mut self, names: impl Iterator<Item = BlockName>) {
+    pub(crate) fn note_changed_plain(&mut self, names: impl Iterator<Item = BlockName>) {
         if !self.dumps.is_empty() {
-            names.for_each(|name| self.dumps.touch(name));
+            names.for_each(|name| self.dumps.note_changed(name));
         }
     }
 
     /// Notes a changed name with a record, for the running dumps and the next image.
-    pub(crate) fn touch(&mut self, name: BlockName) {
-        self.dumps.touch(name);
+    pub(crate) fn note_changed(&mut self, name: BlockName) {
+        self.dumps.note_changed(name);
         self.changes.note_name(name);
     }
 }

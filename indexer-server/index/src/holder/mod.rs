@@ -155,7 +155,7 @@ impl Holder {
     }
 
     /// Makes a source the primary one, unless there is one.
-    pub(crate) fn adopt(&mut self, source: SourceId) {
+    pub(crate) fn adopt_source(&mut self, source: SourceId) {
         self.primary.get_or_insert(source);
     }
 
@@ -177,7 +177,7 @@ impl Holder {
 
     /// Clears the suspect mark of all plain slots.
     pub(crate) fn settle_suspects(&mut self) {
-        self.confirmed.settle();
+        self.confirmed.clear_suspects();
     }
 
     /// Whether a plain slot was not announced in a tier since events were lost.
@@ -222,7 +222,7 @@ impl Holder {
 
     /// Records that a name was announced with another meaning.
     pub(crate) fn note_contradiction(&mut self, contradiction: Contradiction) {
-        self.contradicted.note(contradiction);
+        self.contradicted.record_contradiction(contradiction);
     }
 
     /// The first contradiction since the last clear, and their number.

@@ -172,12 +172,12 @@ impl Placements {
                     recorded.refreshed += 1;
                 }
                 Some(present) => {
-                    self.own(recording);
+                    self.make_latest(recording);
                     self.disown(present);
                     recorded.refreshed += 1;
                 }
                 None => {
-                    self.own(recording);
+                    self.make_latest(recording);
                     self.blocks += 1;
                     recorded.added += 1;
                 }
@@ -188,7 +188,7 @@ impl Placements {
     }
 
     /// Makes the recording's placement the latest at its node.
-    fn own(&mut self, recording: &mut Recording) {
+    fn make_latest(&mut self, recording: &mut Recording) {
         let Recording { holder, key, node, .. } = *recording;
         if recording.placement == NONE {
             let number = self.placements.add(Placement::new(holder, key));
@@ -211,12 +211,12 @@ impl Placements {
         let placement = &mut self.placements[number];
         placement.owned -= 1;
         if placement.owned == 0 {
-            self.forget(number);
+            self.remove_placement(number);
         }
     }
 
     /// Removes a placement without blocks, and its holder after the last placement.
-    fn forget(&mut self, number: u32) {
+    fn remove_placement(&mut self, number: u32) {
         self.epoch += 1;
         self.queue.remove(&mut self.placements, number);
         let Placement { holder, previous, next, .. } = self.placements.remove(number);
@@ -254,7 +254,7 @@ impl Placements {
                 continue;
             }
             if above == NONE || !self.nodes.pages[above].is_bare() {
-                self.forget(number);
+                self.remove_placement(number);
                 break;
             }
             // A removed worker's placements are dropped in any order, so the previous one may already be

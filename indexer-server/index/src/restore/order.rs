@@ -76,7 +76,7 @@ impl Place {
         Self { first, len: index_u32(len), parent, what: Some(what), state: State::New }
     }
 
-    const fn end(&self) -> u64 {
+    const fn end_slot(&self) -> u64 {
         self.first as u64 + self.len as u64
     }
 
@@ -143,7 +143,7 @@ pub(super) fn order(saved: SavedRank) -> Option<Order> {
 fn drop_overlaps(places: Vec<Place>, order: &mut Order) -> Option<Vec<Place>> {
     let mut apart: Vec<Place> = Vec::with_capacity(places.len());
     for place in places {
-        if apart.last().is_none_or(|last| last.end() <= u64::from(place.first)) {
+        if apart.last().is_none_or(|last| last.end_slot() <= u64::from(place.first)) {
             apart.push(place);
             continue;
         }
@@ -209,6 +209,6 @@ impl Places {
     fn find(&self, slot: Slot) -> Option<usize> {
         let behind = self.0.partition_point(|place| place.first <= slot);
         let at = behind.checked_sub(1)?;
-        (u64::from(slot) < self.0[at].end()).then_some(at)
+        (u64::from(slot) < self.0[at].end_slot()).then_some(at)
     }
 }

@@ -102,15 +102,15 @@ impl RankChange<'_> {
             return (0, at);
         };
         let by = Announcement { source, tier, mode: CopyMode::Set, epoch: self.epoch_of(source) };
-        let (len, last) = match self.join(by, at, blocks) {
-            (0, _) => self.grow(by, at, blocks),
+        let (len, last) = match self.join_run(by, at, blocks) {
+            (0, _) => self.append_run(by, at, blocks),
             joined => joined,
         };
         if let Ok(len) = u32::try_from(len)
             && len > 0
         {
             for tier in tiers {
-                self.trie.hold(last + 1 - len, len, self.holder.index(), tier);
+                self.trie.add_holder(last + 1 - len, len, self.holder.index(), tier);
                 self.gain_run(source, tier, last + 1 - len, len);
             }
             return (len, last);
@@ -183,10 +183,10 @@ impl RankChange<'_> {
         let slot = self.restore_hole(at, StoredBlock { name: own, local });
         self.spell_out(slot);
         for copies in &record.copies {
-            self.gain(copies.source, copies.tier, (name, record.local));
+            self.record_gain(copies.source, copies.tier, (name, record.local));
         }
         self.holder.records_mut().insert_placed(name, slot, record);
-        self.settle(slot);
+        self.update_slot(slot);
         Some(slot)
     }
 
@@ -206,7 +206,7 @@ impl RankChange<'_> {
             return false;
         }
         for copies in &record.copies {
-            self.gain(copies.source, copies.tier, (name, record.local));
+            self.record_gain(copies.source, copies.tier, (name, record.local));
         }
         let parent = record.parent;
         let records = self.holder.records_mut();

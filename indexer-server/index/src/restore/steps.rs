@@ -159,7 +159,7 @@ impl Restore {
     /// If the sources cannot be added, in which case the index is unchanged, or one was removed meanwhile.
     pub fn step(&mut self, index: &mut Index, budget: usize) -> Result<RestoreStep, IndexError> {
         match self.stage {
-            Stage::New => self.begin(index)?,
+            Stage::New => self.add_sources_and_ranks(index)?,
             Stage::UnderWay => {
                 self.ids.iter().try_for_each(|&(_, id)| index.source(id).map(drop))?;
             }
@@ -185,13 +185,13 @@ impl Restore {
     }
 
     /// Adds the sources and ranks.
-    fn begin(&mut self, index: &mut Index) -> Result<(), IndexError> {
+    fn add_sources_and_ranks(&mut self, index: &mut Index) -> Result<(), IndexError> {
         let added = self.add_sources(index).and_then(|()| {
             let added = || self.sources.iter().zip(&self.ids);
             self.ranks.iter_mut().try_for_each(|rank| {
                 let feeding = added().filter(|(source, _)| source.ranks.contains(&rank.rank));
                 rank.ids = feeding.map(|(_, &ids)| ids).collect();
-                rank.begin(index, &self.worker)
+                rank.begin_rank(index, &self.worker)
             })
         });
         if added.is_err() {
@@ -263,11 +263,11 @@ impl RankSteps {
     }
 
     /// Creates the rank, and remembers its present numbers of blocks.
-    fn begin(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
+    fn begin_rank(&mut self, index: &mut Index, worker: &WorkerId) -> Result<(), IndexError> {
         self.holder = index.make_rank(worker, self.rank)?;
         if let Some(change) = index.change_of(self.holder) {
             if let Some(primary) = self.primary() {
-                change.holder.adopt(primary);
+                change.holder.adopt_source(primary);
             }
             self.left = (change.holder.placed(), change.holder.parked());
         }

@@ -108,7 +108,7 @@ impl Audit {
     }
 
     /// Records whether the index differs from the source.
-    pub(super) const fn note(&mut self, differs: bool) {
+    pub(super) const fn set_differs(&mut self, differs: bool) {
         self.differs = differs;
     }
 
@@ -117,7 +117,12 @@ impl Audit {
         !matches!(self.stage, Stage::Idle)
     }
 
-    pub(super) fn hold(&mut self, stream: u64, batch: PublishedBatch, waiting: Option<Waiting>) {
+    pub(super) fn hold_back(
+        &mut self,
+        stream: u64,
+        batch: PublishedBatch,
+        waiting: Option<Waiting>,
+    ) {
         self.held_operations += operations(&batch);
         self.held.push_back(HeldBack { stream, batch, waiting });
     }
@@ -155,7 +160,7 @@ impl Audit {
     }
 
     /// The next action, once the index has applied the batches up to `applied`.
-    fn due(&mut self, applied: Option<u64>, is_auditable: bool) -> Due {
+    fn next_action(&mut self, applied: Option<u64>, is_auditable: bool) -> Due {
         match &self.stage {
             Stage::Idle => {
                 let Some((head, digest)) = self.announced else { return Due::Nothing };
@@ -191,7 +196,7 @@ fn operations(batch: &PublishedBatch) -> usize {
 
 impl Answer {
     /// Adds a part. Returns false if it does not belong to this answer, or the answer exceeds a limit.
-    fn take(&mut self, part: Part) -> bool {
+    fn add_part(&mut self, part: Part) -> bool {
         match (self, part) {
             (Self::Digests(ranks), Part::Digests(DigestsPart::Tier { rank, tier, digest })) => {
                 ranks.entry(rank).or_default().set(tier, digest);
@@ -202,7 +207,7 @@ impl Answer {
                 Part::Dump(LocalDumpPart::Chunk { rank, records }),
             ) => {
                 for record in records {
-                    put(blocks, buckets, rank, record);
+                    put_block(blocks, buckets, rank, record);
                 }
                 blocks.len() <= BLOCKS_MAX
             }
@@ -212,7 +217,12 @@ impl Answer {
 }
 
 /// Stores the state of a name. Later states replace earlier ones.
-pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, block: HeldBlock) {
+pub(super) fn put_block(
+    blocks: &mut Blocks,
+    buckets: &RankBuckets,
+    rank: DpRank,
+    block: HeldBlock,
+) {
     let bucket = digest_bucket(block_digest(block.name, block.local));
     let wanted = buckets.get(&rank).is_some_and(|wanted| wanted.binary_search(&bucket).is_ok());
     if wanted && block.copies != [0; Tier::COUNT] {
@@ -226,17 +236,19 @@ pub(super) fn put(blocks: &mut Blocks, buckets: &RankBuckets, rank: DpRank, bloc
 
 impl Follower {
     /// Continues the audit as far as possible.
-    pub(super) async fn audit(&mut self) -> Result<(), IngestError> {
+    pub(super) async fn run_audit(&mut self) -> Result<(), IngestError> {
         loop {
             debug_assert!(
                 self.audit.holds() || self.audit.held.is_empty(),
                 "only an audit holds back"
             );
             let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
-            match self.audit.due(applied, self.is_auditable()) {
+            match self.audit.next_action(applied, self.is_auditable()) {
                 Due::Nothing => return Ok(()),
                 Due::Compare(digest) => self.compare(digest).await?,
-                Due::Follow(next) => self.follow(next.stream, next.batch, next.waiting).await?,
+                Due::Follow(next) => {
+                    self.handle_batch(next.stream, next.batch, next.waiting).await?
+                }
                 Due::Check(Answer::Digests(theirs)) => self.compare_digests(&theirs).await?,
                 Due::Check(Answer::Blocks { buckets, blocks }) => {
                     self.repair(&buckets, blocks).await?;
@@ -269,7 +281,7 @@ impl Follower {
             Ok(Part::Digests(DigestsPart::End { watermark })) => watermark,
             Ok(Part::Dump(LocalDumpPart::End(end))) if !end.incomplete => end.watermark,
             Ok(part) => {
-                let goes_on = answer.take(part);
+                let goes_on = answer.add_part(part);
                 self.audit.stage = Stage::Asking { parts, until, answer };
                 return if goes_on { Ok(()) } else { self.end_audit("abandoned").await };
             }
@@ -282,7 +294,7 @@ impl Follower {
         // Release the permit for the next request.
         drop(parts);
         self.audit.stage = Stage::Answered { watermark, answer };
-        self.audit().await
+        self.run_audit().await
     }
 
     /// Ends a running audit, and applies the batches that were held back.
@@ -293,7 +305,7 @@ impl Follower {
         self.ingest.metrics.count_audit(outcome);
         self.audit.stage = Stage::Idle;
         while let Some(next) = self.audit.release() {
-            self.follow(next.stream, next.batch, next.waiting).await?;
+            self.handle_batch(next.stream, next.batch, next.waiting).await?;
         }
         Ok(())
     }
@@ -310,7 +322,7 @@ impl Follower {
         let (Some((target, incarnation)), Some(turn)) = (target, turn) else {
             return self.end_audit("abandoned").await;
         };
-        let parts = target.ask((incarnation, question), turn);
+        let parts = target.request_parts((incarnation, question), turn);
         let until = Instant::now() + ANSWER_TIMEOUT;
         self.audit.stage = Stage::Asking { parts, until, answer };
         Ok(())

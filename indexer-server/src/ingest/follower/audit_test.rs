@@ -19,7 +19,7 @@ fn text(due: &Due) -> String {
 }
 
 fn due(audit: &mut Audit, applied: Option<u64>) -> String {
-    text(&audit.due(applied, true))
+    text(&audit.next_action(applied, true))
 }
 
 fn answered(watermark: Option<u64>) -> Stage {
@@ -32,7 +32,7 @@ fn a_digest_is_compared_at_the_batch_that_it_is_of() {
     assert_eq!(due(&mut audit, Some(3)), "nothing");
     audit.announce(Some(5), Some(77));
     assert_eq!(due(&mut audit, Some(4)), "nothing", "it is on its way");
-    assert_eq!(text(&audit.due(Some(5), false)), "nothing", "it is not exact now");
+    assert_eq!(text(&audit.next_action(Some(5), false)), "nothing", "it is not exact now");
     assert_eq!(due(&mut audit, Some(5)), "compare 77");
     assert_eq!(due(&mut audit, Some(5)), "nothing", "once");
     audit.announce(Some(6), Some(78));
@@ -52,7 +52,7 @@ fn a_digest_is_compared_at_the_batch_that_it_is_of() {
 fn what_is_held_back_is_applied_up_to_the_batch_of_the_answer() {
     let mut audit = Audit { stage: answered(Some(6)), ..Audit::default() };
     for sequence in 5..=7 {
-        audit.hold(0, batch(sequence, 10), None);
+        audit.hold_back(0, batch(sequence, 10), None);
     }
     assert_eq!(audit.held_operations, 30);
     assert_eq!(due(&mut audit, Some(4)), "follow 5");
@@ -66,20 +66,20 @@ fn what_is_held_back_is_applied_up_to_the_batch_of_the_answer() {
     assert_eq!(due(&mut late, Some(5)), "nothing", "6 is on its way");
     assert_eq!(due(&mut late, Some(7)), "abandon", "the moment is over");
     let mut torn = Audit { stage: answered(Some(6)), ..Audit::default() };
-    assert_eq!(text(&torn.due(Some(5), false)), "abandon");
+    assert_eq!(text(&torn.next_action(Some(5), false)), "abandon");
 }
 
 #[test]
 fn what_is_held_back_is_bounded() {
     let mut audit = Audit { stage: answered(Some(u64::MAX)), ..Audit::default() };
     for sequence in 0..HELD_BATCHES_MAX as u64 - 1 {
-        audit.hold(0, batch(sequence, 1), None);
+        audit.hold_back(0, batch(sequence, 1), None);
         assert!(!audit.is_full());
     }
-    audit.hold(0, batch(u64::MAX, 1), None);
+    audit.hold_back(0, batch(u64::MAX, 1), None);
     assert_eq!(due(&mut audit, None), "abandon");
     let mut audit = Audit { stage: answered(Some(u64::MAX)), ..Audit::default() };
-    audit.hold(0, batch(0, HELD_OPERATIONS_MAX as u64), None);
+    audit.hold_back(0, batch(0, HELD_OPERATIONS_MAX as u64), None);
     assert_eq!(due(&mut audit, None), "abandon");
 }
 
@@ -96,13 +96,13 @@ fn of_a_name_the_last_word_counts() {
     let other = held(1, 2);
     let buckets: RankBuckets = [(0, vec![bucket(&one)])].into();
     let mut blocks = Blocks::new();
-    put(&mut blocks, &buckets, 0, one);
-    put(&mut blocks, &buckets, 1, one);
+    put_block(&mut blocks, &buckets, 0, one);
+    put_block(&mut blocks, &buckets, 1, one);
     assert_eq!(blocks.len(), 1, "of rank 1 nothing is wanted");
-    put(&mut blocks, &buckets, 0, other);
+    put_block(&mut blocks, &buckets, 0, other);
     assert_ne!(bucket(&one), bucket(&other));
     assert!(blocks.is_empty(), "it is in another bucket now");
-    put(&mut blocks, &buckets, 0, one);
-    put(&mut blocks, &buckets, 0, HeldBlock { copies: [0; 3], local: None, ..one });
+    put_block(&mut blocks, &buckets, 0, one);
+    put_block(&mut blocks, &buckets, 0, HeldBlock { copies: [0; 3], local: None, ..one });
     assert!(blocks.is_empty(), "it is gone");
 }

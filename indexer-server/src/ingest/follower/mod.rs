@@ -133,7 +133,7 @@ impl Follower {
             is_torn: false,
             dump_is_incomplete: false,
             audit: Audit::default(),
-            stated: resumed.map(LatestStated::of).unwrap_or_default(),
+            stated: resumed.map(LatestStated::from_resumed).unwrap_or_default(),
             contradictions: resumed.map(stated::contradictions).unwrap_or_default(),
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
@@ -147,7 +147,7 @@ impl Follower {
         cancel: CancellationToken,
     ) {
         // A resumed recovery may already have steps.
-        let mut done = self.work().await;
+        let mut done = self.execute_steps().await;
         loop {
             if let Err(error) = done
                 && self.reset(&error).await.is_err()
@@ -166,7 +166,7 @@ impl Follower {
                 () = sleep(wait) => Event::Tick,
             };
             done = match event {
-                Event::Command(command) => self.take(command).await,
+                Event::Command(command) => self.handle_command(command).await,
                 Event::Part(part) => self.take_part(part).await,
                 Event::Audited(part) => self.take_audited(part).await,
                 Event::Tick => self.input(Input::Tick).await,
@@ -188,13 +188,13 @@ impl Follower {
 
     /// Handles a command. Any command but a batch or heartbeat abandons a running audit. Commands of an earlier
     /// stream have no effect.
-    async fn take(&mut self, command: Command) -> Result<(), IngestError> {
+    async fn handle_command(&mut self, command: Command) -> Result<(), IngestError> {
         if !matches!(command, Command::Batch { .. } | Command::Heartbeat { .. }) {
             self.end_audit("abandoned").await?;
         }
         match command {
             Command::Open { hello, arrival, reply } => {
-                let opened = self.open(&hello, arrival).await;
+                let opened = self.open_stream(&hello, arrival).await;
                 self.log_opened(&hello, &opened);
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
@@ -205,7 +205,9 @@ impl Follower {
                 let waiting = reply.map(|reply| Waiting { sequence, reply });
                 self.take_batch(stream, batch, waiting).await
             }
-            Command::Heartbeat { stream, heartbeat } => self.beat(stream, heartbeat).await,
+            Command::Heartbeat { stream, heartbeat } => {
+                self.apply_heartbeat(stream, heartbeat).await
+            }
             Command::Behind { stream } if stream == self.stream => self.input(Input::Behind).await,
             Command::CaughtUp { stream } if stream == self.stream => {
                 self.input(Input::CaughtUp).await
@@ -238,22 +240,30 @@ impl Follower {
 
     /// Applies a heartbeat of the open stream: its state and reasons, and its newest batch. Its digest may start an
     /// audit.
-    async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
+    async fn apply_heartbeat(
+        &mut self,
+        stream: u64,
+        heartbeat: Heartbeat,
+    ) -> Result<(), IngestError> {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(()) };
         self.worker.mark_alive(self.ingest.origin);
         let Heartbeat { head_sequence: head, digest, state, verified_age, engine_away, reasons } =
             heartbeat;
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
-        let reasons = self.date(reasons);
+        let reasons = self.add_times(reasons);
         let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
-        self.stated.take(Stated { state, reasons, verified_at, engine_away }, head, applied);
+        self.stated.record_heartbeat(
+            Stated { state, reasons, verified_at, engine_away },
+            head,
+            applied,
+        );
         // During an audit, batches up to the head may be held back: they are not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
         // Without an agent, a difference could not be repaired.
         self.audit.announce(head, digest.filter(|_| self.ask_target.is_some()));
-        self.audit().await
+        self.run_audit().await
     }
 
     /// The incarnation of a stream, if it is the open stream.
@@ -266,7 +276,11 @@ impl Follower {
     }
 
     /// Opens a stream, unless its incarnation is past or it changes the copy mode. Fences the previous stream.
-    async fn open(&mut self, hello: &Hello, arrival: Arrival) -> Result<Opened, IngestError> {
+    async fn open_stream(
+        &mut self,
+        hello: &Hello,
+        arrival: Arrival,
+    ) -> Result<Opened, IngestError> {
         let (awaits_heartbeat, in_order, is_behind) = match arrival {
             Arrival::Direct => (false, false, false),
             Arrival::Broker { in_order, is_behind } => (true, in_order, is_behind),
@@ -327,15 +341,15 @@ impl Follower {
         waiting: Option<Waiting>,
     ) -> Result<(), IngestError> {
         if self.audit.holds() {
-            self.audit.hold(stream, batch, waiting);
+            self.audit.hold_back(stream, batch, waiting);
         } else {
-            self.follow(stream, batch, waiting).await?;
+            self.handle_batch(stream, batch, waiting).await?;
         }
-        self.audit().await
+        self.run_audit().await
     }
 
     /// Passes a batch to the recovery. A batch of a fenced stream is refused.
-    async fn follow(
+    async fn handle_batch(
         &mut self,
         stream: u64,
         batch: PublishedBatch,
@@ -403,11 +417,11 @@ impl Follower {
     async fn input(&mut self, input: Input<HeldBatch, Chunk>) -> Result<(), IngestError> {
         self.recovery.share(&mut self.held);
         self.recovery.handle(input, self.ingest.origin.elapsed());
-        self.work().await
+        self.execute_steps().await
     }
 
     /// Executes the steps of the recovery.
-    async fn work(&mut self) -> Result<(), IngestError> {
+    async fn execute_steps(&mut self) -> Result<(), IngestError> {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step).await?;
         }
@@ -418,8 +432,8 @@ impl Follower {
             self.waiting.clear();
             self.fence.cancel();
         }
-        self.stated.reach(self.recovery.status().applied.map(|cursor| cursor.sequence));
-        self.show().await?;
+        self.stated.apply_later(self.recovery.status().applied.map(|cursor| cursor.sequence));
+        self.publish_status().await?;
         let before = mem::replace(&mut self.expected, self.recovery.expected());
         let newest = self.waiting.pop_back();
         let unanswered =

@@ -1,7 +1,7 @@
 //! Audit: compares digests, and repairs the index.
 
 use super::Follower;
-use super::audit::{Answer, BUCKETS_MAX, Blocks, put};
+use super::audit::{Answer, BUCKETS_MAX, Blocks, put_block};
 use crate::ingest::{IngestError, local::Question};
 use crate::partitions::{Dump, DumpError, DumpPart, IndexedSource};
 use kvasir_engine::recover::Input;
@@ -57,8 +57,8 @@ impl Follower {
 
     /// Records and reports whether the index differs. Until the repair, the source is not exact.
     async fn note_difference(&mut self, differs: bool) -> Result<(), IngestError> {
-        self.audit.note(differs);
-        self.show().await
+        self.audit.set_differs(differs);
+        self.publish_status().await
     }
 
     /// Compares the digest of all blocks. `Unaudited`: the index lacks blocks, or other sources feed the same ranks.
@@ -219,7 +219,7 @@ impl Follower {
             let held = Tier::ALL.into_iter().zip(record.copies).filter(|(_, copies)| *copies > 0);
             held.for_each(|(tier, _)| ranks.entry(record.rank).or_default().add(tier, digest));
         };
-        if !self.read(&source, read).await? {
+        if !self.read_indexed(&source, read).await? {
             return Ok(false);
         }
         let id = source.id();
@@ -237,14 +237,14 @@ impl Follower {
         let mut blocks = Blocks::new();
         let read = |record: DumpRecord| {
             let DumpRecord { rank, name, parent, local, copies, .. } = record;
-            put(&mut blocks, buckets, rank, HeldBlock { name, parent, local, copies });
+            put_block(&mut blocks, buckets, rank, HeldBlock { name, parent, local, copies });
         };
-        Ok(self.read(source, read).await?.then_some(blocks))
+        Ok(self.read_indexed(source, read).await?.then_some(blocks))
     }
 
     /// Reads all blocks of a source in the index. Returns false if this is not possible now. During the read, only
     /// other sources of the worker change them.
-    async fn read(
+    async fn read_indexed(
         &mut self,
         source: &IndexedSource,
         mut read: impl FnMut(DumpRecord),

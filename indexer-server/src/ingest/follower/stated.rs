@@ -54,7 +54,7 @@ impl Default for LatestStated {
 
 impl LatestStated {
     /// State of a resumed source, valid until its next heartbeat.
-    pub(super) fn of(resumed: &ResumedSource) -> Self {
+    pub(super) fn from_resumed(resumed: &ResumedSource) -> Self {
         let stated = resumed.status.reasons.iter().filter(|at| at.reason != Reason::Contradiction);
         let now = Stated { reasons: stated.cloned().collect(), ..Stated::EXACT };
         Self { now, later: None, is_stated: false }
@@ -72,7 +72,12 @@ impl LatestStated {
     }
 
     /// Records the state in a heartbeat. `head`: newest batch of the source; `applied`: last batch in the index.
-    pub(super) fn take(&mut self, stated: Stated, head: Option<u64>, applied: Option<u64>) {
+    pub(super) fn record_heartbeat(
+        &mut self,
+        stated: Stated,
+        head: Option<u64>,
+        applied: Option<u64>,
+    ) {
         let ahead = head.filter(|head| applied.is_none_or(|applied| applied < *head));
         self.is_stated = true;
         let Some(head) = ahead.filter(|_| stated.is_better_than(&self.now)) else {
@@ -95,7 +100,7 @@ impl LatestStated {
     }
 
     /// Activates the waiting state once its batch is applied.
-    pub(super) fn reach(&mut self, applied: Option<u64>) {
+    pub(super) fn apply_later(&mut self, applied: Option<u64>) {
         let Some(applied) = applied else { return };
         if let Some((_, stated)) = self.later.take_if(|(head, _)| *head <= applied) {
             self.now = stated;
@@ -124,33 +129,33 @@ mod tests {
         let degraded = stated(SourceState::Degraded, &[Reason::LostEvents]);
         let partial = stated(SourceState::Partial, &[Reason::BlockSize]);
         let mut latest = LatestStated::default();
-        latest.take(degraded.clone(), Some(9), Some(3));
+        latest.record_heartbeat(degraded.clone(), Some(9), Some(3));
         assert_eq!(latest.now(), &degraded, "a worse one counts at once");
         // Later heads are always ahead: the first one counts.
         for (head, applied) in [(20, 9), (30, 15), (40, 19)] {
-            latest.take(Stated::EXACT, Some(head), Some(applied));
-            latest.reach(Some(applied));
+            latest.record_heartbeat(Stated::EXACT, Some(head), Some(applied));
+            latest.apply_later(Some(applied));
             assert_eq!(latest.now(), &degraded, "{head}");
         }
-        latest.reach(Some(20));
+        latest.apply_later(Some(20));
         assert_eq!(latest.now(), &Stated::EXACT);
         // An intermediate improvement counts once its batch is applied.
-        latest.take(degraded.clone(), Some(21), Some(21));
-        latest.take(partial.clone(), Some(30), Some(21));
-        latest.take(Stated::EXACT, Some(35), Some(25));
-        latest.reach(Some(30));
+        latest.record_heartbeat(degraded.clone(), Some(21), Some(21));
+        latest.record_heartbeat(partial.clone(), Some(30), Some(21));
+        latest.record_heartbeat(Stated::EXACT, Some(35), Some(25));
+        latest.apply_later(Some(30));
         assert_eq!(latest.now(), &partial, "it was exact only later");
-        latest.take(Stated::EXACT, Some(40), Some(40));
+        latest.record_heartbeat(Stated::EXACT, Some(40), Some(40));
         // New reasons count immediately. Resolved reasons disappear once the batches are in the index.
-        latest.take(degraded, Some(41), Some(41));
-        latest.take(Stated::EXACT, Some(50), Some(41));
-        latest.take(partial.clone(), Some(60), Some(45));
+        latest.record_heartbeat(degraded, Some(41), Some(41));
+        latest.record_heartbeat(Stated::EXACT, Some(50), Some(41));
+        latest.record_heartbeat(partial.clone(), Some(60), Some(45));
         let both = stated(SourceState::Degraded, &[Reason::LostEvents, Reason::BlockSize]);
-        latest.reach(Some(50));
+        latest.apply_later(Some(50));
         assert_eq!(latest.now(), &both, "a later state is worse than the one that waits");
-        latest.reach(Some(60));
+        latest.apply_later(Some(60));
         assert_eq!(latest.now(), &partial);
-        latest.take(Stated::EXACT, None, Some(60));
+        latest.record_heartbeat(Stated::EXACT, None, Some(60));
         assert_eq!(latest.now(), &Stated::EXACT, "nothing is to come");
     }
 }

@@ -66,7 +66,8 @@ fn stored(sequence: u64) -> PublishedBatch {
 #[tokio::test]
 async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
     let (ingest, worker) = fleet().await;
-    let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
+    let mut follower =
+        Follower::new(&ingest, &worker, "s", Arc::new(TaskState::with_source(None)), None);
     let hello = Input::Connected {
         incarnation: INCARNATION,
         first: Some(0),
@@ -112,12 +113,15 @@ async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() 
         status: SourceStatus { applied: Some(cursor), reasons, ..SourceStatus::default() },
         names: Vec::new(),
     };
-    let shared = Arc::new(TaskState::of(Some(source)));
+    let shared = Arc::new(TaskState::with_source(Some(source)));
     let mut follower = Follower::new(&ingest, &worker, named.0, shared, Some(&resumed));
     let hello = hello(&worker, INCARNATION);
-    follower.open(&hello, Arrival::default()).await.expect("it is known");
+    follower.open_stream(&hello, Arrival::default()).await.expect("it is known");
     assert_eq!(seen(&ingest, &worker), (SourceState::Partial, Some(cursor)));
-    follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
+    follower
+        .apply_heartbeat(follower.stream, Heartbeat::at(Some(5)))
+        .await
+        .expect("the index is there");
     assert_eq!(seen(&ingest, &worker), (SourceState::Exact, Some(cursor)));
     ingest.stop().await;
 }
@@ -126,17 +130,21 @@ async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() 
 #[tokio::test]
 async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
     let (ingest, worker) = fleet().await;
-    let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
+    let mut follower =
+        Follower::new(&ingest, &worker, "s", Arc::new(TaskState::with_source(None)), None);
     let arrival = Arrival::Broker { in_order: false, is_behind: false };
     for incarnation in [INCARNATION, Incarnation(2)] {
-        follower.open(&hello(&worker, incarnation), arrival).await.expect("it is admitted");
-        follower.follow(follower.stream, stored(5), None).await.expect("the index is there");
+        follower.open_stream(&hello(&worker, incarnation), arrival).await.expect("it is admitted");
+        follower.handle_batch(follower.stream, stored(5), None).await.expect("the index is there");
         let cursor = Some(Cursor { incarnation, sequence: 5, fingerprint: None });
         assert_eq!(seen(&ingest, &worker), (SourceState::CatchingUp, cursor));
-        follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
+        follower
+            .apply_heartbeat(follower.stream, Heartbeat::at(Some(5)))
+            .await
+            .expect("the index is there");
         assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
         // A second stream of the same incarnation does not change the status.
-        follower.open(&hello(&worker, incarnation), arrival).await.expect("it is known");
+        follower.open_stream(&hello(&worker, incarnation), arrival).await.expect("it is known");
         assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
     }
     ingest.stop().await;
@@ -145,13 +153,14 @@ async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
 #[tokio::test]
 async fn a_direct_stream_after_a_log_that_was_behind_is_live() {
     let (ingest, worker) = fleet().await;
-    let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
+    let mut follower =
+        Follower::new(&ingest, &worker, "s", Arc::new(TaskState::with_source(None)), None);
     let log = Arrival::Broker { in_order: false, is_behind: true };
     for (arrival, state) in
         [(log, SourceState::CatchingUp), (Arrival::default(), SourceState::Exact)]
     {
-        follower.open(&hello(&worker, INCARNATION), arrival).await.expect("it is admitted");
-        follower.follow(follower.stream, stored(5), None).await.expect("the index is there");
+        follower.open_stream(&hello(&worker, INCARNATION), arrival).await.expect("it is admitted");
+        follower.handle_batch(follower.stream, stored(5), None).await.expect("the index is there");
         assert_eq!(seen(&ingest, &worker).0, state);
     }
     ingest.stop().await;

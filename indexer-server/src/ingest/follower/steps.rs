@@ -40,7 +40,7 @@ impl Follower {
             }
             Step::Refuse { sequence, expected } => {
                 self.ingest.metrics.count_refusal("gap");
-                self.show().await?;
+                self.publish_status().await?;
                 self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
             }
             Step::NewIncarnation { incarnation } => {
@@ -104,7 +104,7 @@ impl Follower {
             };
             if writer.change(source.shard(), is_all).await? {
                 self.contradictions = Arc::default();
-                self.show().await?;
+                self.publish_status().await?;
             }
         }
         Ok(counts)
@@ -174,7 +174,7 @@ impl Follower {
     /// Drops the blocks that the dump did not contain.
     async fn finish_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
-        self.audit.note(false);
+        self.audit.set_differs(false);
         let Some(source) = self.shared.source() else { return Ok(()) };
         let writer = &self.ingest.writer;
         writer.drop_suspects(&source).await?;
@@ -240,7 +240,7 @@ impl Follower {
     /// Removes the source and its blocks from the index.
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
-        self.audit.note(false);
+        self.audit.set_differs(false);
         self.contradictions = Arc::default();
         if let Some(source) = self.shared.source() {
             self.ingest.writer.remove_source(source).await?;
@@ -304,7 +304,7 @@ impl Follower {
     }
 
     /// Adds to a heartbeat's reasons the time since which each is known. Counts new occurrences.
-    pub(super) fn date(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
+    pub(super) fn add_times(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
         let now = self.ingest.origin.elapsed();
         for at in &mut reasons {
             let known = self.stated.now().reasons.iter().find(|known| known.reason == at.reason);
@@ -322,7 +322,7 @@ impl Follower {
     }
 
     /// Reports a changed status to the index. Answers follow only afterwards.
-    pub(super) async fn show(&mut self) -> Result<(), IngestError> {
+    pub(super) async fn publish_status(&mut self) -> Result<(), IngestError> {
         let status = self.status();
         if status == self.shown {
             return Ok(());

@@ -124,7 +124,7 @@ impl Drop for Turn {
         {
             let mut state = self.turns.lock();
             state.waiting.remove(&self.ticket);
-            state.queue.end(self.ticket, self.has_failed, self.turns.origin.elapsed());
+            state.queue.end_request(self.ticket, self.has_failed, self.turns.origin.elapsed());
         }
         self.turns.advance();
     }

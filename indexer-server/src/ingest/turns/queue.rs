@@ -87,7 +87,7 @@ impl Agent {
     }
 
     /// The list that the agent belongs to at `now`.
-    fn place(&self, now: Duration) -> Option<Listing> {
+    fn listing_at(&self, now: Duration) -> Option<Listing> {
         let first = self.waiting.front().filter(|_| self.under_way < AGENT_TURNS_MAX)?;
         Some(if self.retry_at > now {
             Listing::BackingOff(self.retry_at)
@@ -145,8 +145,8 @@ impl TurnQueue {
     /// Creates a request with an immediate permit for reading. `None` if others wait for one, or the agent does not
     /// answer.
     pub(super) fn try_read(&mut self, agent: &Arc<str>, now: Duration) -> Option<Ticket> {
-        self.pass(now);
-        self.forget();
+        self.advance_time(now);
+        self.remove_idle();
         let is_free = self.readers < self.readers_max && self.answering().is_empty();
         let at = self.agent(agent);
         let may = at.health != Health::Failing && at.under_way < AGENT_TURNS_MAX;
@@ -154,19 +154,19 @@ impl TurnQueue {
             return None;
         }
         let ticket = self.ticket(agent);
-        self.begin(agent, ticket, Stage::Reading);
+        self.acquire_stage(agent, ticket, Stage::Reading);
         Some(ticket)
     }
 
     /// Grants a permit to the next request.
     pub(super) fn next(&mut self, now: Duration) -> Option<(Ticket, Turn)> {
-        self.pass(now);
+        self.advance_time(now);
         let (health, stage) = self.next_stage()?;
         let (&(_, ticket), agent) = self.ready(health).first_key_value()?;
         let agent = Arc::clone(agent);
         let first = self.agent(&agent).waiting.pop_front();
         debug_assert_eq!(first, Some(ticket), "an agent is listed by its first waiting request");
-        self.begin(&agent, ticket, stage);
+        self.acquire_stage(&agent, ticket, stage);
         Some((ticket, if stage == Stage::Reading { Turn::Read } else { Turn::Open }))
     }
 
@@ -195,9 +195,9 @@ impl TurnQueue {
         let at = self.agent(&agent);
         (at.health, at.failures, at.retry_at) = (Health::Answers, 0, Duration::ZERO);
         if let Stage::Opening(_) = stage {
-            self.leave(&agent, stage);
+            self.release_stage(&agent, stage);
             if self.readers < self.readers_max && self.answering().is_empty() {
-                self.begin(&agent, ticket, Stage::Reading);
+                self.acquire_stage(&agent, ticket, Stage::Reading);
                 return true;
             }
             self.agent(&agent).waiting.push_front(ticket);
@@ -208,10 +208,10 @@ impl TurnQueue {
     }
 
     /// Removes a request that ended or was dropped. If it `failed`, the agent backs off.
-    pub(super) fn end(&mut self, ticket: Ticket, failed: bool, now: Duration) {
-        self.pass(now);
+    pub(super) fn end_request(&mut self, ticket: Ticket, failed: bool, now: Duration) {
+        self.advance_time(now);
         let Some((agent, stage)) = self.tickets.remove(&ticket) else { return };
-        self.leave(&agent, stage);
+        self.release_stage(&agent, stage);
         let at = self.agent(&agent);
         at.waiting.retain(|waiting| *waiting != ticket);
         if failed {
@@ -220,7 +220,7 @@ impl TurnQueue {
             (at.health, at.retry_at) = (Health::Failing, now + backoff);
         }
         self.list(&agent);
-        self.forget();
+        self.remove_idle();
     }
 
     /// Clears the failures of an agent that has proven reachable.
@@ -256,7 +256,7 @@ impl TurnQueue {
     }
 
     /// Advances the time: agents whose backoff has ended become ready.
-    fn pass(&mut self, now: Duration) {
+    fn advance_time(&mut self, now: Duration) {
         self.now = self.now.max(now);
         while let Some((until, agent)) = self.backing_off.first().cloned()
             && until <= self.now
@@ -266,7 +266,7 @@ impl TurnQueue {
     }
 
     /// Counts a request that begins or changes its stage. A waiting request is not counted.
-    fn begin(&mut self, agent: &Arc<str>, ticket: Ticket, stage: Stage) {
+    fn acquire_stage(&mut self, agent: &Arc<str>, ticket: Ticket, stage: Stage) {
         match stage {
             Stage::Reading => self.readers += 1,
             Stage::Opening(health) => {
@@ -288,8 +288,8 @@ impl TurnQueue {
         self.list(agent);
     }
 
-    /// Releases the counts that [`TurnQueue::begin`] has taken.
-    fn leave(&mut self, agent: &Arc<str>, stage: Stage) {
+    /// Releases the counts that [`TurnQueue::acquire_stage`] has taken.
+    fn release_stage(&mut self, agent: &Arc<str>, stage: Stage) {
         match stage {
             Stage::Reading => self.readers -= 1,
             Stage::Opening(health) => {
@@ -308,7 +308,7 @@ impl TurnQueue {
     fn list(&mut self, agent: &Arc<str>) {
         let now = self.now;
         let at = self.agent(agent);
-        let place = at.place(now);
+        let place = at.listing_at(now);
         let before = std::mem::replace(&mut at.listing, place);
         match before {
             Some(Listing::Ready(health, key)) => drop(self.ready[health as usize].remove(&key)),
@@ -329,7 +329,7 @@ impl TurnQueue {
     }
 
     /// Removes idle agents, if there are many agents.
-    fn forget(&mut self) {
+    fn remove_idle(&mut self) {
         if self.agents.len() > self.forget_at {
             self.agents.retain(|_, agent| {
                 debug_assert!(

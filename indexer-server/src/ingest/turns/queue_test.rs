@@ -24,7 +24,7 @@ fn known(queue: &mut TurnQueue, name: &str) -> Arc<str> {
     let ticket = queue.wait(&agent);
     assert_eq!(queue.next(Duration::ZERO), Some((ticket, Turn::Open)));
     assert!(queue.answered(ticket));
-    queue.end(ticket, false, Duration::ZERO);
+    queue.end_request(ticket, false, Duration::ZERO);
     agent
 }
 
@@ -40,9 +40,9 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
     assert_eq!(opened.len(), OPENINGS_MAX);
     let wanted = queue.wait(&good);
     assert_eq!(queue.next(seconds(1)), Some((wanted, Turn::Read)));
-    queue.end(wanted, false, seconds(1));
+    queue.end_request(wanted, false, seconds(1));
     // All end without an answer, and the others are asked. A new agent is asked once these have ended, too.
-    opened.into_iter().for_each(|(ticket, _)| queue.end(ticket, true, seconds(11)));
+    opened.into_iter().for_each(|(ticket, _)| queue.end_request(ticket, true, seconds(11)));
     let others = turns(&mut queue, seconds(11));
     assert_eq!(others.len(), 120 - OPENINGS_MAX);
     for agent in &silent {
@@ -51,7 +51,7 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
     let retried = turns(&mut queue, seconds(60));
     assert_eq!(retried.len(), OPENINGS_MAX - others.len(), "who was not given up is new");
     let wanted = queue.wait(&agent("another"));
-    others.into_iter().for_each(|(ticket, _)| queue.end(ticket, true, seconds(61)));
+    others.into_iter().for_each(|(ticket, _)| queue.end_request(ticket, true, seconds(61)));
     assert_eq!(queue.next(seconds(61)), Some((wanted, Turn::Open)), "before those that failed");
 }
 
@@ -74,7 +74,7 @@ fn one_agent_has_few_turns_and_the_others_come_before_its_next() {
         let (ticket, turn) = queue.next(seconds(1)).expect("a turn");
         assert_eq!((ticket, turn), (expected, Turn::Read));
         assert_eq!(queue.next(seconds(1)), None);
-        queue.end(ticket, false, seconds(1));
+        queue.end_request(ticket, false, seconds(1));
     }
 }
 
@@ -86,19 +86,19 @@ fn who_does_not_answer_rests_for_longer_each_time_until_it_is_heard() {
     for rest in [1, 2, 4, 8, 16, 30, 30] {
         let ticket = queue.wait(&silent);
         assert_eq!(queue.next(now), Some((ticket, Turn::Open)));
-        queue.end(ticket, true, now);
+        queue.end_request(ticket, true, now);
         let ticket = queue.wait(&silent);
         let rested = now + seconds(rest);
         assert_eq!(queue.next(rested - Duration::from_millis(1)), None, "{rest}");
         assert_eq!(queue.try_read(&silent, now), None);
         assert_eq!(queue.next(rested), Some((ticket, Turn::Open)), "{rest}");
-        queue.end(ticket, false, rested);
+        queue.end_request(ticket, false, rested);
         now = rested;
     }
     let ticket = queue.wait(&silent);
     let (given_up, _) = queue.next(now).expect("it has rested");
     assert_eq!(given_up, ticket);
-    queue.end(ticket, true, now);
+    queue.end_request(ticket, true, now);
     let ticket = queue.wait(&silent);
     assert_eq!(queue.next(now), None);
     queue.mark_reachable(&silent);
@@ -116,7 +116,7 @@ fn answers_that_begin_while_others_are_read_wait_and_are_asked_for_again() {
     assert!(!queue.answered(second));
     let third = queue.wait(&agent("third"));
     assert_eq!(turns(&mut queue, seconds(1)), [], "what would begin would only wait");
-    queue.end(first, false, seconds(1));
+    queue.end_request(first, false, seconds(1));
     let next = turns(&mut queue, seconds(1));
     assert_eq!(next, [(second, Turn::Read), (third, Turn::Open)]);
     assert!(queue.answered(second), "its turn is to be read");
@@ -161,7 +161,7 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
                     let Asked { ticket, turn, .. } = asked.swap_remove(at);
                     // Every third agent fails most of the time.
                     let failed = turn.is_some() && agent % 3 == 0 && dice.random_bool(0.9);
-                    queue.end(ticket, failed, now);
+                    queue.end_request(ticket, failed, now);
                 }
                 _ => {}
             }
@@ -181,7 +181,7 @@ fn limits_hold_and_everybody_has_a_turn_whatever_agents_do() {
             let before = asked.len();
             asked.retain(|at| {
                 if at.turn.is_some() {
-                    queue.end(at.ticket, false, now);
+                    queue.end_request(at.ticket, false, now);
                 }
                 at.turn.is_none()
             });
@@ -211,7 +211,7 @@ fn agents_of_which_nothing_is_asked_are_forgotten_when_they_are_many() {
     for number in 0..3 * AGENTS_REMEMBERED_MAX {
         let ticket = queue.wait(&agent(number));
         assert_eq!(queue.next(Duration::ZERO), Some((ticket, Turn::Open)));
-        queue.end(ticket, true, Duration::ZERO);
+        queue.end_request(ticket, true, Duration::ZERO);
         assert!(queue.agents.len() <= AGENTS_REMEMBERED_MAX);
     }
 }

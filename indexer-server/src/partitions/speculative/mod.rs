@@ -192,7 +192,7 @@ fn of_largest_tenant(partitions: &[Arc<Partition>]) -> Vec<Arc<Partition>> {
 fn ends_first(partitions: &[Arc<Partition>]) -> Option<(&Partition, Duration)> {
     let occupied = partitions.iter().filter(|partition| partition.speculative().blocks() > 0);
     let ends = occupied.filter_map(|partition| {
-        let end = partition.speculative().read(Placements::first_end)?;
+        let end = partition.speculative().with_placements(Placements::first_end)?;
         Some((&**partition, end))
     });
     ends.min_by_key(|(_, end)| *end)

@@ -68,7 +68,7 @@ impl Fleet {
         assert_eq!(count("recorded"), dropped + blocks as u64);
         assert!(sizes().all(|size| (size.blocks == 0) == (size.bytes == 0)));
         for partition in self.partitions.list() {
-            partition.speculative().read(Placements::validate).expect("sound");
+            partition.speculative().with_placements(Placements::validate).expect("sound");
         }
     }
 }

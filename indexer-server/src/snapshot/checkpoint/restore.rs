@@ -96,7 +96,7 @@ impl Restorer {
         address: &WorkerAddress,
     ) -> Result<ResumedWorker, RestoreError> {
         let requested = address.clone();
-        let read = self.shared_store.call(move |store| read(store, &requested)).await??;
+        let read = self.shared_store.call(move |store| read_worker(store, &requested)).await??;
         let Some(Read { restore, copy_modes }) = read else {
             return Ok(ResumedWorker::default());
         };
@@ -126,7 +126,10 @@ impl Restorer {
 }
 
 /// Reads a worker and sorts its data. `None` if the worker had no source.
-fn read(store: &SnapshotStore, address: &WorkerAddress) -> Result<Option<Read>, RestoreError> {
+fn read_worker(
+    store: &SnapshotStore,
+    address: &WorkerAddress,
+) -> Result<Option<Read>, RestoreError> {
     let Some(Restored { worker, pieces }) = store.read(address)? else { return Ok(None) };
     if worker.sources.is_empty() {
         return Ok(None);

@@ -50,7 +50,7 @@ impl SharedStore {
                 Some(store) => store,
                 None => {
                     let compacts = shared_store.compacts.load(Ordering::Acquire);
-                    store.insert(open(&SnapshotConfig { compacts, ..shared_store.config })?)
+                    store.insert(open_store(&SnapshotConfig { compacts, ..shared_store.config })?)
                 }
             };
             Ok(work(store))
@@ -73,7 +73,7 @@ impl SharedStore {
 }
 
 /// Opens the store. Logs damage, lost writes, and a store that is only readable.
-fn open(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
+fn open_store(config: &SnapshotConfig) -> Result<SnapshotStore, StoreError> {
     let opened = SnapshotStore::open(config)?;
     if let Some(aside) = opened.set_aside {
         tracing::error!(

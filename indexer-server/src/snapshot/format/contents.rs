@@ -107,7 +107,7 @@ pub(in crate::snapshot) fn decode_page(page: u32, value: &[u8]) -> Result<PageIm
         let run = decode_run(base, &mut free, &mut reader)?;
         runs.push(run);
     }
-    reader.end()?;
+    reader.check_end()?;
     Ok(PageImage { page, runs })
 }
 
@@ -213,7 +213,7 @@ pub(in crate::snapshot) fn decode_name(
         let source = SourceId(reader.u32()?);
         copies.push((source, decode_counts(&mut reader)?));
     }
-    reader.end()?;
+    reader.check_end()?;
     Ok(NameImage { name, parent, local, position, copies })
 }
 
@@ -256,7 +256,7 @@ pub(in crate::snapshot) fn decode_hole(slot: Slot, value: &[u8]) -> Result<HoleI
     };
     let name = BlockName(reader.u64()?);
     let local = LocalHash(reader.u64()?);
-    reader.end()?;
+    reader.check_end()?;
     Ok(HoleImage { position: Position { slot, parent }, name, local })
 }
 

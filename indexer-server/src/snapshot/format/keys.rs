@@ -99,7 +99,7 @@ impl ContentKey {
             }
             _ => return Err(reader.range("content")),
         };
-        reader.end()?;
+        reader.check_end()?;
         Ok(Self { worker, generation, rank, content })
     }
 }
@@ -165,7 +165,7 @@ fn number_of(kind: u8, key: &[u8]) -> Result<u32, FormatError> {
         return Err(reader.range("kind"));
     }
     let worker = reader.array().map(u32::from_be_bytes)?;
-    reader.end()?;
+    reader.check_end()?;
     Ok(worker)
 }
 
@@ -189,7 +189,7 @@ pub(in crate::snapshot) fn write_of(key: &[u8]) -> Result<u64, FormatError> {
         return Err(reader.range("kind"));
     }
     let number = reader.array().map(u64::from_be_bytes)?;
-    reader.end()?;
+    reader.check_end()?;
     Ok(number)
 }
 

@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses trailing bytes.
-    pub(super) const fn end(self) -> Result<(), FormatError> {
+    pub(super) const fn check_end(self) -> Result<(), FormatError> {
         match self.rest.len() {
             0 => Ok(()),
             bytes => Err(FormatError::Long { what: self.what, bytes }),

@@ -16,7 +16,7 @@ pub(super) struct ReasonRecord {
 }
 
 impl ReasonRecord {
-    pub(super) fn of(seen: &StateReason) -> Self {
+    pub(super) fn from_reason(seen: &StateReason) -> Self {
         let StateReason { reason, count, example, .. } = seen;
         Self { reason: *reason as u32, count: *count, example: example.to_string() }
     }

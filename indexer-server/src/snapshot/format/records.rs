@@ -353,7 +353,7 @@ impl PositionRecord {
 impl WorkerRecord {
     /// Creates the record that makes an image visible.
     pub(in crate::snapshot) fn of(state: &WorkerState<'_>, head: WorkerHead) -> Self {
-        let sources = state.image.sources.iter().map(SourceRecord::of);
+        let sources = state.image.sources.iter().map(SourceRecord::from_image);
         let ranks = state.image.ranks.iter().map(|rank| RankRecord {
             rank: rank.rank,
             primary: rank.primary.map(|id| id.0),
@@ -426,7 +426,7 @@ impl WorkerRecord {
 }
 
 impl SourceRecord {
-    fn of(source: &SourceImage) -> Self {
+    fn from_image(source: &SourceImage) -> Self {
         Self {
             id: source.id.0,
             name: (*source.name).to_owned(),
@@ -439,7 +439,7 @@ impl SourceRecord {
             ranks: source.ranks.clone(),
             past: source.status.past.iter().copied().map(IncarnationRecord::from).collect(),
             main_group: source.status.learned.main_group,
-            reasons: source.status.reasons.iter().map(ReasonRecord::of).collect(),
+            reasons: source.status.reasons.iter().map(ReasonRecord::from_reason).collect(),
             learned: Some(encode_learned(&source.status.learned)),
         }
     }

@@ -63,7 +63,7 @@ impl Directory {
     }
 
     /// Adds or replaces a worker. Returns false if the worker is stored under another number.
-    pub(super) fn put(&mut self, address: WorkerAddress, entry: Entry) -> bool {
+    pub(super) fn put_worker(&mut self, address: WorkerAddress, entry: Entry) -> bool {
         self.numbers.insert(entry.number);
         let before = self.entries.insert(address, entry);
         before.is_none_or(|before| before.number == entry.number)
@@ -77,7 +77,7 @@ impl Directory {
 
     /// Takes over the state from before the database was reopened. A worker accepts increments only if no acknowledged
     /// image of it is missing.
-    pub(super) fn follow(&mut self, before: &Self) {
+    pub(super) fn adopt_state(&mut self, before: &Self) {
         for (address, entry) in &mut self.entries {
             let known = before.entries.get(address);
             entry.needs_whole = !known.is_some_and(|known| {

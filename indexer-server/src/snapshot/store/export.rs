@@ -49,17 +49,17 @@ impl SnapshotStore {
             let made = Checkpoint::new(database).and_then(|made| made.create_checkpoint(&view));
             made.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))?;
         }
-        Export::open(view, under_way)
+        Export::open_view(view, under_way)
     }
 }
 
 impl Export {
     /// Opens a checkpoint of the database, which does not change while it is exported.
-    fn open(view: PathBuf, under_way: Arc<()>) -> Result<Self, StoreError> {
+    fn open_view(view: PathBuf, under_way: Arc<()>) -> Result<Self, StoreError> {
         let database = DB::open_for_read_only(&options::database(), &view, false);
         let database = database.map_err(|error| StoreError::of_rocksdb(&view, &error))?;
         let directory = read_directory(&database, &view)?;
-        let position = position::read(&database, &view)?;
+        let position = position::read_position(&database, &view)?;
         Ok(Self {
             database: Some(database),
             view,
@@ -99,17 +99,17 @@ impl Export {
         while self.frames.waiting() < EXPORT_CHUNK_BYTES_MAX
             && let Some(from) = self.next.take()
         {
-            self.next = self.read(from)?;
+            self.next = self.read_chunk(from)?;
             if self.next.is_none() {
-                self.frames.end();
+                self.frames.add_trailer();
             }
         }
-        let chunk = self.frames.take(EXPORT_CHUNK_BYTES_MAX);
+        let chunk = self.frames.take_bytes(EXPORT_CHUNK_BYTES_MAX);
         Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
     /// Reads about one chunk, from a key on. Returns the key to resume from.
-    fn read(&mut self, from: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
+    fn read_chunk(&mut self, from: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(database) = &self.database else { return Ok(None) };
         let (_, behind) = export_bounds();
         let mut records = database.raw_iterator_opt(options::sweep((from, behind)));

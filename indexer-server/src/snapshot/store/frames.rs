@@ -61,7 +61,7 @@ impl Frames {
     }
 
     /// Adds the trailer: number of keys and checksum.
-    pub(super) fn end(&mut self) {
+    pub(super) fn add_trailer(&mut self) {
         self.push(&[0]);
         self.push(&self.count.to_le_bytes());
         let hash = self.hash.digest();
@@ -74,7 +74,7 @@ impl Frames {
     }
 
     /// Takes at most this many bytes.
-    pub(super) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
+    pub(super) fn take_bytes(&mut self, bytes_max: usize) -> Vec<u8> {
         let rest = self.bytes.split_off(bytes_max.min(self.bytes.len()));
         std::mem::replace(&mut self.bytes, rest)
     }
@@ -114,7 +114,7 @@ impl<R: Read> FrameReader<R> {
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>, ImportError> {
         let [key_bytes] = self.array()?;
         if key_bytes == 0 {
-            return self.end().map(|()| None);
+            return self.check_trailer().map(|()| None);
         }
         let value_bytes = u32::from_le_bytes(self.array()?);
         if key_bytes > KEY_BYTES_MAX || value_bytes > EXPORT_VALUE_BYTES_MAX {
@@ -129,7 +129,7 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// Checks the number of keys and the checksum. Fails if bytes follow.
-    fn end(&mut self) -> Result<(), ImportError> {
+    fn check_trailer(&mut self) -> Result<(), ImportError> {
         if u64::from_le_bytes(self.array()?) != self.count {
             return Err(damaged("keys are missing"));
         }
@@ -146,7 +146,7 @@ impl<R: Read> FrameReader<R> {
 
     fn array<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], ImportError> {
         let mut bytes = [0; LENGTH];
-        self.reader.read_exact(&mut bytes).map_err(short)?;
+        self.reader.read_exact(&mut bytes).map_err(read_error)?;
         self.hash.update(&bytes);
         Ok(bytes)
     }
@@ -163,7 +163,7 @@ fn fill(reader: &mut impl Read, count: u64, bytes: &mut Vec<u8>) -> Result<(), I
     }
 }
 
-fn short(error: io::Error) -> ImportError {
+fn read_error(error: io::Error) -> ImportError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         damaged("it ends too early")
     } else {

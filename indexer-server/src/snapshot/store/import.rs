@@ -76,20 +76,20 @@ impl SnapshotStore {
     /// mark shows that the import is incomplete.
     fn take_over(&mut self, reader: impl Read) -> Result<Contents, ImportError> {
         let mut group = Group::default();
-        group.put(&import_key(), &[]);
-        self.put(&mut group, &options::synced())?;
+        group.put_record(&import_key(), &[]);
+        self.write_group(&mut group, &options::synced())?;
         let mut frames = FrameReader::new(reader)?;
         let mut contents = Contents::default();
         while let Some((key, value)) = frames.next()? {
             contents.check(key, value)?;
-            group.put(key, value);
+            group.put_record(key, value);
             if group.is_larger_than(self.config.batch_bytes_max) {
-                self.put(&mut group, &WriteOptions::default())?;
+                self.write_group(&mut group, &WriteOptions::default())?;
             }
         }
         contents.check_registrations()?;
         group.delete(&import_key());
-        self.put(&mut group, &options::synced())?;
+        self.write_group(&mut group, &options::synced())?;
         Ok(contents)
     }
 
@@ -156,7 +156,7 @@ impl Contents {
         if self.directory.get(&address).is_some() {
             return Err(FormatError::Range { what: "export", field: "worker" });
         }
-        self.directory.put(address, entry);
+        self.directory.put_worker(address, entry);
         self.unregistered.insert(number);
         Ok(())
     }

@@ -38,7 +38,7 @@ pub(super) fn write(
 const WRITTEN: &str = "kvasir-written";
 
 /// Records that a write is on disk: RocksDB reads the log up to its first damage and does not report the rest.
-pub(super) fn note(folder: &Path, next: u64) {
+pub(super) fn record_write(folder: &Path, next: u64) {
     // A failure here only means that later damage may go undetected.
     let _unnoted = fs::write(folder.join(WRITTEN), next.to_string());
 }

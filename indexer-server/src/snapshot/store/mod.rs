@@ -272,7 +272,7 @@ impl SnapshotStore {
             self.directory = before;
             return outcome;
         }
-        self.directory.follow(&before);
+        self.directory.adopt_state(&before);
         outcome
     }
 
@@ -289,7 +289,7 @@ impl SnapshotStore {
         self.lost_writes = marks::lost(&self.folder, self.next_write);
         self.next_write = import::undo(&database, &self.folder, self.next_write)?;
         self.directory = read_directory(&database, &self.folder)?;
-        self.position = position::read(&database, &self.folder)?;
+        self.position = position::read_position(&database, &self.folder)?;
         let orphans = find_orphans(&database, &self.folder, &self.directory)?;
         if !orphans.is_empty() {
             let written = marks::write(&database, orphans, self.next_write, &options::synced());
@@ -309,7 +309,7 @@ impl SnapshotStore {
         marks::next(&database, &self.folder)?;
         if !import::is_under_way(&database, &self.folder)? {
             self.directory = read_directory(&database, &self.folder)?;
-            self.position = position::read(&database, &self.folder)?;
+            self.position = position::read_position(&database, &self.folder)?;
         }
         self.database = Some(database);
         self.is_writable = false;
@@ -388,7 +388,7 @@ fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError>
         let entry = Entry { number, head: record.head(), needs_whole: true };
         let address = record.address().map_err(unreadable)?;
         let name = address.to_string();
-        if !directory.put(address, entry) {
+        if !directory.put_worker(address, entry) {
             let folder = folder.to_owned();
             let reason = format!("worker {name} is stored twice");
             return Err(StoreError::Corrupt { folder, reason });

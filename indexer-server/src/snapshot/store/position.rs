@@ -28,8 +28,8 @@ impl SnapshotStore {
     /// then, so this call does not reopen the store. The position stays unchanged.
     pub fn set_stream_position(&mut self, position: StreamPosition) -> Result<(), StoreError> {
         let mut group = Group::default();
-        group.put(&position_key(), &PositionRecord::from(position).encode_to_vec());
-        self.put(&mut group, &options::synced())?;
+        group.put_record(&position_key(), &PositionRecord::from(position).encode_to_vec());
+        self.write_group(&mut group, &options::synced())?;
         self.position = Some(position);
         Ok(())
     }
@@ -51,7 +51,7 @@ impl SnapshotStore {
         // Delete the position first: it must not outlive the data that it covers.
         let mut group = Group::default();
         group.delete(&position_key());
-        self.put(&mut group, &options::synced())?;
+        self.write_group(&mut group, &options::synced())?;
         self.position = None;
         let workers: Vec<_> = self.workers().cloned().collect();
         let changes: Vec<_> = workers.iter().map(Change::Forget).collect();
@@ -60,7 +60,10 @@ impl SnapshotStore {
 }
 
 /// Reads the position, if there is one.
-pub(super) fn read(database: &DB, folder: &Path) -> Result<Option<StreamPosition>, StoreError> {
+pub(super) fn read_position(
+    database: &DB,
+    folder: &Path,
+) -> Result<Option<StreamPosition>, StoreError> {
     let value = database.get_pinned(position_key());
     let value = value.map_err(|error| StoreError::of_rocksdb(folder, &error))?;
     let position = value.map(|value| PositionRecord::read(&value)).transpose();

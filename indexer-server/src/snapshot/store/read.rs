@@ -71,7 +71,7 @@ fn missing(folder: &Path, worker: &WorkerAddress) -> StoreError {
 
 impl Pieces<'_> {
     /// Reads the next piece. `None` at the end.
-    fn read(&mut self) -> Result<Option<RankImage>, StoreError> {
+    fn read_piece(&mut self) -> Result<Option<RankImage>, StoreError> {
         let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
         let mut piece: Option<RankImage> = None;
         let mut things = 0;
@@ -104,7 +104,7 @@ impl Iterator for Pieces<'_> {
         if self.has_failed {
             return None;
         }
-        let piece = self.read();
+        let piece = self.read_piece();
         self.has_failed = piece.is_err();
         piece.transpose()
     }

@@ -62,7 +62,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn put_record(&mut self, key: &[u8], value: &[u8]) {
         self.count(key.len() + value.len());
         self.batch.put(key, value);
     }
@@ -163,13 +163,13 @@ impl SnapshotStore {
             self.stage_rank(place, rank, group)?;
         }
         if whole {
-            group.put(&registration_key(number), state.registration);
+            group.put_record(&registration_key(number), state.registration);
             if let Some(head) = before {
                 group.delete_range(generation_bounds(number, head.generation));
             }
         }
         let head = WorkerHead { generation, images, held_blocks: state.held_blocks };
-        group.put(&worker_key(number), &WorkerRecord::of(state, head).encode_to_vec());
+        group.put_record(&worker_key(number), &WorkerRecord::of(state, head).encode_to_vec());
         let entry = Entry { number, head, needs_whole: false };
         group.entries.insert(address.clone(), Some(entry));
         Ok(())
@@ -189,7 +189,7 @@ impl SnapshotStore {
             let Place { number: worker, generation, .. } = place;
             ContentKey { worker, generation, rank: rank.rank, content }.encode(&mut bytes);
             match value {
-                Some(value) => group.put(&bytes, value),
+                Some(value) => group.put_record(&bytes, value),
                 // A new generation is still empty.
                 None if place.whole => {}
                 None => group.delete(&bytes),
@@ -214,18 +214,18 @@ impl SnapshotStore {
     /// Writes the staged part of a group: complete changes, and a part of an unfinished generation. It need not be
     /// synced before the rest of the group.
     fn spill(&mut self, group: &mut Group) -> Result<(), StoreError> {
-        self.put(group, &WriteOptions::default())
+        self.write_group(group, &WriteOptions::default())
     }
 
     /// Syncs a group to disk, then updates the directory.
     fn commit(&mut self, group: &mut Group, written: &mut usize) -> Result<(), StoreError> {
         if !group.batch.is_empty() {
-            self.put(group, &options::synced())?;
-            marks::note(&self.folder, self.next_write);
+            self.write_group(group, &options::synced())?;
+            marks::record_write(&self.folder, self.next_write);
         }
         for (address, entry) in mem::take(&mut group.entries) {
             match entry {
-                Some(entry) => drop(self.directory.put(address, entry)),
+                Some(entry) => drop(self.directory.put_worker(address, entry)),
                 None => self.directory.remove(&address),
             }
         }
@@ -233,7 +233,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    pub(super) fn put(
+    pub(super) fn write_group(
         &mut self,
         group: &mut Group,
         options: &WriteOptions,

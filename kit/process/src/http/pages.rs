@@ -72,7 +72,7 @@ enum Sees {
 
 impl Sees {
     /// The pages that a caller may see; `None` for an unknown caller.
-    fn of(principal: Option<&Principal>) -> Self {
+    fn for_caller(principal: Option<&Principal>) -> Self {
         match principal {
             None => Self::Health,
             Some(caller) if caller.has(Role::Query) && caller.sees_all() => Self::All,
@@ -155,7 +155,7 @@ impl Pages {
         B: Body<Error: Into<BoxError>>,
     {
         let path = request.uri().path();
-        let sees = Sees::of(caller);
+        let sees = Sees::for_caller(caller);
         let is_health = ["/livez", "/readyz"].contains(&path);
         match sees {
             Sees::Health if !is_health => {

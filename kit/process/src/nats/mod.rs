@@ -6,7 +6,7 @@ mod sign_on;
 use crate::{config::ConfigError, text::ServerUrl};
 use async_nats::{Auth, AuthError, ConnectOptions, ServerAddr};
 use kvasir_proto::broker::Namespace;
-use sign_on::{SignOn, read};
+use sign_on::{SignOn, read_file};
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -89,7 +89,7 @@ impl NatsAccess {
 /// Checks that a PEM file has a section of the given kind.
 fn has(option: &str, path: Option<&Path>, kind: &str) -> Result<(), ConfigError> {
     let Some(path) = path else { return Ok(()) };
-    let text = read(path).map_err(|why| ConfigError::invalid(option, why))?;
+    let text = read_file(path).map_err(|why| ConfigError::invalid(option, why))?;
     let begins = |line: &str| line.starts_with("-----BEGIN ") && line.contains(kind);
     if text.lines().any(begins) {
         return Ok(());

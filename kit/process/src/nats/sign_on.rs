@@ -38,7 +38,7 @@ impl SignOn {
 
 /// The authentication by a credentials file, which has sections, or by a file with a seed.
 fn by_file(path: &Path, nonce: &[u8]) -> Result<Auth, String> {
-    let text = read(path)?;
+    let text = read_file(path)?;
     let mut auth = Auth::new();
     if text.contains("-----BEGIN ") {
         let part = |title| section(&text, title).ok_or_else(|| lacks(path, title));
@@ -56,7 +56,7 @@ fn by_file(path: &Path, nonce: &[u8]) -> Result<Auth, String> {
 }
 
 /// The text of a small file.
-pub(super) fn read(path: &Path) -> Result<String, String> {
+pub(super) fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = || {
         let bytes = fs::metadata(path)?.len();

@@ -49,7 +49,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    pub(super) fn take(port: &Limit, own: &Limit, bytes: usize) -> Result<Self, Exceeded> {
+    pub(super) fn reserve_bytes(port: &Limit, own: &Limit, bytes: usize) -> Result<Self, Exceeded> {
         let own = own.take(bytes).ok_or(Exceeded::Connection)?;
         let port = port.take(bytes).ok_or(Exceeded::Port)?;
         Ok(Self { port, own })
@@ -109,7 +109,7 @@ impl<B, K> AnswerBody<B, K> {
             progress
         });
         let progress = Arc::clone(progress);
-        progress.give();
+        progress.count_passed();
         Some(Bytes::from_owner(Piece { bytes: piece, progress, _charge: share }))
     }
 
@@ -120,7 +120,7 @@ impl<B, K> AnswerBody<B, K> {
         } else {
             (&self.limits.small, &self.peer.small_answer_bytes)
         };
-        Charge::take(port, own, bytes)
+        Charge::reserve_bytes(port, own, bytes)
     }
 
     /// Ends an answer that exceeds a limit.
@@ -213,7 +213,7 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.progress.take();
+        self.progress.count_sent();
     }
 }
 

@@ -95,11 +95,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn give(&self) {
+    pub(super) fn count_passed(&self) {
         self.untaken.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn take(&self) {
+    pub(super) fn count_sent(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         self.untaken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -178,9 +178,9 @@ mod tests {
             assert!(!peer.stalls(3), "nothing waits");
         }
         for _ in 0..3 {
-            progress.give();
-            progress.give();
-            progress.take();
+            progress.count_passed();
+            progress.count_passed();
+            progress.count_sent();
             for _ in 0..3 {
                 assert!(!peer.stalls(3), "something was taken meanwhile");
             }
@@ -197,14 +197,14 @@ mod tests {
         let [stuck, busy] = [(); 2].map(|()| Arc::new(Progress::default()));
         peer.watch(&stuck);
         peer.watch(&busy);
-        stuck.give();
+        stuck.count_passed();
         for _ in 0..3 * ONE_ANSWER_FACTOR {
-            busy.give();
-            busy.take();
+            busy.count_passed();
+            busy.count_sent();
             assert!(!peer.stalls(3));
         }
-        busy.give();
-        busy.take();
+        busy.count_passed();
+        busy.count_sent();
         assert!(peer.stalls(3));
     }
 

@@ -113,7 +113,7 @@ const HEADER_BYTES: usize = 5;
 impl Messages {
     /// Advances through the headers and bodies of messages, without decoding them. Bytes may end anywhere in a
     /// message.
-    fn read(&mut self, mut bytes: &[u8]) {
+    fn read_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.left == 0 {
                 let header = self.header.get_mut(self.header_filled..).unwrap_or_default();
@@ -172,7 +172,7 @@ impl<B> RequestBody<B> {
     }
 
     /// Charges received bytes to the limits until their message is complete. Fails if a limit is exceeded.
-    fn read(&mut self, bytes: &[u8]) -> Result<(), Unread> {
+    fn check_bytes(&mut self, bytes: &[u8]) -> Result<(), Unread> {
         self.is_whole = false;
         let before = self.messages.came;
         let is_stream = !matches!(self.limits.pace, Pace::Single(_));
@@ -180,7 +180,7 @@ impl<B> RequestBody<B> {
             // The stream was idle until now.
             (self.since, self.came) = (None, 0);
         }
-        self.messages.read(bytes);
+        self.messages.read_bytes(bytes);
         self.came += bytes.len();
         let came = self.messages.came;
         if came < before + bytes.len() {
@@ -199,7 +199,9 @@ impl<B> RequestBody<B> {
         let own = &self.peer.message_bytes;
         let charged = match &mut self.charge {
             Some(charge) => charge.grow(added),
-            None => Charge::take(port, own, added).map(|charge| self.charge = Some(charge)),
+            None => {
+                Charge::reserve_bytes(port, own, added).map(|charge| self.charge = Some(charge))
+            }
         };
         charged.map_err(Unread::Bytes)
     }
@@ -256,7 +258,7 @@ impl<B> RequestBody<B> {
     }
 
     /// Ends a request that is not read any further.
-    fn end(&mut self, why: Unread) -> Option<Result<Frame<Bytes>, Status>> {
+    fn end_request(&mut self, why: Unread) -> Option<Result<Frame<Bytes>, Status>> {
         self.over = true;
         let (reason, status) = match why {
             Unread::Idle => ("stream_idle", None),
@@ -297,7 +299,7 @@ where
         }
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
-                let read = frame.data_ref().map_or(Ok(()), |bytes| self.read(bytes));
+                let read = frame.data_ref().map_or(Ok(()), |bytes| self.check_bytes(bytes));
                 let publishes = matches!(self.limits.pace, Pace::Endless(_));
                 match read {
                     Ok(()) if self.is_whole && !publishes => {
@@ -305,7 +307,7 @@ where
                         self.poll_held_back(context).map(|frame| frame.map(Ok))
                     }
                     Ok(()) => Poll::Ready(Some(Ok(frame))),
-                    Err(why) => Poll::Ready(self.end(why)),
+                    Err(why) => Poll::Ready(self.end_request(why)),
                 }
             }
             Poll::Ready(end) => Poll::Ready(end),
@@ -313,7 +315,7 @@ where
                 self.over = true;
                 Poll::Ready(None)
             }
-            Poll::Pending => self.poll_late(context).map(|why| self.end(why)),
+            Poll::Pending => self.poll_late(context).map(|why| self.end_request(why)),
         }
     }
 

@@ -14,7 +14,7 @@ impl BatchRoom {
     }
 
     /// Reserves room for a batch of `bytes` bytes until the result is dropped. `None` if the room is insufficient now.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Charge> {
-        Charge::take(&self.port, &self.peer.batch_bytes, bytes).ok()
+    pub(crate) fn reserve_batch(&self, bytes: usize) -> Option<Charge> {
+        Charge::reserve_bytes(&self.port, &self.peer.batch_bytes, bytes).ok()
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     /// Deadlines of a call that begins now. The answer must begin within `most`.
-    pub(super) fn of(headers: &HeaderMap, most: Duration, now: Instant) -> Self {
-        let asked = headers.get(HEADER).and_then(|text| read(text.to_str().ok()?));
+    pub(super) fn from_headers(headers: &HeaderMap, most: Duration, now: Instant) -> Self {
+        let asked = headers.get(HEADER).and_then(|text| parse_timeout(text.to_str().ok()?));
         // A timeout beyond the clock's range means no deadline.
         let end = asked.and_then(|time| now.checked_add(time));
         let head = now + most;
@@ -35,7 +35,7 @@ pub(super) fn exceeded() -> Status {
 }
 
 /// Parses a timeout in gRPC's form: up to eight digits and a unit. Any other value means no deadline.
-fn read(text: &str) -> Option<Duration> {
+fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > DIGITS_MAX {
         return None;
@@ -68,10 +68,10 @@ mod tests {
             ("7u", Duration::from_micros(7)),
             ("00000001n", Duration::from_nanos(1)),
         ] {
-            assert_eq!(read(text), Some(time), "{text:?}");
+            assert_eq!(parse_timeout(text), Some(time), "{text:?}");
         }
         for text in ["", "S", "5", "5s", "-5S", "+5S", "5 S", "123456789S", "5é", "é"] {
-            assert_eq!(read(text), None, "{text:?}");
+            assert_eq!(parse_timeout(text), None, "{text:?}");
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
         let of = |text: Option<&'static str>| {
             let value =
                 text.map(|text| (HEADER.parse().expect("a name"), HeaderValue::from_static(text)));
-            Deadlines::of(&HeaderMap::from_iter(value), limit, now)
+            Deadlines::from_headers(&HeaderMap::from_iter(value), limit, now)
         };
         let most = now + limit;
         let second = now + Duration::from_secs(1);

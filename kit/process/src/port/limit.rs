@@ -147,24 +147,24 @@ impl Limits {
         ];
         let streams_refused = &metrics.streams_refused;
         match kind {
-            Kind::Side => self.take(side.iter(), &metrics.requests_refused),
-            Kind::Unary => self.take(calls.iter(), &metrics.requests_refused),
-            Kind::Stream(StreamKind::Publish) => self.take(streams.iter(), streams_refused),
+            Kind::Side => self.take_shares(side.iter(), &metrics.requests_refused),
+            Kind::Unary => self.take_shares(calls.iter(), &metrics.requests_refused),
+            Kind::Stream(StreamKind::Publish) => self.take_shares(streams.iter(), streams_refused),
             Kind::Stream(StreamKind::Hold) => {
                 let held = [(&peer.held_streams, "streams are held open", "held_streams")];
-                self.take(streams.iter().chain(&held), streams_refused)
+                self.take_shares(streams.iter().chain(&held), streams_refused)
             }
             Kind::Stream(StreamKind::Read | StreamKind::Watch | StreamKind::Work) => {
-                self.take(streams.iter().chain(&asking), streams_refused)
+                self.take_shares(streams.iter().chain(&asking), streams_refused)
             }
             Kind::Stream(StreamKind::Query) => {
-                self.take(streams.iter().chain(&asking).chain(&queries), streams_refused)
+                self.take_shares(streams.iter().chain(&asking).chain(&queries), streams_refused)
             }
         }
     }
 
     /// Takes a share of each limit, or rejects the call.
-    fn take<'a>(
+    fn take_shares<'a>(
         &self,
         limits: impl Iterator<Item = &'a Bound<'a>>,
         refused: &Counter,
@@ -292,7 +292,7 @@ where
         let own = Arc::clone(&peer);
         let is_work = kind == Kind::Stream(StreamKind::Work);
         let most = if is_work { WORK_TIMEOUT } else { REQUEST_TIMEOUT };
-        let deadlines = Deadlines::of(request.headers(), most, Instant::now());
+        let deadlines = Deadlines::from_headers(request.headers(), most, Instant::now());
         let mut request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
         if kind == Kind::Stream(StreamKind::Publish) {
             let room = BatchRoom::new(self.limits.batch_bytes.clone(), Arc::clone(&peer));

@@ -131,7 +131,7 @@ async fn serve<S: Sources>(
 ) -> Last<PublishEventsResponse> {
     let (session, applied) = stream.sources.open(hello, peer).await?;
     let accepted = Message::Accepted(PublishAccepted { applied: applied.map(cursor) });
-    let last = match stream.answer(&session, accepted).await {
+    let last = match stream.send_answer(&session, accepted).await {
         ControlFlow::Continue(()) => stream.serve(&session, requests).await,
         ControlFlow::Break(last) => last,
     };

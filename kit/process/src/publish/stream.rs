@@ -103,19 +103,19 @@ impl<S: Sources> OpenStream<'_, S> {
         unanswered: &mut VecDeque<Unanswered>,
     ) -> ControlFlow<Last<PublishEventsResponse>, Option<Arrived>> {
         let held = match &self.room {
-            Some(room) => match room.take(arrived.bytes) {
+            Some(room) => match room.reserve_batch(arrived.bytes) {
                 Some(held) => Some(held),
                 None => return ControlFlow::Continue(Some(arrived)),
             },
             None => None,
         };
-        self.take(session, (arrived.message, held), unanswered).await?;
+        self.handle_request(session, (arrived.message, held), unanswered).await?;
         ControlFlow::Continue(None)
     }
 
     /// Handles a batch or heartbeat. An unreadable batch is refused after the answers to earlier batches; a second
     /// hello or a malformed message ends the stream.
-    async fn take(
+    async fn handle_request(
         &self,
         session: &S::Session,
         (request, held): (PublishEventsRequest, Option<Charge>),
@@ -151,7 +151,7 @@ impl<S: Sources> OpenStream<'_, S> {
                 let expected = session.expected().await;
                 let reason = RefusalReason::Invalid;
                 let refused = refusal(sequence, reason, expected, error.to_string());
-                self.answer(session, refused).await
+                self.send_answer(session, refused).await
             }
         }
     }
@@ -185,14 +185,14 @@ impl<S: Sources> OpenStream<'_, S> {
         answer: Result<Answer, Status>,
     ) -> Flow {
         match answer.map(|answer| message(sequence, answer)) {
-            Ok(Some(message)) => self.answer(session, message).await,
+            Ok(Some(message)) => self.send_answer(session, message).await,
             Ok(None) => ControlFlow::Break(Ok(Some(fenced(sequence)))),
             Err(error) => ControlFlow::Break(Err(error)),
         }
     }
 
     /// Queues an answer. A client that does not read delays only its own stream.
-    pub(super) async fn answer(&self, session: &S::Session, answer: Message) -> Flow {
+    pub(super) async fn send_answer(&self, session: &S::Session, answer: Message) -> Flow {
         let sent = select! {
             () = self.stop.cancelled() => {
                 return ControlFlow::Break(Err(self.sources.stopping()));

@@ -24,7 +24,7 @@ impl PublishHandle {
     /// [`PublishError`] if the block is registered in this tier already, or if its sequence hash names a different
     /// block.
     pub fn publish(self) -> Result<RegistrationHandle, PublishError> {
-        self.events.begin(self.registration)?;
+        self.events.add_registration(self.registration)?;
         Ok(RegistrationHandle { events: self.events, registration: self.registration })
     }
 }
@@ -47,6 +47,6 @@ impl RegistrationHandle {
 
 impl Drop for RegistrationHandle {
     fn drop(&mut self) {
-        self.events.end(self.registration);
+        self.events.remove_registration(self.registration);
     }
 }

@@ -168,7 +168,7 @@ impl EventManager {
 
     /// Records that a block is in a tier, and queues the event. Fails if the tier already has the block, or if the
     /// hash has another identity.
-    pub(super) fn begin(&self, registration: Registration) -> Result<(), PublishError> {
+    pub(super) fn add_registration(&self, registration: Registration) -> Result<(), PublishError> {
         let mut book = self.book.lock();
         let Registration { tier, identity } = registration;
         let new = || HeldIn { identity, tiers: BlockTiers::EMPTY };
@@ -189,7 +189,7 @@ impl EventManager {
     }
 
     /// Records that a block left a tier, and queues the event.
-    pub(super) fn end(&self, registration: Registration) {
+    pub(super) fn remove_registration(&self, registration: Registration) {
         let mut book = self.book.lock();
         let sequence = registration.identity.sequence;
         if let Some(held) = book.held.get_mut(&sequence) {

@@ -215,7 +215,7 @@ proptest! {
             for class in model.iter().map(|(class, _)| *class).collect::<BTreeSet<_>>() {
                 let of: Vec<_> = model.iter().filter(|(at, _)| *at == class).collect();
                 prop_assert_eq!(lists.front(class), of.first().map(|(_, slot)| *slot));
-                prop_assert_eq!(lists.back(class), of.last().map(|(_, slot)| *slot));
+                prop_assert_eq!(lists.last_slot(class), of.last().map(|(_, slot)| *slot));
             }
         }
     }

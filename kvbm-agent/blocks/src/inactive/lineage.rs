@@ -48,7 +48,7 @@ impl Lineage {
         Self::default()
     }
 
-    fn begin(&mut self, key: Key, parent: Option<Key>) {
+    fn add_block(&mut self, key: Key, parent: Option<Key>) {
         let node = self.nodes.entry(key).or_default();
         (node.parent, node.is_registered) = (parent, true);
         let Some(parent) = parent else { return };
@@ -60,7 +60,7 @@ impl Lineage {
     }
 
     /// Removes a block. Its parent becomes evictable if this was its last child.
-    fn end(&mut self, key: Key) {
+    fn remove_block(&mut self, key: Key) {
         let Some(node) = self.nodes.get_mut(&key) else { return };
         node.is_registered = false;
         let above = node.parent.take();
@@ -100,11 +100,11 @@ impl Lineage {
 
 impl InactiveIndex for Lineage {
     fn registered(&mut self, identity: &BlockIdentity) {
-        self.begin(key(identity), parent(identity));
+        self.add_block(key(identity), parent(identity));
     }
 
     fn unregistered(&mut self, identity: &BlockIdentity) {
-        self.end(key(identity));
+        self.remove_block(key(identity));
     }
 
     fn insert(&mut self, entry: InactiveEntry) {
@@ -125,7 +125,7 @@ impl InactiveIndex for Lineage {
             let Some((&turn, &(slot, key))) = self.leaves.first_key_value() else { break };
             let parent = self.nodes.get(&key).and_then(|node| node.parent);
             self.unpark(key);
-            self.end(key);
+            self.remove_block(key);
             taken.push((key, parent, slot, turn));
         }
         if taken.len() == count {
@@ -134,7 +134,7 @@ impl InactiveIndex for Lineage {
         }
         // The remaining blocks are ancestors of blocks in use. Restore all entries.
         for (key, parent, slot, turn) in taken.into_iter().rev() {
-            self.begin(key, parent);
+            self.add_block(key, parent);
             self.park(key, slot, turn);
         }
         false

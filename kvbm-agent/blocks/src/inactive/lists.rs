@@ -111,14 +111,14 @@ impl ClassLists {
     }
 
     /// The slot that was added to a class last.
-    pub(crate) fn back(&self, class: u32) -> Option<SlotId> {
+    pub(crate) fn last_slot(&self, class: u32) -> Option<SlotId> {
         let back = self.ends[class as usize].back;
         (back != NONE).then_some(SlotId(back))
     }
 
     /// Removes the slot that was added to a class last.
     pub(crate) fn pop_back(&mut self, class: u32) -> Option<SlotId> {
-        let slot = self.back(class)?;
+        let slot = self.last_slot(class)?;
         self.remove(slot);
         Some(slot)
     }

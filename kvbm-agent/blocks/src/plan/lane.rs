@@ -138,13 +138,13 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
                 self.stats.skipped_present += 1;
                 continue;
             }
-            let Some(source) = candidate.source.hold() else {
+            let Some(source) = candidate.source.upgrade() else {
                 self.stats.gone += 1;
                 continue;
             };
             let Ok(destination) = self.destination.get_mutable_block() else {
                 self.stats.no_room += 1;
-                self.queue.put(turn, candidate);
+                self.queue.put_back(turn, candidate);
                 break;
             };
             orders.push(self.order(source, destination, candidate.priority, now));

@@ -23,7 +23,7 @@ impl<S: TierMarker> Source<S> {
         }
     }
 
-    pub(super) fn hold(&self) -> Option<RegisteredBlock<S>> {
+    pub(super) fn upgrade(&self) -> Option<RegisteredBlock<S>> {
         match self {
             Self::Weak(block) => block.upgrade(),
             Self::Held(block) => block.is_registered().then(|| block.clone()),
@@ -79,7 +79,7 @@ impl<S: TierMarker> Queue<S> {
             displaced = Some(lower);
         }
         self.last_number += 1;
-        self.put((Reverse(candidate.priority), self.last_number), candidate);
+        self.put_back((Reverse(candidate.priority), self.last_number), candidate);
         Ok(displaced)
     }
 
@@ -91,7 +91,7 @@ impl<S: TierMarker> Queue<S> {
     }
 
     /// Puts back a candidate that was just removed.
-    pub(super) fn put(&mut self, turn: Turn, candidate: Candidate<S>) {
+    pub(super) fn put_back(&mut self, turn: Turn, candidate: Candidate<S>) {
         self.turns.insert(candidate.source.identity().sequence, turn);
         self.by_turn.insert(turn, candidate);
     }

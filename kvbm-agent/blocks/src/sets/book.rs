@@ -81,7 +81,7 @@ impl Book {
         let fence = Fence { epoch: self.epoch, export: self.last_export + 1 };
         let layout = BlockSetLayout::new(description, fence)?;
         self.last_export = fence.export;
-        let set = self.begin(Owner::Here, layout, std::mem::take(regions));
+        let set = self.create_set(Owner::Here, layout, std::mem::take(regions));
         self.exports.insert(id, Arc::clone(&set));
         Ok(set)
     }
@@ -123,7 +123,7 @@ impl Book {
                     return Err(ImportError::Conflict(id));
                 }
                 let older = Arc::clone(set);
-                self.end(&older, SetEnd::Fenced { by: fence }, released);
+                self.end_set(&older, SetEnd::Fenced { by: fence }, released);
             }
             _ => {}
         }
@@ -135,7 +135,7 @@ impl Book {
             return Err(LimitReached { limit: "imported_blocks_max", max }.into());
         }
         self.imported_blocks += blocks;
-        let set = self.begin(Owner::Peer(owner.clone()), layout, Vec::new());
+        let set = self.create_set(Owner::Peer(owner.clone()), layout, Vec::new());
         if let Some(known) = self.known_mut(owner, id) {
             known.current = Some(Arc::clone(&set));
         }
@@ -168,14 +168,14 @@ impl Book {
         let current = self.known(owner, id).and_then(|known| known.current.as_ref());
         let current = current.filter(|set| set.layout.fence() <= fence);
         if let Some(set) = current.map(Arc::clone) {
-            self.end(&set, SetEnd::Withdrawn, released);
+            self.end_set(&set, SetEnd::Withdrawn, released);
         }
     }
 
     /// Ends the sets of a disconnected owner. Its fences remain.
     pub(super) fn disconnect(&mut self, owner: &WorkerId, released: &mut Released) {
         for set in self.current_of(owner) {
-            self.end(&set, SetEnd::OwnerGone, released);
+            self.end_set(&set, SetEnd::OwnerGone, released);
         }
     }
 
@@ -190,7 +190,7 @@ impl Book {
 
     // --- common to exports and imports
 
-    pub(super) fn take(
+    pub(super) fn acquire_blocks(
         &mut self,
         set: &Set,
         blocks: &[SlotId],
@@ -198,7 +198,7 @@ impl Book {
     ) -> Result<(), AccessError> {
         set.check_live()?;
         // A live set always has an activity.
-        self.activities.get_mut(&set.number).map_or(Ok(()), |at| at.take(blocks, access))
+        self.activities.get_mut(&set.number).map_or(Ok(()), |at| at.acquire_blocks(blocks, access))
     }
 
     pub(super) fn give_back(&mut self, set: &Set, blocks: &[SlotId]) {
@@ -230,7 +230,7 @@ impl Book {
     }
 
     /// Ends a set, unless it has already ended.
-    pub(super) fn end(&mut self, set: &Set, end: SetEnd, released: &mut Released) {
+    pub(super) fn end_set(&mut self, set: &Set, end: SetEnd, released: &mut Released) {
         if set.end.set(end).is_ok() {
             self.release(set, released);
         }
@@ -275,7 +275,7 @@ impl Book {
 
     // --- helpers
 
-    fn begin(
+    fn create_set(
         &mut self,
         owner: Owner,
         layout: BlockSetLayout,
@@ -331,7 +331,7 @@ impl Book {
         }
         peer.epoch = epoch;
         for set in self.current_of(owner) {
-            self.end(&set, SetEnd::Fenced { by: stated }, released);
+            self.end_set(&set, SetEnd::Fenced { by: stated }, released);
         }
         if let Some(peer) = self.peers.get_mut(owner) {
             // Quarantined sets keep their ids. Fences of the older incarnation do not apply to the new one.

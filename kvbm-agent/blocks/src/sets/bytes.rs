@@ -11,7 +11,10 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    fn take<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DeserializeError> {
+    fn take_array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], DeserializeError> {
         let (head, rest) =
             self.rest.split_first_chunk().ok_or(DeserializeError::Truncated { field })?;
         self.rest = rest;
@@ -22,27 +25,27 @@ impl<'a> Reader<'a> {
         &mut self,
         field: &'static str,
     ) -> Result<[u8; N], DeserializeError> {
-        self.take(field)
+        self.take_array(field)
     }
 
     pub(super) fn u8(&mut self, field: &'static str) -> Result<u8, DeserializeError> {
-        self.take(field).map(u8::from_le_bytes)
+        self.take_array(field).map(u8::from_le_bytes)
     }
 
     pub(super) fn u16(&mut self, field: &'static str) -> Result<u16, DeserializeError> {
-        self.take(field).map(u16::from_le_bytes)
+        self.take_array(field).map(u16::from_le_bytes)
     }
 
     pub(super) fn u32(&mut self, field: &'static str) -> Result<u32, DeserializeError> {
-        self.take(field).map(u32::from_le_bytes)
+        self.take_array(field).map(u32::from_le_bytes)
     }
 
     pub(super) fn u64(&mut self, field: &'static str) -> Result<u64, DeserializeError> {
-        self.take(field).map(u64::from_le_bytes)
+        self.take_array(field).map(u64::from_le_bytes)
     }
 
     /// Number of bytes not read yet.
-    pub(super) const fn left(&self) -> usize {
+    pub(super) const fn bytes_left(&self) -> usize {
         self.rest.len()
     }
 }

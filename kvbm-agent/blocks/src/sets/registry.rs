@@ -172,7 +172,7 @@ impl BlockSet {
 impl Drop for BlockSet {
     fn drop(&mut self) {
         let set = &self.set;
-        self.shared.with(|book, released| book.end(set, SetEnd::Withdrawn, released));
+        self.shared.with(|book, released| book.end_set(set, SetEnd::Withdrawn, released));
     }
 }
 

@@ -168,7 +168,7 @@ fn config(reader: &mut Reader<'_>) -> Result<LayoutConfig, DeserializeError> {
 fn memory(reader: &mut Reader<'_>, kind: MemoryKind) -> Result<SetMemory, DeserializeError> {
     let device_id = reader.u64("device_id")?;
     let count = reader.u32("regions")?;
-    let present = reader.left().saturating_sub(CHECKSUM_BYTES) / RANGE_BYTES;
+    let present = reader.bytes_left().saturating_sub(CHECKSUM_BYTES) / RANGE_BYTES;
     agree("regions", count.into(), present as u64)?;
     let mut ranges = Vec::with_capacity(present);
     for _ in 0..count {
@@ -177,7 +177,7 @@ fn memory(reader: &mut Reader<'_>, kind: MemoryKind) -> Result<SetMemory, Deseri
         ranges.push(AddressRange { address, bytes });
     }
     // Fewer bytes than one range may remain.
-    agree("checksum_bytes", reader.left() as u64, CHECKSUM_BYTES as u64)?;
+    agree("checksum_bytes", reader.bytes_left() as u64, CHECKSUM_BYTES as u64)?;
     Ok(SetMemory { kind, device_id, ranges })
 }
 

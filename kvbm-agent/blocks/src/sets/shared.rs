@@ -58,7 +58,7 @@ impl Taken {
             shared.limits.handle_blocks_max,
         )?;
         set.check_blocks(blocks)?;
-        shared.with(|book, _| book.take(set, blocks, access))?;
+        shared.with(|book, _| book.acquire_blocks(set, blocks, access))?;
         let shared = Arc::clone(shared);
         let set = Arc::clone(set);
         Ok(Arc::new(Self { shared, set, blocks: blocks.to_vec(), access }))

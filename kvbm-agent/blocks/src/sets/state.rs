@@ -105,7 +105,11 @@ impl Activity {
     }
 
     /// Takes all `blocks`, which are distinct, or returns an error and takes no block.
-    pub(super) fn take(&mut self, blocks: &[SlotId], access: Access) -> Result<(), AccessError> {
+    pub(super) fn acquire_blocks(
+        &mut self,
+        blocks: &[SlotId],
+        access: Access,
+    ) -> Result<(), AccessError> {
         let is_busy = |block: &&SlotId| match (self.used.get(block), access) {
             (None, _) => false,
             (Some(Use::Readers(count)), Access::Read) => *count == u32::MAX,

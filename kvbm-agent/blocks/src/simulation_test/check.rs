@@ -80,7 +80,7 @@ impl World {
 
     /// Checks that events, registry and pools agree.
     fn compare(&mut self) -> Result<(), Fault> {
-        self.reader.read(self.state.events(), usize::MAX)?;
+        self.reader.read_events(self.state.events(), usize::MAX)?;
         let contents = self.contents()?;
         if self.reader.held != contents {
             return Err(format!("told: {:?}, there: {contents:?}", self.reader.held));
@@ -118,7 +118,7 @@ impl World {
         if image != self.contents()? {
             return Err("the image is not what is there".to_owned());
         }
-        self.reader.read(self.state.events(), 0)?;
+        self.reader.read_events(self.state.events(), 0)?;
         let stats = self.state.stats();
         for (tier, pool) in &stats.pools {
             if pool.free + pool.inactive != pool.blocks || pool.pins > 0 || pool.abandoned > 0 {

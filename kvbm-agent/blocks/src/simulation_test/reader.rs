@@ -20,7 +20,7 @@ impl Reader {
     }
 
     /// Reads at most `max` events.
-    pub(super) fn read(&mut self, events: &EventManager, max: usize) -> Result<(), Fault> {
+    pub(super) fn read_events(&mut self, events: &EventManager, max: usize) -> Result<(), Fault> {
         let mut read = Vec::new();
         let Err(Overflowed) = events.read(max, &mut read) else {
             return read.iter().try_for_each(|event| {

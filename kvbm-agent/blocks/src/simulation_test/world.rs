@@ -129,7 +129,9 @@ impl World {
             70..74 => self.expire(),
             74..88 => self.let_go(),
             88..91 => self.pin(),
-            91..96 => self.reader.read(self.state.events(), self.random.random_range(0..7))?,
+            91..96 => {
+                self.reader.read_events(self.state.events(), self.random.random_range(0..7))?
+            }
             96 => self.state.decay(),
             97 => self.reset()?,
             _ => self.read_below()?,

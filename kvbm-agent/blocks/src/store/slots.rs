@@ -73,7 +73,7 @@ impl Slots {
     /// Takes a free slot, or evicts a block.
     pub(crate) fn allocate_one(&mut self) -> Result<(SlotId, Option<Evicted>), Exhausted> {
         if let Some(slot) = self.free.pop_back(0) {
-            self.own(slot);
+            self.mark_mutable(slot);
             return Ok((slot, None));
         }
         let mut slots = Vec::new();
@@ -102,7 +102,7 @@ impl Slots {
         }
         for _ in 0..count {
             let Some(slot) = self.free.pop_back(0) else { break };
-            self.own(slot);
+            self.mark_mutable(slot);
             slots.push(slot);
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Slots {
         Some(slot)
     }
 
-    fn own(&mut self, slot: SlotId) {
+    fn mark_mutable(&mut self, slot: SlotId) {
         debug_assert_eq!(self.state(slot), SlotState::Free);
         self.slots[slot.index()].content = Content::Mutable;
         self.stats.mutable += 1;

@@ -77,7 +77,7 @@ impl Consolidator {
         let before = is_image.then(|| at.set_aside(source, &mut output));
         for event in events.into_iter().skip(usize::from(is_image)) {
             let room = self.config.names_max.saturating_sub(elsewhere + at.names());
-            at.take(source, event, room, &mut output);
+            at.apply_event(source, event, room, &mut output);
         }
         if let Some(before) = before {
             at.release(before, &mut output);

@@ -116,14 +116,14 @@ impl Rank {
     }
 
     /// Applies an event of a source, with at most `room` new names.
-    pub(super) fn take(
+    pub(super) fn apply_event(
         &mut self,
         source: ConsolidatedSource,
         event: KvEvent,
         room: usize,
         output: &mut Output,
     ) {
-        let (all, Some(held)) = self.of(source) else { return };
+        let (all, Some(held)) = self.parts_of(source) else { return };
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 held.store((parent, tier, blocks), room, all, output);
@@ -149,14 +149,14 @@ impl Rank {
     }
 
     /// All blocks, and the names of a source.
-    fn of(&mut self, source: ConsolidatedSource) -> (&mut Blocks, Option<&mut SourceNames>) {
+    fn parts_of(&mut self, source: ConsolidatedSource) -> (&mut Blocks, Option<&mut SourceNames>) {
         let Self { blocks, held } = self;
         let known = held.iter().position(|held| held.source.number == source.number);
         let at = known.unwrap_or_else(|| {
             held.push(SourceNames { source, names: FxHashMap::default() });
             held.len() - 1
         });
-        (blocks, held.get_mut(at).map(|held| held.of(source)))
+        (blocks, held.get_mut(at).map(|held| held.update_source(source)))
     }
 
     /// Begins a source's image. Earlier holdings count until they are [released](Self::release), so that blocks which
@@ -167,7 +167,7 @@ impl Rank {
         output: &mut Output,
     ) -> SetAside {
         output.clear();
-        let (_, held) = self.of(source);
+        let (_, held) = self.parts_of(source);
         SetAside(held.map(|held| mem::take(&mut held.names)).unwrap_or_default())
     }
 
@@ -179,7 +179,7 @@ impl Rank {
         for (at, tier) in Tier::ALL.into_iter().enumerate() {
             for (_, named) in &names {
                 if named.copies.get(at).is_some_and(|copies| *copies > 0) {
-                    is_told |= leave(named.block, tier, &mut self.blocks, output);
+                    is_told |= remove_holding(named.block, tier, &mut self.blocks, output);
                 }
             }
         }
@@ -190,7 +190,7 @@ impl Rank {
 
     /// Restores a source's holdings without publishing them.
     pub(super) fn bring_back(&mut self, source: ConsolidatedSource, holdings: &[Holding]) {
-        let (all, Some(held)) = self.of(source) else { return };
+        let (all, Some(held)) = self.parts_of(source) else { return };
         for Holding { name, block, is_joined, copies } in holdings.iter().copied() {
             let before = held.names.insert(name, Named { block, is_joined, copies });
             debug_assert!(before.is_none(), "{name:?} is brought back twice");
@@ -234,7 +234,7 @@ type Blocks = FxHashMap<BlockName, [u32; Tier::COUNT]>;
 impl SourceNames {
     /// Updates the source's settings while it has no names. A new incarnation may count differently, and its number may
     /// have been another source's.
-    fn of(&mut self, source: ConsolidatedSource) -> &mut Self {
+    fn update_source(&mut self, source: ConsolidatedSource) -> &mut Self {
         if self.names.is_empty() {
             self.source = source;
         }
@@ -264,7 +264,7 @@ impl SourceNames {
             let block = match self.source.naming {
                 Naming::Canonical => name,
                 Naming::Own { .. } if is_joined => canonical(parent, local),
-                Naming::Own { salt } => own(salt, name),
+                Naming::Own { salt } => salted_name(salt, name),
             };
             let known = self.names.get(&name).map(|at| (at.block, at.is_joined));
             // A joined name keeps its block: a store that contradicts it counts as a copy of that block.
@@ -365,7 +365,7 @@ impl SourceNames {
                 let removed = self.names.remove(name);
                 debug_assert!(removed.is_some(), "a name without copies is forgotten once");
             }
-            leave(block, tier, all, output);
+            remove_holding(block, tier, all, output);
         }
     }
 
@@ -375,7 +375,7 @@ impl SourceNames {
         output.change(name);
         for (tier, copies) in Tier::ALL.into_iter().zip(copies) {
             if copies > 0 {
-                leave(block, tier, all, output);
+                remove_holding(block, tier, all, output);
             }
         }
     }
@@ -383,14 +383,14 @@ impl SourceNames {
     /// Joined name of a block whose chain to the root is unknown, and whether it counts as joined.
     fn unchained(&self, name: BlockName) -> (BlockName, bool) {
         match self.source.naming {
-            Naming::Own { salt } => (own(salt, name), false),
+            Naming::Own { salt } => (salted_name(salt, name), false),
             Naming::Canonical => (name, true),
         }
     }
 }
 
 /// Name that only its source uses.
-fn own(salt: u64, name: BlockName) -> BlockName {
+fn salted_name(salt: u64, name: BlockName) -> BlockName {
     BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), salt))
 }
 
@@ -400,7 +400,7 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
 }
 
 /// Removes one holding of a block in a tier. Returns whether it was the last.
-fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) -> bool {
+fn remove_holding(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) -> bool {
     let holding = all.get_mut(&block);
     debug_assert!(holding.is_some(), "a block that a name holds is counted");
     let Some(holding) = holding else { return false };

@@ -101,7 +101,7 @@ impl Hub {
     /// Ends the restore once all configured sources are open: drops the other sources on disk.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
-        let (gone, forgotten) = sources.begin(self.feed.ranks());
+        let (gone, forgotten) = sources.end_restore(self.feed.ranks());
         // Forget positions first: a position on disk without its holdings would never get them back.
         for name in forgotten {
             self.write(SourceChange::Forget(&name));
@@ -159,7 +159,7 @@ impl Hub {
         copy_mode: CopyMode,
         resumption: Resumption,
     ) -> Result<Inlet, HubError> {
-        let key = self.sources.lock().open(name, copy_mode, resumption)?;
+        let key = self.sources.lock().open_source(name, copy_mode, resumption)?;
         Ok(Inlet { hub: Arc::clone(self), key, name: name.to_owned() })
     }
 
@@ -191,7 +191,7 @@ impl Hub {
     pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
-            let due = waiting.lock().due();
+            let due = waiting.lock().due_at();
             let wake_up = async {
                 match due {
                     Some(due) => sleep_until(due).await,
@@ -229,12 +229,12 @@ impl Hub {
             return self.feed.publish_ranks(merged, change);
         };
         let (mut waiting, now) = (waiting.lock(), Instant::now());
-        let slept = waiting.due().is_none();
+        let slept = waiting.due_at().is_none();
         for (rank, events) in published {
             waiting.add(rank, events, now);
         }
         let due = waiting.take_due(now);
-        if slept && waiting.due().is_some() {
+        if slept && waiting.due_at().is_some() {
             self.due_changed.notify_one();
         }
         drop(waiting);
@@ -349,10 +349,10 @@ impl Inlet {
     ) -> Result<Taken, HubError> {
         let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
         let is_cleared = events.contains(&KvEvent::Cleared);
-        if position.is_some() && sources.prove(self.key) {
+        if position.is_some() && sources.prove_survival(self.key) {
             hub.feed.settle(Verdict::Continued);
         }
-        let outcome = sources.take(self.key, rank, events, position)?;
+        let outcome = sources.apply_events(self.key, rank, events, position)?;
         let changes = &outcome.holdings[..];
         let holdings = [HoldingsChange { source: &self.name, rank, changes }];
         let changes = position.map_or(&[][..], |at| &at.names);
@@ -368,17 +368,17 @@ impl Inlet {
 
     /// Clears the source at all ranks, because its incarnation is over.
     pub fn clear(&self) {
-        self.go(true);
+        self.clear_ranks(true);
     }
 
     /// Clears the source at all ranks, because events of its incarnation were lost permanently.
     pub fn lose(&self) {
-        self.go(false);
+        self.clear_ranks(false);
     }
 
-    fn go(&self, is_over: bool) {
+    fn clear_ranks(&self, is_over: bool) {
         let mut sources = self.hub.sources.lock();
-        if let Ok(gone) = sources.gone(self.key, is_over) {
+        if let Ok(gone) = sources.clear_source(self.key, is_over) {
             self.hub.release(gone, sources.change(self.key));
             self.hub.feed.set_state(sources.feed_state());
         }
@@ -465,7 +465,7 @@ impl Inlet {
             });
             self.hub.feed.set_state(sources.feed_state());
         }
-        if is_confirmed && sources.prove(self.key) {
+        if is_confirmed && sources.prove_survival(self.key) {
             self.hub.feed.settle(Verdict::Continued);
         }
     }

@@ -33,7 +33,7 @@ impl Persisted {
     }
 
     /// Restores a source from disk.
-    pub(super) fn of(source: PersistedSource) -> Self {
+    pub(super) fn from_disk(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
         let at = Some(source);
         let early = Flaws::default();
@@ -51,7 +51,12 @@ impl Persisted {
     }
 
     /// Records a batch, with or without a clear.
-    pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: &SourcePosition) {
+    pub(super) fn record_batch(
+        &mut self,
+        rank: DpRank,
+        is_cleared: bool,
+        position: &SourcePosition,
+    ) {
         let SourcePosition { cursor, ref learned, flaws, .. } = *position;
         self.is_emptied = false;
         let name = &self.name;
@@ -80,7 +85,7 @@ impl Persisted {
     }
 
     /// Ends the source's incarnation.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_incarnation(&mut self) {
         self.early = Flaws::default();
         let Some(at) = self.at.take() else { return };
         let incarnation = at.cursor.incarnation;
@@ -93,7 +98,7 @@ impl Persisted {
     }
 
     /// Records that events of the incarnation were lost permanently.
-    pub(super) fn lose(&mut self) {
+    pub(super) fn record_loss(&mut self) {
         self.is_emptied = true;
         self.add(Flaws { has_lost: true, ..Flaws::default() });
     }

@@ -91,7 +91,7 @@ impl Sources {
 
     /// Ends the restore after all configured sources were opened. Returns the removals to publish for `held` ranks, and
     /// the sources to forget.
-    pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
+    pub(super) fn end_restore(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
         let Left { positions, places, .. } = mem::take(&mut self.left);
         let forgotten: Vec<String> = positions.into_keys().collect();
         if self.is_settled {

@@ -69,7 +69,7 @@ impl Sources {
 
     /// Opens a source, which continues from disk as `resumption` says. A position is used only if kind and copy mode
     /// are unchanged.
-    pub(super) fn open(
+    pub(super) fn open_source(
         &mut self,
         name: &str,
         copy_mode: CopyMode,
@@ -112,7 +112,7 @@ impl Sources {
             reasons: Vec::new(),
             uncleared: BTreeSet::new(),
             status: watch::Sender::new(SourceStatus::default()),
-            persisted: persisted.map(Persisted::of).or(fresh),
+            persisted: persisted.map(Persisted::from_disk).or(fresh),
             names_left: names_left.unwrap_or_default(),
         };
         self.open.insert(number, source);
@@ -134,7 +134,7 @@ impl Sources {
     }
 
     /// Takes a source's events of one rank, and returns the resulting events.
-    pub(super) fn take(
+    pub(super) fn apply_events(
         &mut self,
         key: Key,
         rank: DpRank,
@@ -157,7 +157,7 @@ impl Sources {
         };
         let source = self.source(key)?;
         if let (Some(persisted), Some(position)) = (&mut source.persisted, position) {
-            persisted.take(rank, is_cleared, position);
+            persisted.record_batch(rank, is_cleared, position);
         }
         if let (Some(persisted), true) = (&mut source.persisted, refused > 0) {
             persisted.add(Flaws { lacks_blocks: true, ..Flaws::default() });
@@ -208,7 +208,7 @@ impl Sources {
 
     /// Records that a source's engine has survived. Returns whether this decides that the agent's incarnation
     /// continues.
-    pub(super) fn prove(&mut self, key: Key) -> bool {
+    pub(super) fn prove_survival(&mut self, key: Key) -> bool {
         let source = self.source(key).ok();
         let is_news =
             source.and_then(|source| source.persisted.as_mut()).is_some_and(Persisted::confirm);
@@ -216,15 +216,15 @@ impl Sources {
     }
 
     /// Clears a source, because its incarnation is over or events were lost.
-    pub(super) fn gone(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
+    pub(super) fn clear_source(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
         let source = self.source(key)?;
         let mut was_pending = false;
         if let Some(persisted) = &mut source.persisted {
             was_pending = persisted.confirm();
             if is_over || was_pending {
-                persisted.end();
+                persisted.end_incarnation();
             } else {
-                persisted.lose();
+                persisted.record_loss();
             }
         }
         let released = self.clear(key)?;
@@ -310,7 +310,7 @@ impl Sources {
 
     /// Closes a source.
     pub(super) fn close(&mut self, key: Key) -> Result<Gone, HubError> {
-        let gone = self.gone(key, true)?;
+        let gone = self.clear_source(key, true)?;
         self.open.remove(&key.number);
         Ok(gone)
     }

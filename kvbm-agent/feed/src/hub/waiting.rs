@@ -29,7 +29,7 @@ impl Waiting {
     }
 
     /// Latest time to publish the waiting events; `None` if there are none.
-    pub(super) const fn due(&self) -> Option<Instant> {
+    pub(super) const fn due_at(&self) -> Option<Instant> {
         self.due
     }
 

@@ -102,8 +102,8 @@ proptest! {
             waiting.add(*rank, events.clone(), begin + at);
             merged.extend(waiting.take_due(begin + at));
             prop_assert!(waiting.blocks() < blocks_max);
-            prop_assert_eq!(waiting.due().is_some(), waiting.blocks() > 0);
-            if let Some(due) = waiting.due() {
+            prop_assert_eq!(waiting.due_at().is_some(), waiting.blocks() > 0);
+            if let Some(due) = waiting.due_at() {
                 let oldest = *oldest.get_or_insert(at);
                 prop_assert_eq!(due, begin + oldest + INTERVAL, "the first waits so long");
             }
@@ -114,7 +114,7 @@ proptest! {
             prop_assert!(!clears || merged.iter().any(cleared), "a clear does not wait");
         }
         merged.extend(waiting.take_all());
-        prop_assert_eq!((waiting.blocks(), waiting.due()), (0, None));
+        prop_assert_eq!((waiting.blocks(), waiting.due_at()), (0, None));
         let given = batches.iter().filter(|(_, events, _)| !events.is_empty());
         let given = changes(given.map(|(rank, events, _)| (*rank, &**events)));
         prop_assert_eq!(changes(merged.iter().map(|(rank, events)| (*rank, &**events))), given);

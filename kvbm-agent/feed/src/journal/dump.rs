@@ -64,7 +64,7 @@ impl Inventory {
         }
         let number = scan.rank;
         if let Some(rank) = self.ranks.get_mut(&number) {
-            scan.read(rank, records_max.max(1), &mut records);
+            scan.read_rank(rank, records_max.max(1), &mut records);
         }
         Ok(Some((number, records)))
     }

@@ -159,7 +159,7 @@ impl Inventory {
         if let Some(rank) = self.ranks.get_mut(&number)
             && let Some(slot) = rank.names.find(name)
         {
-            if let Some(before) = rank.names.at(slot).map(Entry::of) {
+            if let Some(before) = rank.names.at(slot).map(Entry::from_record) {
                 let nothing = Entry { local: None, tiers: [false; Tier::COUNT] };
                 rank.change_digest(name, &before, &nothing);
             }
@@ -203,10 +203,10 @@ impl Inventory {
             self.store_new(number, name, place);
             return;
         };
-        self.note(number, slot);
+        self.record_change(number, slot);
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(&record) = rank.names.at(slot) else { return };
-        let before = Entry::of(&record);
+        let before = Entry::from_record(&record);
         let local = record.local();
         // A store that contradicts the name's content counts as a copy of the held block, as in the index.
         if local.is_none()
@@ -222,7 +222,7 @@ impl Inventory {
             CopyMode::Set => 1,
         };
         rank.names.set_copies(slot, place.tier, copies);
-        let Some(after) = rank.names.at(slot).map(Entry::of) else { return };
+        let Some(after) = rank.names.at(slot).map(Entry::from_record) else { return };
         rank.change_digest(name, &before, &after);
     }
 
@@ -248,7 +248,7 @@ impl Inventory {
         if copies == 0 {
             return;
         }
-        self.note(number, slot);
+        self.record_change(number, slot);
         let left = match self.copy_mode {
             CopyMode::Counted if !all_copies => copies - 1,
             CopyMode::Counted | CopyMode::Set => 0,
@@ -288,14 +288,14 @@ impl Inventory {
     }
 
     /// Records that a name changes which the dump in progress has read.
-    fn note(&mut self, number: DpRank, slot: usize) {
-        let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
+    fn record_change(&mut self, number: DpRank, slot: usize) {
+        let Some(dump) = self.scan.as_ref().map(Scan::mark_number) else { return };
         self.note_if(number, slot, |record| record.read_by == dump);
     }
 
     /// Records a name that the dump in progress would otherwise miss.
     fn note_unread(&mut self, number: DpRank, slot: usize) {
-        let Some(dump) = self.scan.as_ref().map(Scan::mark) else { return };
+        let Some(dump) = self.scan.as_ref().map(Scan::mark_number) else { return };
         self.note_if(number, slot, |record| {
             let unread = record.read_by != dump;
             record.read_by = dump;

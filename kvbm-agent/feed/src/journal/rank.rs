@@ -27,7 +27,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn of(record: &Record) -> Self {
+    pub(super) fn from_record(record: &Record) -> Self {
         Self { local: record.local(), tiers: record.tiers() }
     }
 }

@@ -52,7 +52,7 @@ impl Ring {
         self.batches_max = self.batches_max.max(2 * self.batches.len());
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Batch>> {
+    pub(super) fn list_batches(&self) -> Vec<Arc<Batch>> {
         self.batches.iter().map(Arc::clone).collect()
     }
 

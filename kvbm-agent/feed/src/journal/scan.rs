@@ -27,7 +27,7 @@ impl Scan {
     }
 
     /// Mark of the records that the dump has read.
-    pub(super) const fn mark(&self) -> u32 {
+    pub(super) const fn mark_number(&self) -> u32 {
         self.id.0
     }
 
@@ -38,7 +38,7 @@ impl Scan {
     }
 
     /// Reads up to `records_max` records of the rank. The rank is finished once no record is left.
-    pub(super) fn read(
+    pub(super) fn read_rank(
         &mut self,
         rank: &mut Rank,
         records_max: usize,
@@ -51,7 +51,7 @@ impl Scan {
                 if rank.position >= rank.names.len() {
                     return;
                 }
-                let unread = mark(&mut rank.names, rank.position, self.id.0);
+                let unread = mark_read(&mut rank.names, rank.position, self.id.0);
                 rank.position += 1;
                 self.ancestors.extend(unread);
                 continue;
@@ -63,7 +63,7 @@ impl Scan {
                 continue;
             };
             let parent = record.parent().and_then(|parent| rank.names.find(parent));
-            match parent.and_then(|slot| mark(&mut rank.names, slot, self.id.0)) {
+            match parent.and_then(|slot| mark_read(&mut rank.names, slot, self.id.0)) {
                 Some(parent) => self.ancestors.push(parent),
                 None => {
                     records.push(rank.names.held(&record));
@@ -80,7 +80,7 @@ impl Scan {
 }
 
 /// Marks a record as read by a dump. Returns its name unless it was marked before.
-fn mark(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
+fn mark_read(names: &mut Names, slot: usize, dump: u32) -> Option<BlockName> {
     let record = names.at_mut(slot).filter(|record| record.read_by != dump)?;
     record.read_by = dump;
     Some(record.name())

@@ -131,7 +131,7 @@ impl Journal {
     /// The retained batches, oldest first.
     #[must_use]
     pub fn retained(&self) -> Vec<Arc<Batch>> {
-        self.ring.all()
+        self.ring.list_batches()
     }
 
     /// Number of the oldest retained batch; `None` before the first.

@@ -102,7 +102,7 @@ pub async fn run_uplink(
 ) {
     let runner = Runner { feed, config, status, stop, has_place: AtomicBool::new(false) };
     select! {
-        () = runner.stop.cancelled() => return runner.leave().await,
+        () = runner.stop.cancelled() => return runner.deregister_worker().await,
         () = runner.feed.until_settled() => {}
     }
     let mut pauses = Pauses::default();
@@ -110,7 +110,7 @@ pub async fn run_uplink(
         let before = runner.progress();
         let began = Instant::now();
         match runner.stream().await {
-            Ok(End::Stopped) => return runner.leave().await,
+            Ok(End::Stopped) => return runner.deregister_worker().await,
             Ok(End::NewIncarnation) => pauses.reset(),
             Err(UplinkError::Closed) if began.elapsed() >= ORDERLY_END_MIN => {
                 runner.status.send_modify(|status| status.connected = false);
@@ -120,9 +120,9 @@ pub async fn run_uplink(
                 if runner.progress() != before {
                     pauses.reset();
                 }
-                runner.note(&error, pauses.admit_line());
+                runner.record_error(&error, pauses.admit_line());
                 if !pauses.wait(&runner.stop).await {
-                    return runner.leave().await;
+                    return runner.deregister_worker().await;
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Runner {
     }
 
     /// Records why there is no stream. Logs it if `line` is set, with the number of suppressed lines.
-    fn note(&self, error: &UplinkError, line: Option<u64>) {
+    fn record_error(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
             let source = self.feed.name();
@@ -191,7 +191,7 @@ impl Runner {
         let first = hello.first_sequence.unwrap_or_default();
         let mut uplink = select! {
             () = self.stop.cancelled() => return Ok(End::Stopped),
-            uplink = self.open(hello) => uplink?,
+            uplink = self.open_stream(hello) => uplink?,
         };
         self.accepted(incarnation, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
@@ -239,7 +239,7 @@ impl Runner {
     }
 
     /// Opens a stream. Registers the worker before, if configured.
-    async fn open(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
+    async fn open_stream(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
         let to = self.to();
         if let Some(registration) = &self.config.registration {
             let copy_mode = hello.copy_mode;
@@ -251,7 +251,7 @@ impl Runner {
     }
 
     /// Removes the worker with its agent, if configured and no other agent has taken over.
-    async fn leave(&self) {
+    async fn deregister_worker(&self) {
         if !self.config.deregister || !self.has_place.load(Ordering::Acquire) {
             return;
         }
@@ -301,7 +301,7 @@ impl Runner {
                     return Ok(Some(End::NewIncarnation));
                 }
                 Err(RangeError::TooOld { oldest, .. }) => {
-                    self.skip(next, oldest);
+                    self.report_skipped(next, oldest);
                     position.next = Some(oldest);
                     continue;
                 }
@@ -342,7 +342,7 @@ impl Runner {
     }
 
     /// Skips batches that were evicted from the journal, so that the index sees a gap.
-    fn skip(&self, next: u64, oldest: u64) {
+    fn report_skipped(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
         let source = self.feed.name();
         let endpoint = &self.config.endpoint;

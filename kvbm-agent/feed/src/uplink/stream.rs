@@ -89,13 +89,13 @@ impl Uplink {
 
     pub(super) async fn open_as(to: (&Dialer, &str), hello: Hello) -> Result<Self, UplinkError> {
         let channel = connect(to).await?;
-        timeout(ACCEPT_TIMEOUT, Self::begin(channel, hello))
+        timeout(ACCEPT_TIMEOUT, Self::open_on(channel, hello))
             .await
             .map_err(|_late| UplinkError::Silent(ACCEPT_TIMEOUT))?
     }
 
     /// Opens the stream over a channel, and waits for the answer to the hello.
-    async fn begin(channel: Channel, hello: Hello) -> Result<Self, UplinkError> {
+    async fn open_on(channel: Channel, hello: Hello) -> Result<Self, UplinkError> {
         let (requests, outgoing) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let hello = PublishEventsRequest { message: Some(Sent::Hello(hello.into())) };
         requests.send(hello).await.map_err(|_closed| UplinkError::Closed)?;

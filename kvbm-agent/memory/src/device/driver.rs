@@ -34,7 +34,7 @@ struct Calls {
 
 impl Calls {
     /// Looks up the driver's functions. Fails if one is missing.
-    fn of(library: &Library) -> Result<Self, libloading::Error> {
+    fn load_symbols(library: &Library) -> Result<Self, libloading::Error> {
         fn get<T: Copy>(library: &Library, name: &CStr) -> Result<T, libloading::Error> {
             // SAFETY: the caller's field has the type that cuda.h gives to this name.
             let symbol: Symbol<'_, T> = unsafe { library.get(name.to_bytes_with_nul())? };
@@ -101,7 +101,7 @@ impl Context {
         // SAFETY: loading the driver runs its initialisers, as intended; the caller names the file.
         let library = unsafe { Library::new(driver) }
             .map_err(|error| format!("no CUDA driver is installed ({name}: {error})"))?;
-        let calls = Calls::of(&library)
+        let calls = Calls::load_symbols(&library)
             .map_err(|error| format!("{name} is not a CUDA driver, or is too old: {error}"))?;
         // SAFETY: the first call, with the only valid argument.
         calls.check("cuInit", unsafe { (calls.init)(0) })?;

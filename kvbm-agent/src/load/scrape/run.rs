@@ -44,7 +44,7 @@ pub fn scrape(
                 () = stop.cancelled() => return,
                 seen = attempt => seen,
             };
-            note(&status, &config.url, seen);
+            record_outcome(&status, &config.url, seen);
         }
     })
 }
@@ -69,7 +69,7 @@ async fn attempt(
 }
 
 /// Updates the status after a read. Logs the first failure of an outage.
-fn note(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
+fn record_outcome(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
     let error: Option<Arc<str>> = seen.err().map(|error| error.to_string().into());
     // Logged once per outage, not at every read.
     if let Some(error) = error.as_deref().filter(|_| status.borrow().error.is_none()) {

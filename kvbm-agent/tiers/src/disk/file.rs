@@ -28,7 +28,7 @@ pub(super) fn io_error(path: &Path, what: &'static str) -> impl Fn(io::Error) ->
 }
 
 /// Opens or creates the file, locked for this process while it is open.
-pub(super) fn open(path: &Path) -> Result<File, DiskError> {
+pub(super) fn open_locked(path: &Path) -> Result<File, DiskError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(path).map_err(io_error(path, "cannot open it"))?;

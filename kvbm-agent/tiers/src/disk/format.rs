@@ -86,7 +86,7 @@ impl Header {
             return Err(NoHeader::Empty);
         }
         let mut reader = Reader(page);
-        if reader.take() != MAGIC {
+        if reader.take_array() != MAGIC {
             return Err(NoHeader::Foreign);
         }
         let version = reader.u32();
@@ -100,7 +100,7 @@ impl Header {
         let slots = reader.u32();
         let block_bytes = reader.u64();
         let file_id = reader.u64();
-        let fingerprint = Fingerprint(reader.take());
+        let fingerprint = Fingerprint(reader.take_array());
         let length = usize::try_from(reader.u64()).unwrap_or_default();
         let text = reader.0.get(..length).unwrap_or_default();
         let description = String::from_utf8_lossy(text).into_owned();

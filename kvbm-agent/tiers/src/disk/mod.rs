@@ -102,7 +102,7 @@ impl DiskStorage {
         file_id: u64,
         through: impl Fn(File) -> Box<dyn Medium>,
     ) -> Result<Opened, DiskError> {
-        recover::open(config, file_id, through)
+        recover::open_storage(config, file_id, through)
     }
 
     /// How data is written to the disk.

@@ -36,7 +36,7 @@ struct Table {
 }
 
 /// Opens or creates the file and its table. A new file gets its header only after it has its full size.
-pub(super) fn open(
+pub(super) fn open_storage(
     config: &DiskConfig,
     file_id: u64,
     through: impl Fn(File) -> Box<dyn Medium>,
@@ -45,7 +45,7 @@ pub(super) fn open(
     let DiskConfig { block_bytes, slots, .. } = *config;
     let geometry = Geometry::new(block_bytes, slots);
     let geometry = geometry.ok_or(DiskError::Geometry { block_bytes, slots })?;
-    let file = file::open(path)?;
+    let file = file::open_locked(path)?;
     let found = read_header(&file, path)?;
     let is_new = found.is_none();
     let header = match found {
@@ -86,11 +86,11 @@ pub(super) fn open(
         next_write: AtomicU64::new(next_write),
         buffers: Mutex::default(),
     };
-    settle(storage, &table, path)
+    clean_table(storage, &table, path)
 }
 
 /// Erases invalid records, and collects the blocks of valid ones.
-fn settle(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
+fn clean_table(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
     let counted = |slots: &[u32]| u32::try_from(slots.len()).unwrap_or(u32::MAX);
     for slot in table.damaged.iter().chain(&table.superseded) {
         let offset = record_offset(*slot);

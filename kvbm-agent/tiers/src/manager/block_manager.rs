@@ -223,7 +223,7 @@ impl KvBlockManager {
     /// # Errors
     /// If the stream already has a reader.
     pub fn events(&self) -> Result<EventFeed, FeedTaken> {
-        EventFeed::take(&self.shared)
+        EventFeed::acquire(&self.shared)
     }
 
     /// Current metrics.
@@ -240,14 +240,14 @@ impl KvBlockManager {
         let drain_until = after(Instant::now(), drain_max);
         let stop_until = after(drain_until, stop_max);
         let seats: Vec<_> = self.seats.lock().values().filter_map(|seat| seat.upgrade()).collect();
-        seats.iter().for_each(|seat| seat.end());
+        seats.iter().for_each(|seat| seat.release_all());
         let mut driver = std::mem::take(&mut *self.driver.lock());
         // If the driver has ended, there is no receiver.
         self.stop.try_send(Stop { drain_until, stop_until }).unwrap_or_default();
         let Some(Ok((left, mut executors))) = driver.join_next().await else {
             return ShutdownReport { is_drained: false, cancelled: 0, stuck: 0 };
         };
-        let ended = executors.end();
+        let ended = executors.stop_all();
         if left.stuck == 0 {
             // No transfer is running, so this is quick. Otherwise the threads are abandoned.
             drop(timeout_at(after(stop_until, stop_max), ended).await);
@@ -261,8 +261,8 @@ impl Drop for KvBlockManager {
     /// Makes sessions refuse calls, and wakes all waiters.
     fn drop(&mut self) {
         self.shared.begin_stopping();
-        for sequence in self.shared.waiters.awaited() {
-            self.shared.waiters.tell(sequence, Arrival::Look);
+        for sequence in self.shared.waiters.awaited_blocks() {
+            self.shared.waiters.notify_waiters(sequence, Arrival::Look);
         }
     }
 }

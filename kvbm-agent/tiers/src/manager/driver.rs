@@ -130,7 +130,7 @@ impl Driver {
             self.cancel(*id);
         }
         for order in self.records.take_waiting().into_iter().chain(self.relays.take_waiting()) {
-            self.settle(&order, Outcome::Cancelled, None);
+            self.report_result(&order, Outcome::Cancelled, None);
         }
         while !self.running.is_empty() {
             tokio::select! {
@@ -159,7 +159,7 @@ impl Driver {
             self.cancel(id);
             // The transfer may never stop. Notify its waiters now.
             if let Some((_, sequence)) = self.cancels.get(&id).filter(|_| id.route.is_up()) {
-                self.shared.waiters.tell(*sequence, Arrival::Overdue);
+                self.shared.waiters.notify_waiters(*sequence, Arrival::Overdue);
             }
         }
         let seats: Vec<_> = self.seats.lock().values().filter_map(Weak::upgrade).collect();
@@ -208,9 +208,9 @@ impl Driver {
         }
         self.start_relays();
         // Without a transfer, no result would come: the waiters must search for the block again.
-        for sequence in self.shared.waiters.awaited() {
+        for sequence in self.shared.waiters.awaited_blocks() {
             if !self.shared.state.is_onboarding(sequence) {
-                self.shared.waiters.tell(sequence, Arrival::Look);
+                self.shared.waiters.notify_waiters(sequence, Arrival::Look);
             }
         }
     }
@@ -228,7 +228,7 @@ impl Driver {
                 continue;
             }
             match self.executors.job(&order) {
-                Err(error) => self.settle(&order, failed(&error), Some(&error)),
+                Err(error) => self.report_result(&order, failed(&error), Some(&error)),
                 Ok((tier, job)) if order.id.route.is_up() => {
                     self.submit(tier, vec![Some(Work::Copy(order))], vec![job]);
                 }
@@ -253,7 +253,7 @@ impl Driver {
                 }
                 Err(error) => {
                     self.relays.give_back(slot);
-                    self.settle(&order, failed(&error), Some(&error));
+                    self.report_result(&order, failed(&error), Some(&error));
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Driver {
 
     /// Erases records of blocks that no longer exist.
     fn erase_stale(&mut self) {
-        for record in self.records.begin(ERASING_MAX) {
+        for record in self.records.begin_erasing(ERASING_MAX) {
             match self.is_stale(record) {
                 None => self.records.erase_later(record),
                 Some(false) => {}
@@ -311,9 +311,11 @@ impl Driver {
     fn cancel(&mut self, id: TransferId) {
         if let Some((cancel, _)) = self.cancels.get(&id) {
             cancel.cancel();
-        } else if let Some(order) = self.relays.take(id).or_else(|| self.records.take(id)) {
+        } else if let Some(order) =
+            self.relays.remove_order(id).or_else(|| self.records.remove_transfer(id))
+        {
             // The transfer has not begun.
-            self.settle(&order, Outcome::Cancelled, None);
+            self.report_result(&order, Outcome::Cancelled, None);
         }
     }
 
@@ -340,7 +342,7 @@ impl Driver {
     fn on_work(&mut self, work: Work, result: Result<Option<Sealed>, TransferError>) {
         match work {
             Work::Copy(order) => {
-                self.settle(&order, outcome(&order, &result), result.err().as_ref())
+                self.report_result(&order, outcome(&order, &result), result.err().as_ref())
             }
             Work::Fetch(order, slot) => self.on_fetched(order, slot, result),
             Work::Forward(order, slot) => {
@@ -353,7 +355,7 @@ impl Driver {
                     | Outcome::Failed { .. }
                     | Outcome::Cancelled) => other,
                 };
-                self.settle(&order, outcome, None);
+                self.report_result(&order, outcome, None);
             }
             Work::Erase(record) => {
                 match result {
@@ -391,13 +393,18 @@ impl Driver {
             }
             Err(error) => {
                 self.relays.give_back(slot);
-                self.settle(&order, failed(&error), Some(&error));
+                self.report_result(&order, failed(&error), Some(&error));
             }
         }
     }
 
     /// Reports the result of a transfer to the plan and to its waiters.
-    fn settle(&mut self, order: &TransferOrder, outcome: Outcome, error: Option<&TransferError>) {
+    fn report_result(
+        &mut self,
+        order: &TransferOrder,
+        outcome: Outcome,
+        error: Option<&TransferError>,
+    ) {
         self.cancels.remove(&order.id);
         self.records.end_writing(order);
         let shared = Arc::clone(&self.shared);
@@ -436,7 +443,7 @@ impl Driver {
         }
         if route.is_up() {
             let arrival = Arrival::Settled(settled.verdict, settled.copy);
-            shared.waiters.tell(order.identity.sequence, arrival);
+            shared.waiters.notify_waiters(order.identity.sequence, arrival);
         }
     }
 
@@ -447,8 +454,8 @@ impl Driver {
     }
 
     fn notify_all(&self) {
-        for sequence in self.shared.waiters.awaited() {
-            self.shared.waiters.tell(sequence, Arrival::Look);
+        for sequence in self.shared.waiters.awaited_blocks() {
+            self.shared.waiters.notify_waiters(sequence, Arrival::Look);
         }
     }
 }

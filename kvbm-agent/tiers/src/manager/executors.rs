@@ -136,7 +136,7 @@ impl Executors {
 
     /// Stops the threads of all storages, and signals when they have ended. A storage that hangs blocks only a waiting
     /// thread, not the caller or the end of the runtime.
-    pub(super) fn end(&mut self) -> oneshot::Receiver<()> {
+    pub(super) fn stop_all(&mut self) -> oneshot::Receiver<()> {
         let storages = std::mem::take(&mut self.storages);
         let (tell, ended) = oneshot::channel();
         let wait = move || {
@@ -161,6 +161,6 @@ impl Executors {
 
 impl Drop for Executors {
     fn drop(&mut self) {
-        drop(self.end());
+        drop(self.stop_all());
     }
 }

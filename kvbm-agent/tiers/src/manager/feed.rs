@@ -30,7 +30,7 @@ pub struct EventFeed {
 }
 
 impl EventFeed {
-    pub(super) fn take(shared: &Arc<Shared>) -> Result<Self, FeedTaken> {
+    pub(super) fn acquire(shared: &Arc<Shared>) -> Result<Self, FeedTaken> {
         if shared.is_feed_taken.swap(true, Ordering::AcqRel) {
             return Err(FeedTaken);
         }

@@ -179,7 +179,7 @@ impl Filling {
         seat.try_with_holdings(|_| Ok::<_, CommitError>(()))?;
         match fresh.register(commit.identity, found, commit.priority) {
             Ok((kind, block)) => {
-                shared.offer(&block, commit.priority);
+                shared.offer_block(&block, commit.priority);
                 Ok(Filled { kind, _block: block })
             }
             Err((Refused::Identity, _free)) => Err(CommitError::Identity),

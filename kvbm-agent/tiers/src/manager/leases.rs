@@ -76,7 +76,7 @@ impl Holdings {
     }
 
     /// Adds a reference to a held block.
-    pub(super) fn hold(&mut self, block: TierBlock) {
+    pub(super) fn add_reference(&mut self, block: TierBlock) {
         let slot = block.slot().0;
         let held = self.held.entry(slot).or_insert(Held { block, times: 0 });
         held.times = held.times.saturating_add(1);
@@ -100,7 +100,7 @@ impl Holdings {
     }
 
     /// Ends the session, and returns all leases and held blocks.
-    pub(super) fn end(&mut self) -> (Vec<Lease>, Vec<Held>) {
+    pub(super) fn end_session(&mut self) -> (Vec<Lease>, Vec<Held>) {
         self.is_ended = true;
         let leases = std::mem::take(&mut self.leases).into_values().collect();
         (leases, std::mem::take(&mut self.held).into_values().collect())

@@ -115,7 +115,7 @@ fn hold_all(
 ) -> Result<(Vec<HeldBlock>, Option<StopReason>), SessionError> {
     let mut blocks = Vec::with_capacity(found.len());
     for (block, found_in) in found {
-        match seat.hold(block, found_in) {
+        match seat.hold_block(block, found_in) {
             Ok(held) => blocks.push(held),
             Err(NotHeld::Session(ended)) => return Err(ended),
             Err(NotHeld::Limit { .. }) => return Ok((blocks, Some(StopReason::Limit))),
@@ -155,14 +155,14 @@ async fn bring_up(
         }
         let found_in = *found_in.get_or_insert(tier);
         if tier == shared.memory.tier() {
-            shared.offer(&block, priority);
+            shared.offer_block(&block, priority);
             return Ok((block, found_in));
         }
         let mut is_shared = false;
         match shared.state.onboard(block, priority) {
             Offered::Queued { displaced } => {
                 if let Some(displaced) = displaced {
-                    shared.waiters.tell(displaced.sequence, Arrival::Look);
+                    shared.waiters.notify_waiters(displaced.sequence, Arrival::Look);
                 }
                 shared.wake.notify_one();
             }

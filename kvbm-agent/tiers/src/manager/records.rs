@@ -96,7 +96,7 @@ impl Records {
     }
 
     /// Takes at most `max` records that are neither being erased nor written.
-    pub(super) fn begin(&mut self, max: usize) -> Vec<Record> {
+    pub(super) fn begin_erasing(&mut self, max: usize) -> Vec<Record> {
         let free = max.saturating_sub(self.erasing.len());
         let is_busy = |key: &Key| self.erasing.contains(key) || self.writing.contains(key);
         let idle = self.to_erase.iter().filter(|record| !is_busy(&record.key()));
@@ -139,7 +139,7 @@ impl Records {
     }
 
     /// Removes a waiting transfer.
-    pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
+    pub(super) fn remove_transfer(&mut self, id: TransferId) -> Option<TransferOrder> {
         self.waiting.values_mut().find_map(|waiting| {
             let at = waiting.iter().position(|order| order.id == id)?;
             Some(waiting.remove(at))

@@ -48,7 +48,7 @@ impl Relays {
     }
 
     /// Removes a waiting order.
-    pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
+    pub(super) fn remove_order(&mut self, id: TransferId) -> Option<TransferOrder> {
         let at = self.waiting.iter().position(|order| order.id == id)?;
         self.waiting.remove(at)
     }

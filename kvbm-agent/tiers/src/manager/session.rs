@@ -96,21 +96,21 @@ impl Seat {
     }
 
     /// Releases all leases and blocks immediately.
-    pub(super) fn end(&self) {
-        let (leases, held) = self.holdings.lock().end();
+    pub(super) fn release_all(&self) {
+        let (leases, held) = self.holdings.lock().end_session();
         drop((leases, held));
         self.shared.wake.notify_one();
     }
 
     /// Ends a session whose connection was lost. Releases its held blocks. Its leased slots stay reserved until lease
     /// and grace period are over, because the engine may still write.
-    fn lose(&self) {
+    fn mark_lost(&self) {
         let (leases, held) = {
             let mut holdings = self.holdings.lock();
             if holdings.is_ended {
                 return;
             }
-            holdings.end()
+            holdings.end_session()
         };
         self.shared.counters.sessions_lost.up();
         self.shared.orphans.lock().extend(leases);
@@ -149,11 +149,15 @@ impl Seat {
     ///
     /// # Errors
     /// [`NotHeld`]. The block is released then.
-    pub(super) fn hold(&self, block: TierBlock, found_in: BlockTier) -> Result<HeldBlock, NotHeld> {
+    pub(super) fn hold_block(
+        &self,
+        block: TierBlock,
+        found_in: BlockTier,
+    ) -> Result<HeldBlock, NotHeld> {
         self.hold_in(&mut self.holdings.lock(), block, found_in)
     }
 
-    /// As [`hold`](Self::hold), under the lock of the holdings. In this order: the session has ended, the
+    /// As [`hold_block`](Self::hold_block), under the lock of the holdings. In this order: the session has ended, the
     /// block was withdrawn, the limit is reached.
     fn hold_in(
         &self,
@@ -169,7 +173,7 @@ impl Seat {
         if !holdings.has_room(slot.0, max) {
             return Err(NotHeld::Limit { max });
         }
-        holdings.hold(block);
+        holdings.add_reference(block);
         Ok(HeldBlock { slot, identity, checksum: Checksum(checksum.0), found_in })
     }
 
@@ -342,7 +346,7 @@ impl Session {
         commit: &Commit,
     ) -> Result<Committed, CommitError> {
         let shared = self.shared();
-        shared.offer(&block, commit.priority);
+        shared.offer_block(&block, commit.priority);
         let slot = block.slot().0;
         let held = {
             let mut holdings = self.seat.holdings.lock();
@@ -382,8 +386,8 @@ impl Session {
         let wanted = sequences.get(..self.seat.room()?).unwrap_or(sequences);
         let mut held = Vec::new();
         for block in shared.memory.match_prefix(wanted) {
-            shared.offer(&block, Priority::default());
-            match self.seat.hold(block, shared.memory.tier()) {
+            shared.offer_block(&block, Priority::default());
+            match self.seat.hold_block(block, shared.memory.tier()) {
                 Ok(block) => held.push(block),
                 Err(NotHeld::Session(ended)) => return Err(ended),
                 Err(NotHeld::Withdrawn | NotHeld::Limit { .. }) => break,
@@ -463,13 +467,13 @@ impl Session {
 
     /// Ends the session and releases everything immediately. The engine must no longer read or write any slot.
     pub fn end(&self) {
-        self.seat.end();
+        self.seat.release_all();
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.seat.lose();
+        self.seat.mark_lost();
     }
 }
 

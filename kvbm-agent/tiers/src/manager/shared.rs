@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Offers a block of the engines' memory to the next lower tier, if offloading is enabled.
-    pub(super) fn offer(&self, block: &TierBlock, priority: Priority) {
+    pub(super) fn offer_block(&self, block: &TierBlock, priority: Priority) {
         if !self.config.is_offloading {
             return;
         }

@@ -51,7 +51,7 @@ impl Waiters {
     }
 
     /// Notifies all waiters of a block. Only the notifications own handles to the copy: the sender keeps none.
-    pub(super) fn tell(&self, sequence: SequenceHash, arrival: Arrival) {
+    pub(super) fn notify_waiters(&self, sequence: SequenceHash, arrival: Arrival) {
         let mut waiting = self.0.lock().by_sequence.remove(&sequence).unwrap_or_default();
         let Some((_, last)) = waiting.pop() else { return };
         for (_, tell) in waiting {
@@ -62,7 +62,7 @@ impl Waiters {
     }
 
     /// Blocks with waiters.
-    pub(super) fn awaited(&self) -> Vec<SequenceHash> {
+    pub(super) fn awaited_blocks(&self) -> Vec<SequenceHash> {
         let mut awaited: Vec<_> = self.0.lock().by_sequence.keys().copied().collect();
         awaited.sort_unstable();
         awaited
@@ -77,7 +77,7 @@ impl Waiters {
     }
 
     /// Removes a waiter. A block without waiters is listed as deserted, so that its transfer is cancelled.
-    fn leave(&self, sequence: SequenceHash, number: u64) {
+    fn remove_waiter(&self, sequence: SequenceHash, number: u64) {
         let mut book = self.0.lock();
         let Some(waiting) = book.by_sequence.get_mut(&sequence) else { return };
         waiting.retain(|(other, _)| *other != number);
@@ -97,6 +97,6 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.waiters.leave(self.sequence, self.number);
+        self.waiters.remove_waiter(self.sequence, self.number);
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn decode(
     let short = TransferError::Short { done: header.len(), wanted: HEADER_BYTES };
     let (checked, own) = header.split_at_checked(CHECKED_BYTES).ok_or(short)?;
     let mut reader = Reader(checked);
-    if reader.take() != MAGIC {
+    if reader.take_array() != MAGIC {
         return foreign("is no block".to_owned());
     }
     let version = reader.u32();
@@ -43,7 +43,7 @@ pub(super) fn decode(
     if found != expected {
         return Err(TransferError::Corrupt { expected, found });
     }
-    let theirs = Fingerprint(reader.take());
+    let theirs = Fingerprint(reader.take_array());
     if theirs != fingerprint {
         return foreign(format!(
             "has blocks of fingerprint {theirs}, and this volume {fingerprint}"

@@ -72,7 +72,7 @@ async fn receive(
     target: &mut WriteSlot,
 ) -> Result<(), TransferError> {
     let sequence_hash = block.identity.sequence_hash;
-    let Found { first, mut rest, .. } = volume.open(sequence_hash).await?;
+    let Found { first, mut rest, .. } = volume.open_object(sequence_hash).await?;
     let mut summing = Summing::new();
     let mut done = 0;
     let mut piece = first;

@@ -263,7 +263,7 @@ impl Volume {
     /// # Errors
     /// [`TransferError::Missing`] if there is no such block, [`TransferError::Corrupt`] if its bytes are wrong.
     pub async fn get(&self, sequence_hash: u64) -> Result<(Sealed, Bytes), TransferError> {
-        let Found { block, first, mut rest } = self.open(sequence_hash).await?;
+        let Found { block, first, mut rest } = self.open_object(sequence_hash).await?;
         // The size was checked against the maximum.
         let mut bytes = Vec::with_capacity(block.bytes);
         bytes.extend_from_slice(&first);
@@ -279,7 +279,7 @@ impl Volume {
     }
 
     /// Opens an object and reads its header.
-    pub(super) async fn open(&self, sequence_hash: u64) -> Result<Found, TransferError> {
+    pub(super) async fn open_object(&self, sequence_hash: u64) -> Result<Found, TransferError> {
         self.check()?;
         let path = self.path(sequence_hash);
         let result: GetResult = self.store.get(&path).await.map_err(|error| failed(&error))?;

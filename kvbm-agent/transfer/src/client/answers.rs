@@ -29,7 +29,7 @@ impl<'a> Answers<'a> {
     /// read.
     pub(super) async fn next(&mut self) -> Result<Option<BlockHead>, FetchFault> {
         loop {
-            self.ask().await?;
+            self.send_requests().await?;
             let Some((number, part)) = self.requests.first() else { return Ok(None) };
             let message = self.requests.frame().await?;
             if let Message::End(end) = &message
@@ -57,8 +57,8 @@ impl<'a> Answers<'a> {
     }
 
     /// Sends requests up to the pipeline limit.
-    pub(super) async fn ask(&mut self) -> Result<(), FetchFault> {
-        self.requests.ask().await
+    pub(super) async fn send_requests(&mut self) -> Result<(), FetchFault> {
+        self.requests.send_requests().await
     }
 
     /// Reader for the bytes of the block whose head was received last.
@@ -72,7 +72,7 @@ impl<'a> Answers<'a> {
     }
 
     /// Number of requested blocks not received yet.
-    pub(super) fn due(&self) -> usize {
+    pub(super) fn missing_blocks(&self) -> usize {
         self.requests.blocks_asked().saturating_sub(self.came)
     }
 

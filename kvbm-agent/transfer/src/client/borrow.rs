@@ -30,7 +30,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
     /// Fetches until all blocks are registered, or a fault occurs.
     pub(super) async fn run(&mut self, fetched: &mut Fetched) -> Result<(), FetchFault> {
         while let Some(lent) = self.loans.next().await? {
-            let stopped = self.read(&lent, fetched).await?;
+            let stopped = self.read_lent(&lent, fetched).await?;
             let ended = self.loans.give_back(&lent).await?;
             let ended = stopped.map_or(ended, Err);
             if ended.is_err() {
@@ -44,7 +44,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
     /// Reads and registers all lent blocks. While one transfer is running, the checksums of the previous blocks are
     /// computed. Returns the fault that stopped it early, if no read is running any more. After an error, a read may
     /// still be running.
-    async fn read(
+    async fn read_lent(
         &self,
         lent: &Lent,
         fetched: &mut Fetched,
@@ -53,7 +53,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         let mut rest = lent.blocks.as_slice();
         let mut before = None;
         while !rest.is_empty() {
-            let (begun, left) = match self.begin(rest, at_once) {
+            let (begun, left) = match self.start_read(rest, at_once) {
                 Ok(begun) => begun,
                 Err(fault) => {
                     // Blocks before the fault are still registered.
@@ -69,7 +69,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
     }
 
     /// Starts reading the first `at_once` blocks at most. Also returns the remaining blocks.
-    fn begin<'c>(
+    fn start_read<'c>(
         &self,
         blocks: &'c [LentBlock],
         at_once: usize,
@@ -87,7 +87,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
             let with = Place::of_slot(detached, &in_use);
             pieces.push(Piece { slot, at, with });
         }
-        let reading = self.loans.read(self.reads, pieces)?;
+        let reading = self.loans.start_read(self.reads, pieces)?;
         let heads = now.iter().map(|block| block.head.clone()).collect();
         Ok((Expected { heads, reading }, rest))
     }

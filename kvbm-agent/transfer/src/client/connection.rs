@@ -67,7 +67,7 @@ impl Connection {
         let (mut reader, welcome) = greeted.map_err(|_late| late())??;
         let Welcome { set, blocks, nixl, .. } = welcome;
         let block_bytes = usize::try_from(blocks.block_bytes).unwrap_or(usize::MAX);
-        let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
+        let (exchange, shard) = agree_exchange(blocks, config.blocks.clone()).await?;
         reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
         // TLS proves only the address. A peer could state another peer's name.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
@@ -120,7 +120,7 @@ fn may_see_tokens(peer: &str) -> bool {
 }
 
 /// Determines whether the owner sends complete blocks or parts, and which part of the heads it has.
-async fn agree(
+async fn agree_exchange(
     owner: BlockDescription,
     receiver: BlockDescription,
 ) -> Result<(Exchange, Shard), FetchFault> {

@@ -30,14 +30,14 @@ impl<'a> Loans<'a> {
     }
 
     /// Sends requests up to the limit.
-    pub(super) async fn ask(&mut self) -> Result<(), FetchFault> {
-        self.requests.ask().await
+    pub(super) async fn send_requests(&mut self) -> Result<(), FetchFault> {
+        self.requests.send_requests().await
     }
 
     /// Receives the answer to the first open request: lent blocks, in the order of the request. `None` if no request is
     /// open. [Return them](Self::give_back) before the next call.
     pub(super) async fn next(&mut self) -> Result<Option<Lent>, FetchFault> {
-        self.ask().await?;
+        self.send_requests().await?;
         self.next_asked().await
     }
 
@@ -106,8 +106,8 @@ impl<'a> Loans<'a> {
     }
 
     /// Starts reading blocks from the owner's memory.
-    pub(super) fn read(&self, reads: &Reads, pieces: Pieces) -> Result<Reading, FetchFault> {
-        reads.begin(&self.requests.connection.nixl, pieces, self.requests.deadline)
+    pub(super) fn start_read(&self, reads: &Reads, pieces: Pieces) -> Result<Reading, FetchFault> {
+        reads.start_transfer(&self.requests.connection.nixl, pieces, self.requests.deadline)
     }
 
     /// Bytes of the owner's blocks.

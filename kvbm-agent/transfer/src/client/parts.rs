@@ -96,7 +96,7 @@ impl<'a> PartsFetch<'a> {
 
     /// Connects to all peers concurrently, and groups them by their split of heads.
     async fn groups(&self, fetched: &mut FetchedParts) -> Vec<Group<'a>> {
-        let opened = self.request.peers.iter().map(|peer| self.open(peer));
+        let opened = self.request.peers.iter().map(|peer| self.connect_peer(peer));
         let mut groups: Vec<Group<'a>> = Vec::new();
         for (peer, opened) in join_all(opened).await.into_iter().enumerate() {
             let (connection, is_reused) = match opened {
@@ -126,7 +126,7 @@ impl<'a> PartsFetch<'a> {
         groups
     }
 
-    async fn open(&self, peer: &str) -> Result<(Connection, bool), FetchFault> {
+    async fn connect_peer(&self, peer: &str) -> Result<(Connection, bool), FetchFault> {
         match self.connections.take_idle(peer) {
             Some(connection) => Ok((connection, true)),
             None => Ok((self.connections.connect(peer).await?, false)),
@@ -172,7 +172,7 @@ impl<'a> PartsFetch<'a> {
             let mut slot = slots.next(rest.len())?;
             for lane in &mut group.lanes {
                 lane.identity = None;
-                self.begin(lane, rest, fetched).await;
+                self.query_next_owner(lane, rest, fetched).await;
             }
             // If an owner's set ends before the block is registered, another owner replaces it.
             while let Some(lane) = group.lacks() {
@@ -188,7 +188,7 @@ impl<'a> PartsFetch<'a> {
     }
 
     /// Queries the next owner of a part, unless one is being queried. All owners work concurrently.
-    async fn begin(
+    async fn query_next_owner(
         &self,
         lane: &mut Lane<'a>,
         rest: &'a [SequenceHash],
@@ -197,10 +197,10 @@ impl<'a> PartsFetch<'a> {
         while lane.source.is_none() {
             let Some(candidate) = lane.candidates.pop_front() else { return };
             let peer = candidate.peer;
-            fetched.ask(peer);
+            fetched.mark_asked(peer);
             match self.source(candidate, rest) {
                 Ok(mut source) => {
-                    source.parts.ask().await;
+                    source.parts.send_requests().await;
                     lane.source = Some(source);
                 }
                 Err(fenced) => fetched.stop(peer, fenced),
@@ -218,7 +218,7 @@ impl<'a> PartsFetch<'a> {
     ) -> Result<(), FetchFault> {
         let mut fault = FetchFault::Missing;
         loop {
-            self.begin(lane, rest, fetched).await;
+            self.query_next_owner(lane, rest, fetched).await;
             let Some(source) = &mut lane.source else { return Err(fault) };
             let received = source.receive(slot, piece).await;
             let peer = source.peer;
@@ -258,7 +258,7 @@ impl<'a> PartsFetch<'a> {
         if is_untried && matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced) {
             // The old source keeps the owner's old set. Drop it first, so that the new set can be imported.
             drop(parts);
-            return self.again(shard, peer).await;
+            return self.retry_candidate(shard, peer).await;
         }
         let ended = Err(fault.clone());
         if let Some(connection) = parts.close(&ended).await {
@@ -283,7 +283,7 @@ impl<'a> PartsFetch<'a> {
     }
 
     /// Reconnects to an owner, which may have closed the previous connection.
-    async fn again(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
+    async fn retry_candidate(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
         let address = self.request.peers.get(peer).ok_or(FetchFault::Missing)?;
         let connection = self.connections.connect(address).await?;
         if connection.shard != shard {

@@ -41,7 +41,7 @@ impl<'a, 'b> Receiving<'a, 'b> {
     async fn block(&mut self, head: &BlockHead) -> Result<Filled, FetchFault> {
         let identity = head.identity().map_err(of_wire)?;
         // Includes the current block.
-        let mut slot = self.slots.next(self.answers.due() + 1)?;
+        let mut slot = self.slots.next(self.answers.missing_blocks() + 1)?;
         self.receive(&mut slot).await.map_err(of_wire)?;
         if self.answers.is_fenced() {
             return Err(FetchFault::Fenced);

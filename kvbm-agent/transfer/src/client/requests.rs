@@ -45,7 +45,7 @@ impl<'a> Requests<'a> {
     }
 
     /// Sends requests up to the limit.
-    pub(super) async fn ask(&mut self) -> Result<(), FetchFault> {
+    pub(super) async fn send_requests(&mut self) -> Result<(), FetchFault> {
         while self.asked.len() < self.kind.ahead_max {
             let Some(part) = self.parts.next() else { return Ok(()) };
             let left = self.deadline.saturating_duration_since(Instant::now());

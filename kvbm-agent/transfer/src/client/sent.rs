@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The parts of an owner's blocks, in the requested order.
 pub(super) trait PartStream: Send {
     /// Sends the request, so that the owner begins. If this fails, receiving the first part fails, too.
-    fn ask(&mut self) -> BoxFuture<'_, ()>;
+    fn send_requests(&mut self) -> BoxFuture<'_, ()>;
 
     /// Writes the verified part of the next block into its slot, and returns the block's identity. After an error, the
     /// slot may contain some bytes of the part.
@@ -90,8 +90,8 @@ impl<'a> Sent<'a> {
 }
 
 impl PartStream for Sent<'_> {
-    fn ask(&mut self) -> BoxFuture<'_, ()> {
-        async { drop(self.answers.ask().await) }.boxed()
+    fn send_requests(&mut self) -> BoxFuture<'_, ()> {
+        async { drop(self.answers.send_requests().await) }.boxed()
     }
 
     fn next<'b>(

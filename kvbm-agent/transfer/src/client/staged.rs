@@ -63,7 +63,7 @@ impl<'a> Staged<'a> {
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let pieces = self.reads.stage(bytes, &at, &self.loans.in_use()).await?;
         let count = pieces.len();
-        let pieces = self.loans.read(self.reads, pieces)?.wait().await?;
+        let pieces = self.loans.start_read(self.reads, pieces)?.wait().await?;
         let heads: Vec<_> = blocks.iter().take(count).map(|block| block.head.clone()).collect();
         let plan = Arc::clone(&self.plan);
         let parts = spawn_blocking(move || gather(&plan, heads, pieces)).await;
@@ -114,8 +114,8 @@ fn gather(
 }
 
 impl PartStream for Staged<'_> {
-    fn ask(&mut self) -> BoxFuture<'_, ()> {
-        async { drop(self.loans.ask().await) }.boxed()
+    fn send_requests(&mut self) -> BoxFuture<'_, ()> {
+        async { drop(self.loans.send_requests().await) }.boxed()
     }
 
     fn next<'b>(

@@ -179,9 +179,9 @@ impl TransferBackend for TcpBackend {
 
     fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts> {
         async move {
-            let mut fetched = FetchedParts::of(request.peers.len());
+            let mut fetched = FetchedParts::for_peers(request.peers.len());
             let ended = timeout_at(request.deadline, self.run_parts(request, &mut fetched)).await;
-            fetched.end(ended.unwrap_or(Err(FetchFault::TimedOut)));
+            fetched.record_end(ended.unwrap_or(Err(FetchFault::TimedOut)));
             self.counters.fetches.add(request.peers.len() as u64);
             self.counters.fetched.add(fetched.blocks.len() as u64);
             self.counters.fetched_bytes.add(fetched.bytes);

@@ -63,7 +63,7 @@ impl Reads {
         let mut agents =
             Agents { library, name, plugin, arena, made: 0, current: None, ending: Vec::new() };
         // Create the agent now, so that invalid options are reported at the start, not at the first fetch.
-        agents.current = Some(agents.make()?);
+        agents.current = Some(agents.create_agent()?);
         let thread = Builder::new().name("nixl".to_owned()).spawn(move || agents.run(&taken));
         let thread = thread.map_err(|error: io::Error| {
             tracing::error!(%error, "the thread for NIXL can't be started");
@@ -83,7 +83,7 @@ impl Reads {
     }
 
     /// Passes a transfer to the thread.
-    pub(crate) fn begin(
+    pub(crate) fn start_transfer(
         &self,
         metadata: &[u8],
         pieces: Pieces,
@@ -149,7 +149,7 @@ struct Agents {
 
 impl Agents {
     /// Creates a NIXL agent and registers the arena's memory.
-    fn make(&mut self) -> Result<Generation, NixlError> {
+    fn create_agent(&mut self) -> Result<Generation, NixlError> {
         let name = format!("{}-{}", self.name, self.made);
         self.made += 1;
         let mut agent = Agent::new(&self.library, &name, &self.plugin)?;
@@ -171,29 +171,29 @@ impl Agents {
                 reads.recv_timeout(READ_POLL_INTERVAL)
             };
             match read {
-                Ok(read) => self.begin(read),
+                Ok(read) => self.start_transfer(read),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.look();
+            self.poll_transfers();
         }
     }
 
     /// Starts a transfer, or answers why it can't start.
-    fn begin(&mut self, read: Read) {
+    fn start_transfer(&mut self, read: Read) {
         let Read { metadata, pieces, deadline, done } = read;
         if done.is_closed() {
             return;
         }
         let staging = pieces.first().and_then(|piece| piece.with.staging()).map(Arc::clone);
         let id = self.generation(&metadata, staging.as_ref()).and_then(|at| {
-            let started = at.stage(staging).and_then(|()| at.start(&metadata, pieces));
+            let started = at.stage(staging).and_then(|()| at.start_read(&metadata, pieces));
             let id = started.map_err(|error| lost(&error))?;
             Ok((at, id))
         });
         match id {
             Ok((at, id)) => at.flights.push(Flight { id, deadline, done }),
-            Err(fault) => answer(done, Err(fault)),
+            Err(fault) => send_answer(done, Err(fault)),
         }
     }
 
@@ -211,15 +211,15 @@ impl Agents {
                 return Err(FetchFault::NoRoom(text.to_owned()));
             }
             self.ending.extend(self.current.take());
-            self.current = Some(self.make().map_err(|error| lost(&error))?);
+            self.current = Some(self.create_agent().map_err(|error| lost(&error))?);
         }
         self.current.as_mut().ok_or_else(stopped)
     }
 
     /// Polls all transfers, and destroys agents that are no longer needed.
-    fn look(&mut self) {
+    fn poll_transfers(&mut self) {
         let now = Instant::now();
-        self.current.iter_mut().chain(&mut self.ending).for_each(|at| at.look(now));
+        self.current.iter_mut().chain(&mut self.ending).for_each(|at| at.poll_transfers(now));
         if let Some(spoiled) = self.current.take_if(|at| at.is_spoiled) {
             self.ending.push(spoiled);
         }
@@ -249,7 +249,7 @@ impl Generation {
     }
 
     /// Connects to the peer, if it is new, and starts the transfer.
-    fn start(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
+    fn start_read(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
         let peer = match self.peers.get(metadata) {
             Some(peer) => peer,
             None => {
@@ -263,7 +263,7 @@ impl Generation {
     }
 
     /// Answers for transfers that have ended or are overdue.
-    fn look(&mut self, now: Instant) {
+    fn poll_transfers(&mut self, now: Instant) {
         for index in (0..self.flights.len()).rev() {
             let Some(flight) = self.flights.get(index) else { continue };
             let ended = match self.agent.poll(flight.id) {
@@ -274,7 +274,7 @@ impl Generation {
             };
             self.is_spoiled |= ended.is_err();
             let Flight { done, .. } = self.flights.swap_remove(index);
-            answer(done, ended);
+            send_answer(done, ended);
         }
     }
 }
@@ -284,6 +284,6 @@ fn lost(error: &NixlError) -> FetchFault {
 }
 
 /// Sends an answer. If the receiver is gone, the slots are freed.
-fn answer(done: oneshot::Sender<Answer>, answer: Answer) {
+fn send_answer(done: oneshot::Sender<Answer>, answer: Answer) {
     drop(done.send(answer));
 }

@@ -109,7 +109,7 @@ impl<'a> Connection<'a> {
         let served = select! {
             () = stop.cancelled() => {
                 // The peer did not cause this end, so the counters of disconnects stay unchanged.
-                self.tell(RefusalCode::Stopping, "the agent is stopping").await;
+                self.send_refusal(RefusalCode::Stopping, "the agent is stopping").await;
                 return Ended::Closed;
             }
             served = self.serve(old) => served,
@@ -118,7 +118,7 @@ impl<'a> Connection<'a> {
             Ok(()) => Ended::Closed,
             Err(Stop::Ended(ended)) => ended,
             Err(Stop::Refused(Refused(why, code, text))) => {
-                self.tell(code, &text).await;
+                self.send_refusal(code, &text).await;
                 Ended::Cut(why, text)
             }
         }
@@ -126,7 +126,7 @@ impl<'a> Connection<'a> {
 
     /// Sends the peer the reason for closing its connection. If the peer does not read it, the connection is closed
     /// anyway.
-    async fn tell(&mut self, code: RefusalCode, text: &str) {
+    async fn send_refusal(&mut self, code: RefusalCode, text: &str) {
         if self.is_sending {
             return;
         }
@@ -150,7 +150,7 @@ impl<'a> Connection<'a> {
             Refused(Disconnect::Silent, RefusalCode::Protocol, text)
         })??;
         match hello {
-            Some(Message::Hello(hello)) => self.welcome(hello).await?,
+            Some(Message::Hello(hello)) => self.accept_hello(hello).await?,
             Some(other) => return Err(unexpected(&other, Kind::Hello).into()),
             None => return Ok(()),
         }
@@ -178,7 +178,7 @@ impl<'a> Connection<'a> {
             };
             match frame {
                 Some(Message::Fetch(fetch)) => self.fetch(&fetch).await?,
-                Some(Message::Lend(fetch)) => self.lend(&fetch).await?,
+                Some(Message::Lend(fetch)) => self.lend_blocks(&fetch).await?,
                 Some(Message::Return(back)) => self.give_back(back.request)?,
                 Some(other) => return Err(unexpected(&other, Kind::Fetch).into()),
                 None => return Ok(()),
@@ -187,7 +187,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Checks the peer's hello: version, then permission, then layout. Sends the welcome.
-    async fn welcome(&mut self, hello: Hello) -> Result<(), Stop> {
+    async fn accept_hello(&mut self, hello: Hello) -> Result<(), Stop> {
         if hello.version != VERSION {
             let text =
                 format!("the peer's version is {}, this agent's is {VERSION}", hello.version);
@@ -203,7 +203,7 @@ impl<'a> Connection<'a> {
         }
         // Check the rights first, so that an unauthorised peer learns nothing about the blocks.
         self.let_in()?;
-        self.exchange = self.agree(hello.blocks).await?;
+        self.exchange = self.agree_exchange(hello.blocks).await?;
         let worker = self.owner.config.worker.as_str().to_owned();
         let set = self.owner.set.serialize().0;
         let blocks = self.owner.config.blocks.clone();
@@ -214,7 +214,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Determines which bytes of each block the peer receives, from the description of its own blocks.
-    async fn agree(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
+    async fn agree_exchange(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
         let ours = self.owner.config.blocks.clone();
         // Most peers have the same layout, which needs no plan.
         let agreed = if ours == theirs {
@@ -247,7 +247,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Lends blocks for reading over NIXL. Fails without NIXL, beyond the limit of loans, and after the deadline.
-    async fn lend(&mut self, fetch: &Fetch) -> Result<(), Stop> {
+    async fn lend_blocks(&mut self, fetch: &Fetch) -> Result<(), Stop> {
         self.let_in()?;
         let refused = |text: String| Refused(Disconnect::Protocol, RefusalCode::Protocol, text);
         if self.owner.nixl.is_empty() {

@@ -157,7 +157,7 @@ impl Loan {
                     checksum: block.checksum.0,
                 };
                 lent.push(LentBlock { head, offset: u64::from(slot.0) * owner.stride_bytes });
-                sending.keep(block.buffers);
+                sending.return_buffers(block.buffers);
                 self.blocks.push(block.loan);
             }
             if fault.is_some() {

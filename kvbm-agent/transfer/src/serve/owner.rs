@@ -169,8 +169,12 @@ impl Owner {
                 Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
                 socket = accepting.accept() => socket,
             };
-            let peer =
-                Arc::clone(&self).attend(socket, access.clone(), connection_age, stop.clone());
+            let peer = Arc::clone(&self).serve_connection(
+                socket,
+                access.clone(),
+                connection_age,
+                stop.clone(),
+            );
             connections.spawn(peer);
         }
         drop(accepting);
@@ -180,7 +184,7 @@ impl Owner {
     }
 
     /// Serves one peer's connection.
-    async fn attend(
+    async fn serve_connection(
         self: Arc<Self>,
         socket: Socket,
         access: Access,

@@ -207,7 +207,7 @@ impl Sending {
     }
 
     /// Keeps buffers for reuse.
-    pub(super) fn keep(&mut self, buffers: Buffers) {
+    pub(super) fn return_buffers(&mut self, buffers: Buffers) {
         if self.buffers.len() < WRITE_BLOCKS_MAX {
             self.buffers.push(buffers);
         }

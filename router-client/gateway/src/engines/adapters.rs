@@ -41,7 +41,7 @@ impl NamedAdapters {
     }
 
     /// Adapters of an engine.
-    pub(super) fn of(&self, engine: &Uri) -> Vec<String> {
+    pub(super) fn list(&self, engine: &Uri) -> Vec<String> {
         let answers = self.0.read();
         answers.get(&engine.to_string()).into_iter().flatten().cloned().collect()
     }
@@ -92,14 +92,14 @@ pub async fn watch(mut directory: Directory, client: EngineClient) {
 
 /// Adapters of an engine; `None` without an answer in time.
 async fn ask_in_time(client: &EngineClient, engine: &Uri) -> Option<BTreeSet<String>> {
-    let asked = timeout(TIMEOUT, ask(client, engine)).await;
+    let asked = timeout(TIMEOUT, fetch_adapters(client, engine)).await;
     let answered = asked.unwrap_or_else(|_late| Err("no answer in time".to_owned()));
     answered
         .inspect_err(|why| tracing::debug!(%engine, why, "an engine does not name its models"))
         .ok()
 }
 
-async fn ask(client: &EngineClient, engine: &Uri) -> Result<BTreeSet<String>, String> {
+async fn fetch_adapters(client: &EngineClient, engine: &Uri) -> Result<BTreeSet<String>, String> {
     let answer = client.get(engine, PATH).await.map_err(|error| error.to_string())?;
     let answer = answer.whole_within(ANSWER_BYTES_MAX).await.map_err(|error| error.to_string())?;
     if !answer.status.is_success() {
@@ -154,7 +154,7 @@ mod tests {
             (Some(true), Some(false))
         );
         named.replace(vec![(address.clone(), None)]);
-        assert_eq!(named.of(&engine), ["ada"]);
+        assert_eq!(named.list(&engine), ["ada"]);
         named.replace(vec![(address, Some(BTreeSet::new()))]);
         assert_eq!(named.has(&engine, "ada"), Some(false));
         named.replace(Vec::new());

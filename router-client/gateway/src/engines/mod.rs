@@ -223,7 +223,7 @@ impl Directory {
             models.push(key.model().to_owned());
             models.extend(workers.values().flat_map(|at| at.adapters.iter().cloned()));
             let engines = workers.values().filter_map(|at| self.address(at));
-            models.extend(engines.flat_map(|engine| self.named.of(&engine)));
+            models.extend(engines.flat_map(|engine| self.named.list(&engine)));
         }
         models.sort();
         models.dedup();

@@ -273,9 +273,9 @@ impl Gateway {
             }
         }
         let body = job.body(parameters, placement.decode.decision().fetch.as_ref().ok());
-        let next = NextTurn::of(job, computed_at);
+        let next = NextTurn::from_job(job, computed_at);
         let mut serving = self.serving(job, placement, next.is_some());
-        let answer = self.ask(job, &mut serving, body).await?;
+        let answer = self.send_to_decode(job, &mut serving, body).await?;
         if !answer.status().is_success() {
             return self.pass_on(answer, serving, ending).await;
         }
@@ -331,7 +331,12 @@ impl Gateway {
     }
 
     /// Sends the request to its decode worker, and waits for the answer's head.
-    async fn ask(&self, job: &Job, serving: &mut Serving, body: Bytes) -> Result<Answer, Failure> {
+    async fn send_to_decode(
+        &self,
+        job: &Job,
+        serving: &mut Serving,
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
         let worker = serving.worker().clone();
         let engine = self.parts.directory.engine(&job.target.partition, &worker.worker);
         let Some(engine) = engine else { return Err(Failure::Unaddressed) };

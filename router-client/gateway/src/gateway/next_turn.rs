@@ -25,7 +25,7 @@ pub(super) struct NextTurn {
 
 impl NextTurn {
     /// The next turn of a request; `None` unless the request enables it.
-    pub(super) fn of(job: &Job, worker: WorkerKey) -> Option<Self> {
+    pub(super) fn from_job(job: &Job, worker: WorkerKey) -> Option<Self> {
         let is_asked = job.request.extension.speculative_prefill;
         is_asked.then(|| Self { request: job.request.clone(), worker })
     }

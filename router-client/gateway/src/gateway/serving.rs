@@ -176,7 +176,7 @@ impl Serving {
             let now = self.gateway_began.elapsed();
             self.mismatches.lock().served(&partition, first, now);
         }
-        self.end(Some(false));
+        self.end_placement(Some(false));
         std::mem::take(&mut self.tally)
     }
 
@@ -186,13 +186,13 @@ impl Serving {
         if !self.has_begun {
             self.recorded = None;
         }
-        self.end(Some(true));
+        self.end_placement(Some(true));
         Failure::OfWorker(self.worker.worker.clone(), why)
     }
 
     /// Ends the request at the router, and reports output, cached tokens and fetches. Only the first call has an
     /// effect.
-    fn end(&mut self, has_failed: Option<bool>) {
+    fn end_placement(&mut self, has_failed: Option<bool>) {
         let Some(mut placement) = self.placement.take() else { return };
         placement.output_tokens(self.tally.output_tokens);
         let cached_tokens = self.tally.cached_tokens;
@@ -212,6 +212,6 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.end(None);
+        self.end_placement(None);
     }
 }

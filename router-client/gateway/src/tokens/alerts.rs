@@ -26,7 +26,7 @@ struct Alert {
 
 impl Alerts {
     /// Records a prompt, and logs it unless a prompt with the same reason was logged within the last minute.
-    pub(super) fn note(&self, why: Unknown, model: &str, detail: &str, now: Instant) {
+    pub(super) fn report(&self, why: Unknown, model: &str, detail: &str, now: Instant) {
         let reason = why.word();
         if let Some(num_suppressed) = self.admit(reason, model, detail, now) {
             tracing::warn!(

@@ -52,7 +52,7 @@ impl TokenCache {
         found
     }
 
-    pub(super) fn put(&self, key: u128, tokens: Tokenised) {
+    pub(super) fn insert(&self, key: u128, tokens: Tokenised) {
         self.entries.insert(key, tokens);
     }
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn tokens(token: u32, count: usize) -> Tokenised {
-        Tokenised::of(vec![vec![token; count].into()]).expect("a prompt")
+        Tokenised::from_prompts(vec![vec![token; count].into()]).expect("a prompt")
     }
 
     #[test]
@@ -74,14 +74,14 @@ mod tests {
         let cache = TokenCache::new(64 << 10);
         for number in 0..1_000_u32 {
             let key = TokenCache::key(&[&number.to_le_bytes()]);
-            cache.put(key, tokens(number, 256));
+            cache.insert(key, tokens(number, 256));
             assert!(cache.entries.weight() <= 64 << 10);
         }
         assert!(cache.entries.len() >= 16, "{}", cache.entries.len());
         let last = TokenCache::key(&[&999_u32.to_le_bytes()]);
         let parts = TokenCache::key(&[b"a", b"bc"]);
         assert_ne!(parts, TokenCache::key(&[b"ab", b"c"]));
-        cache.put(last, tokens(1, 1));
+        cache.insert(last, tokens(1, 1));
         assert_eq!(cache.get(last), Some(tokens(1, 1)));
         assert_eq!(cache.counts(), (1, 0));
     }

@@ -18,7 +18,7 @@ impl Cut {
     ///
     /// # Errors
     /// If only the engine can truncate the prompt: the limit is the engine's own (-1) or invalid.
-    pub(super) fn of(request: &ApiRequest) -> Result<Option<Self>, Unknown> {
+    pub(super) fn from_request(request: &ApiRequest) -> Result<Option<Self>, Unknown> {
         let field = |name| request.body.get(name).filter(|value| !value.is_null());
         let Some(count) = field("truncate_prompt_tokens") else { return Ok(None) };
         let count = count.as_u64().and_then(|count| usize::try_from(count).ok());
@@ -79,7 +79,7 @@ mod tests {
             body[name] = value.clone();
         }
         let request = ApiRequest::read(Kind::Completion, body.to_string().as_bytes());
-        Cut::of(&request.expect("a request"))
+        Cut::from_request(&request.expect("a request"))
     }
 
     #[test]

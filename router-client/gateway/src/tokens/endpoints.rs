@@ -38,7 +38,7 @@ pub(super) struct Endpoints(Mutex<BTreeMap<String, Known>>);
 
 impl Endpoint {
     /// All endpoint kinds, each with the statuses that close `/render`: rows of a metric.
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn all_kinds() -> Vec<Self> {
         let closed = CLOSED.map(|status| status.as_u16());
         let kinds = [Self::Tokenize as fn(u16) -> Self, Self::None];
         let of_kind = kinds.iter().flat_map(|kind| closed.map(kind));
@@ -100,7 +100,7 @@ pub(super) fn is_closed(status: StatusCode, body: &[u8]) -> bool {
 
 impl Endpoints {
     /// The endpoint to query: `Render` if no other endpoint was found recently.
-    pub(super) fn of(&self, server: &str, now: Instant) -> Endpoint {
+    pub(super) fn for_server(&self, server: &str, now: Instant) -> Endpoint {
         let servers = self.0.lock();
         let known = servers.get(server).filter(|known| now < known.learnt_at + RELEARN);
         known.map_or(Endpoint::Render, |known| known.endpoint)
@@ -162,12 +162,12 @@ mod tests {
         let endpoints = Endpoints::default();
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
-        assert_eq!(endpoints.of("a", at(0)), Endpoint::Render);
+        assert_eq!(endpoints.for_server("a", at(0)), Endpoint::Render);
         assert!(endpoints.insert("a", Endpoint::Tokenize(403), at(0)));
-        assert_eq!(endpoints.of("a", at(59)), Endpoint::Tokenize(403));
-        assert_eq!(endpoints.of("a", at(60)), Endpoint::Render);
+        assert_eq!(endpoints.for_server("a", at(59)), Endpoint::Tokenize(403));
+        assert_eq!(endpoints.for_server("a", at(60)), Endpoint::Render);
         assert!(!endpoints.insert("a", Endpoint::Tokenize(403), at(60)), "nothing new");
-        assert_eq!(endpoints.of("a", at(119)), Endpoint::Tokenize(403));
+        assert_eq!(endpoints.for_server("a", at(119)), Endpoint::Tokenize(403));
         assert!(endpoints.insert("a", Endpoint::Render, at(120)));
         assert_eq!(endpoints.problems(&["a".to_owned()]), Vec::<String>::new());
     }

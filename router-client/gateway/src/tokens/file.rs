@@ -49,9 +49,9 @@ struct Text {
 
 impl Tokenizers {
     /// Loads all tokenizers.
-    pub(super) fn read(files: &BTreeMap<String, PathBuf>) -> Result<Self, FileError> {
+    pub(super) fn load(files: &BTreeMap<String, PathBuf>) -> Result<Self, FileError> {
         let read = files.iter().map(|(model, file)| {
-            let tokenizer = ModelTokenizer::read(file)?;
+            let tokenizer = ModelTokenizer::load(file)?;
             if tokenizer.template.is_none() {
                 tracing::warn!(file = %file.display(), "no chat template: load alone decides for chats");
             }
@@ -87,7 +87,7 @@ impl Tokenizers {
 
 impl ModelTokenizer {
     /// Loads a tokenizer file, and the chat template in the same folder, if there is one.
-    fn read(path: &Path) -> Result<Self, FileError> {
+    fn load(path: &Path) -> Result<Self, FileError> {
         let refused = |path: &Path, problem: String| FileError { path: path.to_owned(), problem };
         let tokenizer = Tokenizer::from_file(path);
         let mut tokenizer = tokenizer.map_err(|error| refused(path, error.to_string()))?;
@@ -103,14 +103,14 @@ impl ModelTokenizer {
             Err(_) => Value::Null,
         };
         let own = fs::read_to_string(beside(TEMPLATE)).ok();
-        let template = ChatTemplate::read(&config, own);
+        let template = ChatTemplate::load(&config, own);
         let template = template.map_err(|error| refused(&beside(CONFIG), error.to_string()))?;
         Ok(Self { tokenizer, template })
     }
 
     /// The texts of a request to tokenize, or why there are none.
     fn texts(&self, request: &ApiRequest) -> Result<Result<Vec<Text>, Unknown>, ApiError> {
-        let cut = match Cut::of(request) {
+        let cut = match Cut::from_request(request) {
             Ok(cut) => cut,
             Err(unknown) => return Ok(Err(unknown)),
         };
@@ -153,9 +153,9 @@ impl ModelTokenizer {
         });
         let encoded = encoded.await.map_err(|error| ApiError::internal(error.to_string()))?;
         let tokens = encoded.map_err(|error| ApiError::internal(format!("tokenizer: {error}")))?;
-        let tokens = tokens.and_then(|tokens| Tokenised::of(vec![tokens.into()]));
+        let tokens = tokens.and_then(|tokens| Tokenised::from_prompts(vec![tokens.into()]));
         if let Some(tokens) = &tokens {
-            cache.put(key, tokens.clone());
+            cache.insert(key, tokens.clone());
         }
         Ok(tokens)
     }

@@ -132,7 +132,7 @@ impl Unknown {
 
 impl Tokenised {
     /// `None` without a prompt.
-    fn of(prompts: Vec<PromptTokens>) -> Option<Self> {
+    fn from_prompts(prompts: Vec<PromptTokens>) -> Option<Self> {
         let all = prompts.iter().map(PromptTokens::count).sum();
         let first = Arc::new(prompts.into_iter().next()?);
         Some(Self { first, all })
@@ -146,7 +146,7 @@ impl Tokens {
     /// If a file cannot be read or parsed.
     pub fn new(config: &TokensConfig, renderer: Renderer) -> Result<Self, FileError> {
         let source = match config.source {
-            TokenSource::File => Source::Files(Arc::new(Tokenizers::read(&config.files)?)),
+            TokenSource::File => Source::Files(Arc::new(Tokenizers::load(&config.files)?)),
             TokenSource::Render => Source::Render(Box::new(renderer)),
             TokenSource::None => Source::None,
         };
@@ -186,19 +186,23 @@ impl Tokens {
     /// # Errors
     /// If the model's chat template rejects the conversation.
     pub async fn of(&self, request: &ApiRequest, engines: &[Uri]) -> Result<Found, ApiError> {
-        let Missing { why, detail } = match self.make(request, engines).await? {
+        let Missing { why, detail } = match self.compute_tokens(request, engines).await? {
             Ok(Tokenised { first, all }) => return Ok(Found::Tokens(first, all)),
             Err(missing) => missing,
         };
         if why != Unknown::Off {
-            self.alerts.note(why, &request.model, &detail, Instant::now());
+            self.alerts.report(why, &request.model, &detail, Instant::now());
         }
         Ok(Found::Unknown(why))
     }
 
     /// Computes the tokens. In this order: token ids from the client, else the configured
     /// source: a tokenizer file or a render server.
-    async fn make(&self, request: &ApiRequest, engines: &[Uri]) -> Result<Made, ApiError> {
+    async fn compute_tokens(
+        &self,
+        request: &ApiRequest,
+        engines: &[Uri],
+    ) -> Result<Made, ApiError> {
         if let Some(tokens) = &request.extension.token_data {
             let all = tokens.count();
             return Ok(Ok(Tokenised { first: Arc::clone(tokens), all }));
@@ -208,7 +212,7 @@ impl Tokens {
             && let prompts = request.prompts()?
             && let Some(Prompt::Tokens(_)) = prompts.first()
         {
-            let cut = match Cut::of(request) {
+            let cut = match Cut::from_request(request) {
                 Ok(cut) => cut,
                 Err(unknown) => return Ok(Err(unknown.missing())),
             };
@@ -218,7 +222,8 @@ impl Tokens {
                 }
                 Prompt::Text(_) => Vec::new(),
             };
-            let tokenised = Tokenised::of(prompts.iter().map(tokens).map(Into::into).collect());
+            let tokenised =
+                Tokenised::from_prompts(prompts.iter().map(tokens).map(Into::into).collect());
             return Ok(tokenised.ok_or_else(|| Unknown::NotText.missing()));
         }
         match &self.source {

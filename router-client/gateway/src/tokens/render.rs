@@ -83,7 +83,7 @@ impl Renderer {
     pub(super) fn counts(&self, engines: &[Uri]) -> Vec<((&'static str, u16), u64)> {
         let counted = self.endpoints.count(&self.servers(engines));
         let count = |endpoint: &Endpoint| counted.get(endpoint).map_or(0, |at| at.0 as u64);
-        Endpoint::all().iter().map(|endpoint| (endpoint.labels(), count(endpoint))).collect()
+        Endpoint::all_kinds().iter().map(|endpoint| (endpoint.labels(), count(endpoint))).collect()
     }
 
     /// Servers without a working `/render`, one line for each kind.
@@ -116,12 +116,12 @@ impl Renderer {
         let mut missing = Missing { why: Unknown::NotRendered, detail: none };
         for number in 0..servers.len().min(TRIES_MAX) {
             let Some(server) = servers.get((turn + number) % servers.len()) else { continue };
-            let asking = self.ask(server, (&path, &text), request);
+            let asking = self.query_server(server, (&path, &text), request);
             missing = match timeout(self.timeout, asking).await {
                 Ok(Ok(tokens)) => {
                     // The content behind an image's URL may change, so prompts with images are not cached.
                     if !tokens.first.has_images() {
-                        cache.put(key, tokens.clone());
+                        cache.insert(key, tokens.clone());
                     }
                     return Ok(tokens);
                 }
@@ -137,7 +137,12 @@ impl Renderer {
     }
 
     /// Queries a server: `/render`, or `/tokenize` if `/render` is closed.
-    async fn ask(&self, server: &Uri, (path, text): (&str, &str), request: &ApiRequest) -> Made {
+    async fn query_server(
+        &self,
+        server: &Uri,
+        (path, text): (&str, &str),
+        request: &ApiRequest,
+    ) -> Made {
         let name = server.to_string();
         let at_server = |failure| match failure {
             Failure::Closed(status) => {
@@ -148,7 +153,7 @@ impl Renderer {
                 Missing { why, detail: format!("{server}: {detail}") }
             }
         };
-        let closed = match self.endpoints.of(&name, Instant::now()) {
+        let closed = match self.endpoints.for_server(&name, Instant::now()) {
             Endpoint::Render => match self.render(server, path, text).await {
                 Ok(tokens) => {
                     self.endpoints.learn(&name, Endpoint::Render, Instant::now());
@@ -186,7 +191,7 @@ impl Renderer {
         // A completion has a list of prompts, of which the first decides.
         let prompts = answer.as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
         let prompts: Option<Vec<_>> = prompts.iter().map(tokens).collect();
-        let tokenised = prompts.and_then(Tokenised::of);
+        let tokenised = prompts.and_then(Tokenised::from_prompts);
         tokenised.ok_or_else(|| {
             "the answer has no token_ids, or features of another form".to_owned().into()
         })
@@ -199,7 +204,7 @@ impl Renderer {
             let detail = "/tokenize does not cut prompts as this request wants it".to_owned();
             Failure::Other(Missing { why, detail })
         };
-        let cut = Cut::of(request).map_err(unknown)?;
+        let cut = Cut::from_request(request).map_err(unknown)?;
         let wanted = wanted(request).map_err(|error| error.message().to_owned())?;
         let calls = wanted.into_iter().map(|wanted| self.prompt(server, wanted));
         let prompts: Vec<_> = stream::iter(calls).buffered(CALLS_MAX).try_collect().await?;
@@ -213,7 +218,7 @@ impl Renderer {
         };
         let prompts: Option<Vec<_>> = prompts.into_iter().map(cut_prompt).collect();
         let prompts = prompts.ok_or_else(|| unknown(Unknown::Truncated))?;
-        Tokenised::of(prompts.into_iter().map(Into::into).collect())
+        Tokenised::from_prompts(prompts.into_iter().map(Into::into).collect())
             .ok_or_else(|| "no prompt".to_owned().into())
     }
 

@@ -30,7 +30,7 @@ pub(super) struct ChatTemplate {
 
 impl ChatTemplate {
     /// Reads the template from a `tokenizer_config.json` or its own file. `None` without a template.
-    pub(super) fn read(config: &Value, own: Option<String>) -> Result<Option<Self>, Error> {
+    pub(super) fn load(config: &Value, own: Option<String>) -> Result<Option<Self>, Error> {
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -141,7 +141,7 @@ mod tests {
 
     fn render(template: &str, body: &Value) -> Result<Option<String>, String> {
         let config = json!({"chat_template": template, "bos_token": {"content": "<s>"}, "eos_token": "</s>"});
-        let template = ChatTemplate::read(&config, None).expect("a template").expect("one");
+        let template = ChatTemplate::load(&config, None).expect("a template").expect("one");
         let request = ApiRequest::read(Kind::Chat, body.to_string().as_bytes()).expect("a request");
         template.render(&request).map_err(|error| error.to_string())
     }

@@ -28,7 +28,7 @@ pub(super) struct Select {
 
 impl Select {
     /// Reads a request. `queue_timeout` is the maximum wait, and the default for requests without one.
-    pub(super) fn read(
+    pub(super) fn from_request(
         mut request: pb::SelectWorkerRequest,
         queue_timeout: Duration,
     ) -> Result<Self, ConvertError> {

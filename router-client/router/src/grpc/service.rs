@@ -113,7 +113,7 @@ impl RouterService {
         (principal, quota): (&Principal, Option<&Quota>),
         request: pb::SelectWorkerRequest,
     ) -> Result<pb::SelectWorkerResponse, Status> {
-        let mut select = Select::read(request, self.queue_timeout).map_err(refused)?;
+        let mut select = Select::from_request(request, self.queue_timeout).map_err(refused)?;
         check_partition(principal, &select.partition)?;
         take_query(quota, select.partition.tenant())?;
         let partition = self.partition(principal, &select.partition)?;

@@ -27,7 +27,7 @@ pub(super) fn encode(
 /// Decodes a message; `None` if it is malformed.
 pub(super) fn decode(sync: pb::RouterSync) -> Option<SyncMessage> {
     let from = RouterId(sync.router_id);
-    let items = sync.items.into_iter().map(|item| read(from, item.item?));
+    let items = sync.items.into_iter().map(|item| read_item(from, item.item?));
     Some(SyncMessage { from, items: items.collect::<Option<_>>()? })
 }
 
@@ -56,7 +56,7 @@ fn write(item: &SyncItem) -> Item {
 }
 
 /// Converts an item; `None` if it is invalid.
-fn read(from: RouterId, item: Item) -> Option<SyncItem> {
+fn read_item(from: RouterId, item: Item) -> Option<SyncItem> {
     let ids = |ids: Vec<String>| ids.into_iter().map(Arc::<str>::from).collect::<Vec<_>>();
     Some(match item {
         Item::Added(request) => SyncItem::Added(read_request(from, request)?),

@@ -53,7 +53,7 @@ impl Node {
     }
 
     /// Counts a request of a rank. Returns the number of blocks that are new to the rank.
-    fn hold(&mut self, slot: Slot) -> u64 {
+    fn add_request(&mut self, slot: Slot) -> u64 {
         match self.holders.binary_search_by_key(&slot, |(slot, _)| *slot) {
             Ok(at) => {
                 if let Some((_, requests)) = self.holders.get_mut(at) {
@@ -111,7 +111,7 @@ impl Chains {
             debug_assert!(common > 0, "a child begins with the block it is found by");
             let at = self.split(child, common);
             if let Some(node) = self.nodes.get_mut(at) {
-                new_blocks += node.hold(slot);
+                new_blocks += node.add_request(slot);
             }
             end = Some(at);
             rest = rest.get(common..).unwrap_or_default();

@@ -78,7 +78,7 @@ impl ActiveLoads {
         }
         debug_assert!(self.load(rank).is_empty(), "{:?} of no request", self.load(rank));
         if let Some(gone) = self.ranks.remove(rank.slot) {
-            self.loads.leave(rank);
+            self.loads.free_rank(rank);
             self.numbers.remove(&gone.key);
         }
         if self.ranks.len() == 0 {
@@ -141,7 +141,7 @@ impl ActiveLoads {
             request.context_tokens = request.input_tokens;
         }
         // A request without tokens to compute also counts as given work.
-        self.loads.give(new.rank, given_tokens);
+        self.loads.add_tokens(new.rank, given_tokens);
         if let Some(load) = self.loads.get_mut(new.rank) {
             load.requests += 1;
             load.prefilling_requests += 1;
@@ -172,8 +172,8 @@ impl ActiveLoads {
         let tokens = request.counted_prefill_tokens();
         request.is_prefill_completed = true;
         if let Some(load) = self.loads.get_mut(request.rank) {
-            take(&mut load.prefill_tokens, tokens);
-            take(&mut load.prefilling_requests, 1);
+            subtract(&mut load.prefill_tokens, tokens);
+            subtract(&mut load.prefilling_requests, 1);
         }
         if let Some(rank) = self.ranks.get_mut(request.rank.slot) {
             // Added first, so that the router's entry is not removed and recreated.
@@ -208,7 +208,7 @@ impl ActiveLoads {
         let before = std::mem::replace(&mut request.output_milliblocks, weight);
         if let Some(load) = self.loads.get_mut(request.rank) {
             load.output_milliblocks += weight;
-            take(&mut load.output_milliblocks, before);
+            subtract(&mut load.output_milliblocks, before);
         }
         if weight == before { update } else { Update::Changed(request.rank) }
     }
@@ -234,12 +234,12 @@ impl ActiveLoads {
             None => request.unique_blocks,
         };
         if let Some(load) = self.loads.get_mut(request.rank) {
-            take(&mut load.requests, 1);
-            take(&mut load.prefilling_requests, u64::from(!request.is_prefill_completed));
-            take(&mut load.prompt_blocks, freed_blocks);
-            take(&mut load.output_milliblocks, request.output_milliblocks);
-            take(&mut load.prefill_tokens, request.counted_prefill_tokens());
-            take(&mut load.context_tokens, request.context_tokens);
+            subtract(&mut load.requests, 1);
+            subtract(&mut load.prefilling_requests, u64::from(!request.is_prefill_completed));
+            subtract(&mut load.prompt_blocks, freed_blocks);
+            subtract(&mut load.output_milliblocks, request.output_milliblocks);
+            subtract(&mut load.prefill_tokens, request.counted_prefill_tokens());
+            subtract(&mut load.context_tokens, request.context_tokens);
             debug_assert!(load.requests > 0 || load.is_empty(), "{load:?}");
         }
         if let Some(rank) = self.ranks.get_mut(request.rank.slot) {
@@ -466,7 +466,7 @@ impl ActiveLoads {
 }
 
 /// Subtracts an earlier count.
-fn take(count: &mut u64, what: u64) {
+fn subtract(count: &mut u64, what: u64) {
     debug_assert!(*count >= what, "{what} of {count}");
     *count = count.saturating_sub(what);
 }

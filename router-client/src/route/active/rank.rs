@@ -134,12 +134,12 @@ impl RankLoad {
 // === impl LoadDigest ===
 
 impl LoadDigest {
-    pub(super) fn add(&mut self, digest: u64) {
+    pub(super) fn add_request(&mut self, digest: u64) {
         self.requests += 1;
         self.sum = self.sum.wrapping_add(digest);
     }
 
-    pub(super) fn take(&mut self, digest: u64) {
+    pub(super) fn remove_request(&mut self, digest: u64) {
         debug_assert!(self.requests > 0, "the request was counted");
         self.requests = self.requests.saturating_sub(1);
         self.sum = self.sum.wrapping_sub(digest);
@@ -192,7 +192,7 @@ impl RankLoads {
     }
 
     /// Frees a rank's slot.
-    pub(super) fn leave(&mut self, rank: RankId) {
+    pub(super) fn free_rank(&mut self, rank: RankId) {
         if let Some(seat) = self.seat_mut(rank) {
             *seat = Self::EMPTY;
         }
@@ -233,7 +233,7 @@ impl RankLoads {
     }
 
     /// Adds tokens assigned to a rank, and reduces the weight of all earlier assignments.
-    pub(super) fn give(&mut self, rank: RankId, tokens: u64) {
+    pub(super) fn add_tokens(&mut self, rank: RankId, tokens: u64) {
         self.given_unit *= GIVEN_KEPT;
         if self.given_unit < GIVEN_UNIT_MIN {
             self.seats.iter_mut().for_each(|seat| seat.given *= self.given_unit);
@@ -266,7 +266,7 @@ impl Rank {
     }
 
     pub(super) fn add_digest(&mut self, router: RouterId, digest: u64) {
-        self.digests.entry(router).or_default().add(digest);
+        self.digests.entry(router).or_default().add_request(digest);
     }
 
     pub(super) fn take_digest(&mut self, router: RouterId, digest: u64) {
@@ -274,7 +274,7 @@ impl Rank {
             debug_assert!(false, "the router has requests here");
             return;
         };
-        at.take(digest);
+        at.remove_request(digest);
         if at.requests == 0 {
             debug_assert_eq!(at.sum, 0, "nothing is left of requests that are gone");
             self.digests.remove(&router);

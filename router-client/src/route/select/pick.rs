@@ -15,7 +15,7 @@ pub(super) type Pick = Option<(usize, Reason)>;
 /// State that a mode keeps while it visits the eligible candidates.
 pub(super) trait Tally {
     /// Visits the next candidate, with its number, score and load.
-    fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>);
+    fn visit(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>);
 }
 
 /// Round-robin in the order of candidates; stays fair when candidates join or leave.
@@ -89,7 +89,7 @@ impl Turn {
 
 impl Tally for Turn {
     #[inline(always)]
-    fn look(&mut self, number: usize, _score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
+    fn visit(&mut self, number: usize, _score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
         self.add(number);
     }
 }
@@ -142,7 +142,7 @@ impl Lowest {
 
 impl Tally for Lowest {
     #[inline(always)]
-    fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>) {
+    fn visit(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>) {
         self.count += 1;
         // Most candidates score worse than the best so far.
         if score > self.score {
@@ -157,7 +157,7 @@ impl Tally for Lowest {
 
 impl Tally for List {
     #[inline(always)]
-    fn look(&mut self, number: usize, score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
+    fn visit(&mut self, number: usize, score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
         self.0.push(Eligible { number, score });
     }
 }
@@ -178,7 +178,7 @@ impl List {
     ) -> Pick {
         let mut lowest = Lowest::new(begin);
         let mut look = |at: &Eligible| {
-            lowest.look(at.number, at.score, &candidates.at(at.number)?.load, scorer);
+            lowest.visit(at.number, at.score, &candidates.at(at.number)?.load, scorer);
             Some(())
         };
         let count = self.0.len();

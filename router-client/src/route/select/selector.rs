@@ -181,7 +181,7 @@ impl Selector {
         draw: &mut dyn FnMut() -> u64,
     ) -> Pick {
         let temperature = question.temperature.unwrap_or(self.config.temperature);
-        let begin = self.begin(survey.candidates);
+        let begin = self.first_number(survey.candidates);
         match mode {
             Mode::Kv if temperature > 0.0 => {
                 survey.show(List::default()).sampled(temperature, draw)
@@ -201,7 +201,7 @@ impl Selector {
     }
 
     /// The number of the first candidate after the last chosen one.
-    fn begin<C: Candidates>(&self, candidates: &C) -> usize {
+    fn first_number<C: Candidates>(&self, candidates: &C) -> usize {
         let Some(last) = &self.last else { return 0 };
         // Usually the candidates have not changed.
         if candidates.at(last.number).is_some_and(|at| *at.key == last.key) {
@@ -250,7 +250,7 @@ impl<C: Candidates> Survey<'_, C> {
             }
             eligible += 1;
             let score = self.scorer.score(&candidate).value;
-            to.look(number, score, &candidate.load, &self.scorer);
+            to.visit(number, score, &candidate.load, &self.scorer);
         }
         debug_assert_eq!(eligible + removed.sum(), self.candidates.count());
         (self.eligible, self.removed) = (eligible, removed);
@@ -263,7 +263,7 @@ impl<C: Candidates> Survey<'_, C> {
         let count = candidates.count();
         for number in 0..count {
             let Some(vitals) = candidates.vitals(number) else { continue };
-            to.look(number, scorer.plain_value(&vitals), &vitals.load, scorer);
+            to.visit(number, scorer.plain_value(&vitals), &vitals.load, scorer);
         }
         (self.eligible, self.removed) = (count, RemovedCounts::default());
     }

@@ -30,13 +30,13 @@ impl Changes {
             None | Some(Change::Added) => Change::Added,
             Some(Change::PrefillCompleted | Change::Freed | Change::Replaced) => Change::Replaced,
         };
-        self.put(id, change)
+        self.add_change(id, change)
     }
 
     /// Records a completed prefill. False if there is no room.
     pub(super) fn prefill_completed(&mut self, id: Arc<str>) -> bool {
         // An addition is sent in its state at that time.
-        self.0.contains_key(&id) || self.put(id, Change::PrefillCompleted)
+        self.0.contains_key(&id) || self.add_change(id, Change::PrefillCompleted)
     }
 
     /// Records a freed request. False if there is no room.
@@ -46,7 +46,7 @@ impl Changes {
             self.0.remove(&id);
             return true;
         }
-        self.put(id, Change::Freed)
+        self.add_change(id, Change::Freed)
     }
 
     /// The next change to send.
@@ -54,7 +54,7 @@ impl Changes {
         self.0.pop_first()
     }
 
-    fn put(&mut self, id: Arc<str>, change: Change) -> bool {
+    fn add_change(&mut self, id: Arc<str>, change: Change) -> bool {
         if self.0.len() >= CHANGES_MAX && !self.0.contains_key(&id) {
             return false;
         }

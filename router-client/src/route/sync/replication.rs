@@ -52,17 +52,17 @@ impl Replication {
 
     /// Records that a request was added to the loads. Requests of other routers are ignored, here and below.
     pub fn local_added(&mut self, key: &RequestKey) {
-        self.note(key, Changes::added);
+        self.record_change(key, Changes::added);
     }
 
     /// Records that the prefill of a request completed.
     pub fn local_prefill_completed(&mut self, key: &RequestKey) {
-        self.note(key, Changes::prefill_completed);
+        self.record_change(key, Changes::prefill_completed);
     }
 
     /// Records that a request was freed, or its lease expired.
     pub fn local_freed(&mut self, key: &RequestKey) {
-        self.note(key, Changes::freed);
+        self.record_change(key, Changes::freed);
     }
 
     /// Applies a message from any router, including this one. Answers to it are sent with the next flush.
@@ -114,13 +114,13 @@ impl Replication {
         while !pack.is_full()
             && let Some((id, change)) = self.changes.pop()
         {
-            self.tell(id, change, loads, &mut pack);
+            self.send_change(id, change, loads, &mut pack);
         }
         while !pack.is_full()
             && let Some(id) = self.answers.pop_request()
         {
             self.counts.requests_told_again += 1;
-            self.tell(id, Change::Added, loads, &mut pack);
+            self.send_change(id, Change::Added, loads, &mut pack);
         }
         while !pack.is_full()
             && let Some(question) = self.peers.pop_question()
@@ -156,14 +156,18 @@ impl Replication {
         self.counts
     }
 
-    fn note(&mut self, key: &RequestKey, note: impl FnOnce(&mut Changes, Arc<str>) -> bool) {
+    fn record_change(
+        &mut self,
+        key: &RequestKey,
+        note: impl FnOnce(&mut Changes, Arc<str>) -> bool,
+    ) {
         if key.router == self.own && !note(&mut self.changes, key.shared_id()) {
             self.counts.dropped.unsent += 1;
         }
     }
 
     /// Sends a request's change, as far as it still applies.
-    fn tell(&self, id: Arc<str>, change: Change, loads: &ActiveLoads, pack: &mut Pack) {
+    fn send_change(&self, id: Arc<str>, change: Change, loads: &ActiveLoads, pack: &mut Pack) {
         let Ok(key) = RequestKey::of_shared(self.own, Arc::clone(&id)) else {
             debug_assert!(false, "ids of one's own requests are valid");
             return;

@@ -44,7 +44,7 @@ pub(super) fn is_marked(folder: &Path) -> bool {
 }
 
 /// Creates the mark: the database counts from now on.
-pub(super) fn mark(folder: &Path) -> Result<(), DiskError> {
+pub(super) fn create_mark(folder: &Path) -> Result<(), DiskError> {
     fs::write(folder.join(MARK), []).map_err(|error| DiskError::of_io(folder, &error))
 }
 

@@ -37,7 +37,7 @@ pub struct CompleteImage {
 
 impl<'a> ImageWriter<'a> {
     /// Starts an image of the next generation, in a table file of its own. Removes the remains of an unfinished one.
-    fn begin(disk: &'a Disk, options: &'a Options) -> Result<Self, DiskError> {
+    fn start(disk: &'a Disk, options: &'a Options) -> Result<Self, DiskError> {
         folder::remove_image(&disk.folder)?;
         let (before, log_bytes) = disk.with_state(|state| {
             (state.image.map(|image| image.generation), state.status.log_bytes)
@@ -117,7 +117,7 @@ impl Disk {
         mut step: impl FnMut() -> Result<DumpStep, E>,
     ) -> Result<CompleteImage, E> {
         let options = database_options();
-        let mut writer = ImageWriter::begin(self, &options)?;
+        let mut writer = ImageWriter::start(self, &options)?;
         loop {
             match step()? {
                 DumpStep::Records { rank, records } => writer.add(rank, records)?,

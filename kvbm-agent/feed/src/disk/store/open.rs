@@ -2,7 +2,7 @@ use super::database::{Disk, Read, connect};
 use super::folder;
 use super::format::{begin_incarnation, put_manifest};
 use super::records::ManifestRecord;
-use super::restore::{Found, FoundIncarnation, read};
+use super::restore::{Found, FoundIncarnation, read_journal};
 use crate::disk::{DiskConfig, DiskError, NewIncarnation, Opened, Restored};
 use crate::journal::JournalConfig;
 use kvasir_proto::types::Incarnation;
@@ -39,7 +39,7 @@ pub fn open(
         (true, Err(DiskError::Damaged { reason, .. })) => NewIncarnation::Damaged(reason),
         (true, Err(error)) => return Err(error),
     };
-    let database = begin(config, journal, fresh)?;
+    let database = create_database(config, journal, fresh)?;
     let disk = Disk::new(config.folder.clone(), database, Read::default(), log_bytes_min);
     Ok(Opened { disk, restored: Err(why) })
 }
@@ -63,7 +63,7 @@ fn check_folder(
     }
     // Opening detects a folder in use, before anything is decided.
     let database = connect(folder)?;
-    let found = read(&database, config, journal);
+    let found = read_journal(&database, config, journal);
     match found.map_err(|error| DiskError::of_rocksdb(folder, &error))? {
         Found::OtherWorker(found) => Err(DiskError::OtherWorker {
             folder: folder.clone(),
@@ -78,7 +78,7 @@ fn check_folder(
 }
 
 /// Creates a database in place of the existing data.
-fn begin(
+fn create_database(
     config: &DiskConfig,
     journal: JournalConfig,
     (incarnation, first): (Incarnation, u64),
@@ -93,6 +93,6 @@ fn begin(
     put_manifest(&manifest, &mut changes);
     begin_incarnation(incarnation, first, &mut changes);
     database.write(changes).map_err(|error| DiskError::of_rocksdb(folder, &error))?;
-    folder::mark(folder)?;
+    folder::create_mark(folder)?;
     Ok(database)
 }

@@ -64,7 +64,7 @@ fn damaged(what: &str) -> NewIncarnation {
 }
 
 /// Reads a journal, unless it cannot be resumed.
-pub(super) fn read<O: Origin>(
+pub(super) fn read_journal<O: Origin>(
     origin: &O,
     disk: &DiskConfig,
     config: JournalConfig,

@@ -5,7 +5,7 @@ use super::format::{
     put_manifest, put_meanings, put_source, remove_meanings,
 };
 use super::records::{ImageRecord, ManifestRecord};
-use super::restore::{Found, FoundIncarnation, Origin, Show, read};
+use super::restore::{Found, FoundIncarnation, Origin, Show, read_journal};
 use crate::disk::{
     DiskConfig, Flaws, NamesChange, NewIncarnation, PersistedNames, PersistedSource, SourceKind,
 };
@@ -134,7 +134,7 @@ impl Written {
     }
 
     fn read(&self) -> Found {
-        let Ok(found) = read(&self.map, &disk(), config(self.journal.status().copy_mode));
+        let Ok(found) = read_journal(&self.map, &disk(), config(self.journal.status().copy_mode));
         found
     }
 
@@ -291,7 +291,7 @@ fn whatever_is_missing_is_noticed() {
 fn what_was_written_otherwise_is_not_gone_on_from() {
     let written = four_blocks();
     let read = |disk: &DiskConfig, copy_mode| {
-        let Ok(found) = read(&written.map, disk, config(copy_mode));
+        let Ok(found) = read_journal(&written.map, disk, config(copy_mode));
         found
     };
     let why = |found| match found {
