@@ -151,7 +151,7 @@ fn every_refusal_names_the_option() {
         assert!(refusal.contains(expected), "{arguments:?}: {refusal}");
     };
     check(&["--listen", "nowhere"], "--listen");
-    check(&["--timing", "degraded-ttl=10"], "degraded-ttl: \"10\": \"10\" is not a duration");
+    check(&["--timing", "degraded-ttl=10"], "degraded-ttl: \"10\" is not a duration");
     check(&["--timing", "degraded-ttl=0s"], "timing: degraded-ttl: is 0s, must be longer");
     check(&["--loss-policy", "maybe"], "\"maybe\" is not one of keep, clear");
     check(&["--log-format", "xml"], "\"xml\" is not one of text, json");

@@ -34,14 +34,15 @@ pub struct Options {
     /// URL of a server that renders prompts, such as vllm launch render. If not set: the engines render prompts
     #[arg(long, value_name = "URL")]
     pub render_url: Option<String>,
-    /// Timeouts. connect=: for a connection to an engine. answer=: for the first bytes of an engine's stream, or for
-    /// any other complete answer. stall=: between two events of a stream. body=: for the body of a client's request.
-    /// render=: for rendered tokens, after which load alone decides
+    /// Timeouts of engines and clients. connect=: for a connection to an engine. answer=: for the first bytes of an
+    /// engine's stream, or for any other complete answer. stall=: between two events of a stream. body=: for the body
+    /// of a client's request. render=: for rendered tokens, after which load alone decides
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub timeouts: KeyValues<Timeouts>,
-    /// Limits. in-flight=: concurrent requests; more are refused. connections=: of clients; more are closed immediately.
-    /// body-bytes=: size of a request. token-cache-bytes=: memory for tokens of earlier prompts. retries= (0 to 16):
-    /// attempts on other workers if a worker fails before the first byte of its answer
+    /// Limits of requests, connections and memory. in-flight=: concurrent requests; more are refused. connections=: of
+    /// clients; more are closed immediately. body-bytes=: size of a request. token-cache-bytes=: memory for tokens of
+    /// earlier prompts. retries= (0 to 16): attempts on other workers if a worker fails before the first byte of its
+    /// answer
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub limits: KeyValues<Limits>,
     /// How workers are found and chosen.

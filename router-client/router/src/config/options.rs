@@ -43,9 +43,9 @@ pub struct RoutingOptions {
     /// Randomness of mode kv; 0 chooses the lowest cost. A request can override it
     #[arg(long, value_name = "TEMPERATURE", default_value_t = 0.0)]
     pub temperature: f64,
-    /// Fraction of prefill saved by a cached block (0–1), by place: device=, host=, disk=, pool=. A pool is a store, such
-    /// as a volume, that the worker can load from. uncertain= is the fraction of overlap credited where the index is
-    /// behind or stale
+    /// Fraction of prefill saved by a cached block (0–1), by place: device=, host=, disk=, pool=. A pool is a store,
+    /// such as a volume, that the worker can load from. uncertain= is the fraction of overlap credited where the index
+    /// is behind or stale
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub credits: KeyValues<Credits>,
     /// Whether engines publish KV events. If false: the router records each decision at the index, and its blocks count
@@ -66,15 +66,15 @@ pub struct RoutingOptions {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub fetch_plans: bool,
     /// Rates assumed by --fetch-plans: bandwidth= (bytes per second between two agents, such as 1GiB), prefill= (tokens
-    /// per second of a worker). Used until a rate is measured; the bandwidth also from a minute after the last fetch. 0:
-    /// only measured rates count
+    /// per second of a worker). Used until a rate is measured; the bandwidth also from a minute after the last fetch.
+    /// 0: only measured rates count
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub fetch_rates: KeyValues<FetchRates>,
     /// File to which one line of JSON is appended per request. The line has the time of arrival, block hashes, lengths,
     /// durations and the worker. If not set: no recording
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Requests that wait while every worker that may serve them has much to compute. threshold=: tokens to compute from
+    /// Queue of requests while every worker that may serve them is saturated. threshold=: tokens to compute from
     /// which requests wait, as a multiple of max-num-batched-tokens; 0 disables the queue. policy=: fcfs (earliest
     /// first) or wspt (short prompts first). entries=: maximum number of waiting requests; more are refused. timeout=:
     /// maximum wait, at most 25s in the router; a request can override it
@@ -87,8 +87,8 @@ pub struct RoutingOptions {
     pub busy_threshold: KeyValues<BusyThreshold>,
     /// What counts as a worker's load. track-blocks=: off, prompt or prompt-and-output. kv-reuse=: assumed (blocks of a
     /// common prefix count once) or unique (for each request). track-prefill-tokens=: true or false.
-    /// active-prefill-weight=: weight of the tokens queued at a worker against the request's own. decode-price=: cost of
-    /// a block in use, by-room (almost 0 while the worker has room) or full (Dynamo's formula)
+    /// active-prefill-weight=: weight of the tokens queued at a worker against the request's own. decode-price=: cost
+    /// of a block in use, by-room (almost 0 while the worker has room) or full (Dynamo's formula)
     #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
     pub load: KeyValues<Load>,
     /// New and failing workers. slow-start=: how long a new worker receives fewer requests; 0s disables it.

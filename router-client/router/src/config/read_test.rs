@@ -94,7 +94,7 @@ fn what_cannot_be_used_is_refused_by_name() {
             &["--fetch-plans", "--fetch-rates=prefill=-1"],
             "fetch-rates: prefill: must be at least 0",
         ),
-        (&["--fetch-rates=bandwidth=fast"], "bandwidth: \"fast\": "),
+        (&["--fetch-rates=bandwidth=fast"], "bandwidth: \"fast\" is not a number"),
         (&["--timing=request-lease=2d"], "timing: request-lease: must be at most a day"),
         (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
         (&["--timing=index-deadline=0s"], "timing: index-deadline: is 0s, must be longer"),
