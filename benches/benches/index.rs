@@ -6,17 +6,14 @@
 //! reads memory that it has not just read.
 
 use bench_figures::random::mixed;
-use divan::{Bencher, black_box, counter::ItemsCount};
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
 use kvasir_benches::events::{self, blocks_of, removed, stored};
 use kvasir_index::{DumpRecord, Index, Limits, Query, QueryKey, Scratch, SourceId};
-use kvasir_proto::{
-    hash::{Namespace, local_hashes, sequence_hashes, tokens_le},
-    types::{BlockName, CopyMode, KvEvent, LocalHash, TierSet, WorkerId},
-};
-use std::{
-    cell::{Cell, RefCell},
-    sync::LazyLock,
-};
+use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
+use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, TierSet, WorkerId};
+use std::cell::{Cell, RefCell};
+use std::sync::LazyLock;
 
 const WORKERS: u64 = 64;
 const PROMPTS: u64 = 1_024;

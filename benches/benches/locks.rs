@@ -10,23 +10,20 @@
 use bench_figures::number::median;
 use bench_figures::random::mixed;
 use bench_figures::{Part, Section, Table};
-use crossbeam_utils::{CachePadded, sync::ShardedLock};
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::ShardedLock;
 use indexer_server::partitions::{Pace, Shard};
 use kvasir_benches::events::{removed, stored};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, TierSet, WorkerId,
 };
-use std::{
-    borrow::Cow,
-    hint::{black_box, spin_loop},
-    sync::{
-        Arc, Mutex, RwLock,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::borrow::Cow;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const WORKERS: u32 = 64;
 const CHAINS: u64 = 2_048;

@@ -8,10 +8,8 @@
 
 use crate::order::{HeldBytes, HeldShare};
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
-use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of blocks of one source with a deadline. The source's pool has the same limit again.
 pub const EXPIRING_BLOCKS_MAX: usize = 1 << 20;

@@ -1,7 +1,8 @@
 use super::*;
 use kvasir_proto::types::{LocalHash, StoredBlock};
 use proptest::prelude::*;
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
 

@@ -22,7 +22,10 @@ use kvasir_proto::convert::{
 use kvasir_proto::pb;
 use kvasir_proto::types::{Incarnation, PartitionKey, SequenceHash};
 use std::collections::{BTreeMap, BTreeSet};
-use std::{env, error::Error, sync::Arc, time::Duration};
+use std::env;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, interval};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -23,16 +23,12 @@
 //! A [`Namespace`] prefixes all names: its name and a dot before each subject, its name and a dash before the stream
 //! and each bucket. The names in this file are without the prefix.
 
-use crate::{
-    convert::WorkerAddress,
-    hash::bucket,
-    types::{DpRank, Incarnation, PartitionKey},
-};
-use std::{
-    fmt::{self, Display, Write},
-    str::FromStr,
-    time::Duration,
-};
+use crate::convert::WorkerAddress;
+use crate::hash::bucket;
+use crate::types::{DpRank, Incarnation, PartitionKey};
+use std::fmt::{self, Display, Write};
+use std::str::FromStr;
+use std::time::Duration;
 
 /// The stream of all batches: subjects [`EVENTS_ALL`].
 pub const STREAM: &str = "kvasir-events";

@@ -13,16 +13,13 @@ use crate::limits::{
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
     WORKER_POOLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
-use prost::{
-    DecodeError, Message, Name,
-    bytes::{Buf, Bytes},
-    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
-};
-use std::{fmt, marker::PhantomData};
-use tonic::{
-    Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-};
+use prost::bytes::{Buf, Bytes};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message, Name};
+use std::fmt;
+use std::marker::PhantomData;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Maximum size of a request that is neither a query nor a batch of events.
 pub const SMALL_REQUEST_BYTES_MAX: usize = 1 << 20;

@@ -2,14 +2,16 @@ use super::{
     AGENT_ANSWERS, BoundedCodec, Bounds, EXCESS_MAX, REQUESTS, SMALL_REQUEST_BYTES_MAX,
     check_bounds, count,
 };
-use crate::{
-    limits::{BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX},
-    pb,
+use crate::limits::{
+    BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX,
 };
+use crate::pb;
 use prost::{Message, Name};
-use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FileDescriptorSet};
 use std::collections::BTreeSet;
-use tonic::{Code, codec::Codec};
+use tonic::Code;
+use tonic::codec::Codec;
 
 fn batch(events: usize) -> Vec<u8> {
     let events = vec![pb::PublishedEvent::default(); events];

@@ -1,16 +1,13 @@
 //! The codec of a server that answers queries by prompt. It checks requests like [`crate::codec`], then reads requests
 //! and writes answers without generated messages.
 
-use crate::{
-    codec::{check_bounds, malformed},
-    convert::{FindRequest, WriteAnswer},
-};
+use crate::codec::{check_bounds, malformed};
+use crate::convert::{FindRequest, WriteAnswer};
 use prost::bytes::{Buf, BufMut};
-use std::{fmt, marker::PhantomData};
-use tonic::{
-    Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-};
+use std::fmt;
+use std::marker::PhantomData;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Initial capacity for an answer: enough for a few matches.
 const ANSWER_BYTES: usize = 512;

@@ -7,7 +7,8 @@
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use std::{env, fs, path::Path};
+use std::path::Path;
+use std::{env, fs};
 use tonic_prost_build::{Builder, Config};
 
 const FILES: [&str; 9] = [

@@ -6,7 +6,11 @@
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use router_client::router::{Ended, Hints, Index, Router, RouterWorker};
 use router_client::{ClientConfig, IndexerClient, Prompt};
-use std::{env, error::Error, future::ready, io::stdin, num::NonZeroU32};
+use std::env;
+use std::error::Error;
+use std::future::ready;
+use std::io::stdin;
+use std::num::NonZeroU32;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A router over the workers of a model, and their block size.

@@ -1,10 +1,9 @@
 //! Sends queries over one pipelined `FindMatchesStream`: many are in flight, and answers are matched by request id. A
 //! query in a stream costs the transport a fraction of a call.
 
-use kvasir_proto::pb::{
-    FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse,
-    find_matches_stream_response::Outcome, indexer_client::IndexerClient as Stub,
-};
+use kvasir_proto::pb::find_matches_stream_response::Outcome;
+use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
+use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse};
 use kvasir_tls::Channel;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,8 @@ use kvasir_index::{
     WorkerImage,
 };
 use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
-use rand::{Rng, seq::SliceRandom};
+use rand::Rng;
+use rand::seq::SliceRandom;
 use std::collections::BTreeMap;
 
 /// A fault of the store that tests must detect.

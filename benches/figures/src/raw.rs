@@ -1,7 +1,8 @@
 //! Stores the output of trials, one file each, so that an interrupted run can resume.
 
 use crate::{Incident, Part};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::io;

@@ -68,10 +68,8 @@ fn embedded(mut message: &[u8], wanted: u32) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvasir_proto::pb::{
-        FindMatchesResponse, FindMatchesStreamResponse, WorkerMatch,
-        find_matches_stream_response::Outcome,
-    };
+    use kvasir_proto::pb::find_matches_stream_response::Outcome;
+    use kvasir_proto::pb::{FindMatchesResponse, FindMatchesStreamResponse, WorkerMatch};
     use prost::Message;
 
     #[test]

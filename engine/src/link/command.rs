@@ -1,4 +1,6 @@
-use crate::{expiry::Expired, normalise::Drops, zmtp::Excess};
+use crate::expiry::Expired;
+use crate::normalise::Drops;
+use crate::zmtp::Excess;
 use kvasir_proto::types::{
     BatchOutcome, Cursor, DpRank, KvEvent, Learned, NameChange, Reason, SourceStatus,
 };

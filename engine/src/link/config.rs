@@ -1,12 +1,11 @@
-use crate::{
-    expiry,
-    normalise::NormaliserConfig,
-    sequence::{HeldBytes, SequencerConfig},
-    zmtp::{Attach, Endpoint, Limits},
-};
+use crate::expiry;
+use crate::normalise::NormaliserConfig;
+use crate::sequence::{HeldBytes, SequencerConfig};
+use crate::zmtp::{Attach, Endpoint, Limits};
 use bytes::Bytes;
 use kvasir_proto::types::{BlockName, DpRank, NameMeaning, SourceStatus};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Maximum number of commands that wait for a slow receiver, besides those in its channel.

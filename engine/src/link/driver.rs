@@ -1,30 +1,28 @@
-use super::{
-    clears::Clears,
-    command::SourceCommand,
-    config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, Resume},
-    frames::{self, Payload},
-    logs::Logs,
-    replay::{Replay, ReplayError, ReplayEvent, Target},
-    reports::{Reports, Sums},
-    topic::Topics,
-    unheard::Unheard,
+use super::clears::Clears;
+use super::command::SourceCommand;
+use super::config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, Resume};
+use super::frames::{self, Payload};
+use super::logs::Logs;
+use super::replay::{Replay, ReplayError, ReplayEvent, Target};
+use super::reports::{Reports, Sums};
+use super::topic::Topics;
+use super::unheard::Unheard;
+use crate::decode::decode;
+use crate::expiry::{Expired, Expiry};
+use crate::normalise::Normaliser;
+use crate::sequence::{
+    HeldBytes, HeldShare, Input, REPLAY_REPLIES_MAX, Received, Sequencer, SequencerConfig, Step,
 };
-use crate::{
-    decode::decode,
-    expiry::{Expired, Expiry},
-    normalise::Normaliser,
-    sequence::{
-        HeldBytes, HeldShare, Input, REPLAY_REPLIES_MAX, Received, Sequencer, SequencerConfig, Step,
-    },
-    zmtp::{Message, SubEvent, SubSocket},
-};
+use crate::zmtp::{Message, SubEvent, SubSocket};
 use kvasir_proto::types::{BlockName, Cursor, KvEvent, SourceStatus};
-use std::{collections::VecDeque, convert::Infallible, future::pending, sync::Arc, time::Duration};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::yield_now,
-    time::{Instant, sleep_until},
-};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Steps executed before the task yields to others.

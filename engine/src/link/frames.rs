@@ -1,14 +1,10 @@
-use crate::{
-    decode::timestamp_bits,
-    expiry,
-    sequence::{Item, Received, stated_incarnation},
-    zmtp::Message,
-};
+use crate::decode::timestamp_bits;
+use crate::expiry;
+use crate::sequence::{Item, Received, stated_incarnation};
+use crate::zmtp::Message;
 use bytes::Bytes;
-use kvasir_proto::{
-    limits::SEQUENCE_MAX,
-    types::{Fingerprint, Incarnation},
-};
+use kvasir_proto::limits::SEQUENCE_MAX;
+use kvasir_proto::types::{Fingerprint, Incarnation};
 use std::time::{Duration, SystemTime};
 
 /// The sequence number that ends a replay. Batches never have it.

@@ -1,5 +1,6 @@
 use super::frames::{Malformed, Reply, live, reply};
-use crate::{sequence::stated_incarnation, zmtp::Message};
+use crate::sequence::stated_incarnation;
+use crate::zmtp::Message;
 use bytes::Bytes;
 
 const END: &[u8] = &[0xff; 8];

@@ -1,12 +1,11 @@
 //! Rate-limited log lines for events that an engine can cause.
 
 use super::replay::ReplayError;
-use crate::{
-    decode::{DecodeError, Unreadable},
-    throttle::Throttle,
-    zmtp::LinkError,
-};
-use std::{fmt::Display, time::Duration};
+use crate::decode::{DecodeError, Unreadable};
+use crate::throttle::Throttle;
+use crate::zmtp::LinkError;
+use std::fmt::Display;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Minimum time between two log lines of one kind.

@@ -1,17 +1,14 @@
-use super::{
-    config::LinkConfig,
-    frames::{self, Malformed, Payload, Reply},
-};
-use crate::{
-    sequence::Received,
-    zmtp::{DealerSocket, Endpoint, Excess, Limits, LinkError},
-};
+use super::config::LinkConfig;
+use super::frames::{self, Malformed, Payload, Reply};
+use crate::sequence::Received;
+use crate::zmtp::{DealerSocket, Endpoint, Excess, Limits, LinkError};
 use bytes::Bytes;
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout_at},
-};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 /// Why a round of replay failed.
 #[derive(Debug, thiserror::Error)]

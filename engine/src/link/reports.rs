@@ -1,8 +1,7 @@
-use super::{
-    command::{ReplayOutcome, SourceCommand},
-    config::STATUS_INTERVAL,
-};
-use crate::{sequence::OutcomeCounts, zmtp::Excess};
+use super::command::{ReplayOutcome, SourceCommand};
+use super::config::STATUS_INTERVAL;
+use crate::sequence::OutcomeCounts;
+use crate::zmtp::Excess;
 use kvasir_proto::types::{BatchOutcome, SourceStatus};
 use tokio::time::Instant;
 

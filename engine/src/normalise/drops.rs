@@ -1,4 +1,5 @@
-use std::{fmt, iter::zip};
+use std::fmt;
+use std::iter::zip;
 
 /// Maximum number of distinct unknown media, and of unknown event kinds, that are counted by value. Further
 /// values count only in the total.

@@ -8,7 +8,8 @@
 
 use super::namespace::BlockNamespace;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, NameChange, NameMeaning, Tier};
-use std::collections::{HashMap, VecDeque, hash_map::Entry};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 
 /// Maximum number of a source's names with known meanings: 65 MB at most, 14 million tokens in blocks of 16.

@@ -60,11 +60,9 @@ use kvasir_proto::types::{
 };
 use place::{Groups, Location, UnknownPlaces};
 use recent::RecentNames;
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Settings of a source from its registration.
 #[derive(Debug, Clone)]

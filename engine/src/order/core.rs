@@ -1,6 +1,8 @@
 use super::{Buffer, HeldShare, Numbered, OutcomeCounts};
 use kvasir_proto::types::LossPolicy;
-use std::{collections::VecDeque, mem, time::Duration};
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
 
 /// Reaction to losses, and limits of the buffer.
 #[derive(Debug, Clone, Copy)]

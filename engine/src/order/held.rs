@@ -1,8 +1,6 @@
 use super::BUFFER_BYTES_MAX;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Default limit of buffered live batches, in bytes, for all sources of a process together. Each source may
 /// exceed it by one batch of any size.

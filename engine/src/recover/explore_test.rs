@@ -1,7 +1,10 @@
 //! Explores every interleaving of a few actions, up to a depth, and checks the result after each.
 
-use super::{Recourse, RecoveryConfig, agent_test::Kind, model_test::World};
-use std::{thread, time::Duration};
+use super::agent_test::Kind;
+use super::model_test::World;
+use super::{Recourse, RecoveryConfig};
+use std::thread;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {

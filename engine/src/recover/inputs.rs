@@ -1,9 +1,7 @@
-use super::{
-    config::Recourse,
-    progress::{Base, Progress, Trust},
-    recovery::{Recovery, Round, Stream},
-    step::{Admission, Numbered, Step},
-};
+use super::config::Recourse;
+use super::progress::{Base, Progress, Trust};
+use super::recovery::{Recovery, Round, Stream};
+use super::step::{Admission, Numbered, Step};
 use crate::order::Item;
 use kvasir_proto::types::{Cursor, Incarnation};
 use std::mem;

@@ -8,14 +8,10 @@ use super::{
     Admission, Ask, Input, NUMBERS_AHEAD_MAX, Numbered, OutcomeCounts, PAST_INCARNATIONS_MAX,
     Recourse, Recovery, RecoveryConfig, Step,
 };
-use kvasir_proto::{
-    limits::UNSTATED_FIRST_SEQUENCE_MAX,
-    types::{Cursor, Incarnation, SourceState, SourceStatus},
-};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use kvasir_proto::limits::UNSTATED_FIRST_SEQUENCE_MAX;
+use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// A message on its way to the server, except answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

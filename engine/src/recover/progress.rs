@@ -1,11 +1,11 @@
 use super::config::{
     NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX, PAST_INCARNATIONS_RESUMED_MAX,
 };
-use kvasir_proto::{
-    limits::UNSTATED_FIRST_SEQUENCE_MAX,
-    types::{Cursor, Incarnation},
-};
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use kvasir_proto::limits::UNSTATED_FIRST_SEQUENCE_MAX;
+use kvasir_proto::types::{Cursor, Incarnation};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// How far the index has applied an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

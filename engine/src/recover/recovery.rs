@@ -1,13 +1,13 @@
-use super::{
-    config::{Recourse, RecoveryConfig},
-    progress::{Base, Past, Progress, Trust},
-    step::{Admission, Ask, Input, Numbered, Step},
-};
+use super::config::{Recourse, RecoveryConfig};
+use super::progress::{Base, Past, Progress, Trust};
+use super::step::{Admission, Ask, Input, Numbered, Step};
 use crate::order::{
     self, BackOff, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts, Pacing, Rounds,
 };
 use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
-use std::{mem, sync::Arc, time::Duration};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What to request from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

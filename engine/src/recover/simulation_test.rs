@@ -1,12 +1,11 @@
 //! Seeded simulation: faults for a while, then a quiet phase, then a check of the result.
 
-use super::{
-    Input, LossPolicy, Recourse, RecoveryConfig,
-    agent_test::Kind,
-    model_test::{Sent, World},
-};
+use super::agent_test::Kind;
+use super::model_test::{Sent, World};
+use super::{Input, LossPolicy, Recourse, RecoveryConfig};
 use crate::order::Dice;
-use std::{panic, time::Duration};
+use std::panic;
+use std::time::Duration;
 
 /// Counters over many runs, to check that the runs cover the intended cases.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-use super::{config::Recourse, recovery::Recovery};
+use super::config::Recourse;
+use super::recovery::Recovery;
 use crate::order::Item;
 
 impl<I: Item, C> Recovery<I, C> {

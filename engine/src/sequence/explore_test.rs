@@ -1,11 +1,10 @@
 //! Explores every interleaving of a few actions, up to a depth, and checks the result after each.
 
-use super::{
-    SequencerConfig,
-    model_test::{Kind, Statement, World},
-};
+use super::SequencerConfig;
+use super::model_test::{Kind, Statement, World};
 use kvasir_proto::types::SourceState;
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {

@@ -1,11 +1,9 @@
-use super::{
-    config::REPLAY_REPLIES_MAX,
-    incarnation,
-    progress::{Position, Progress},
-    replays::Round,
-    sequencer::{Connection, Sequencer},
-    step::{Received, Step},
-};
+use super::config::REPLAY_REPLIES_MAX;
+use super::incarnation;
+use super::progress::{Position, Progress};
+use super::replays::Round;
+use super::sequencer::{Connection, Sequencer};
+use super::step::{Received, Step};
 use crate::order::Item;
 use kvasir_proto::types::Incarnation;
 use std::mem;

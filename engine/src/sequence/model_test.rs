@@ -4,11 +4,10 @@ use super::{
     Input, Item, OutcomeCounts, Received, Sequencer, SequencerConfig, Step, incarnation,
     stated_incarnation,
 };
-use kvasir_proto::{
-    limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX},
-    types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus},
-};
-use std::{collections::VecDeque, time::Duration};
+use kvasir_proto::limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Effect of a batch of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,7 @@
 use super::config::SequencerConfig;
 use crate::order::{BackOff, Pacing, Rounds};
-use std::{mem, time::Duration};
+use std::mem;
+use std::time::Duration;
 
 /// The current round of replay.
 #[derive(Debug, Clone)]

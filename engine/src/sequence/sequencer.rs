@@ -1,15 +1,11 @@
-use super::{
-    config::SequencerConfig,
-    incarnation,
-    progress::{Position, Progress},
-    replays::Replays,
-    step::{Input, Received, Step},
-};
+use super::config::SequencerConfig;
+use super::incarnation;
+use super::progress::{Position, Progress};
+use super::replays::Replays;
+use super::step::{Input, Received, Step};
 use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts};
-use kvasir_proto::{
-    limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX},
-    types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus},
-};
+use kvasir_proto::limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX};
+use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
 use std::time::Duration;
 
 /// Whether the live stream is connected.

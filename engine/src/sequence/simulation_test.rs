@@ -1,12 +1,11 @@
 //! Seeded simulation: faults for a while, then a quiet phase, then a check of the result.
 
-use super::{
-    LossPolicy, SequencerConfig,
-    model_test::{Kind, Statement, World},
-};
+use super::model_test::{Kind, Statement, World};
+use super::{LossPolicy, SequencerConfig};
 use crate::order::Dice;
 use kvasir_proto::types::SourceState;
-use std::{panic, time::Duration};
+use std::panic;
+use std::time::Duration;
 
 /// Kinds of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,27 +11,21 @@
 mod publisher;
 mod topics;
 
-use kvasir_engine::{
-    decode::{EngineKind, decode},
-    expiry::Expired,
-    link::{Common, LinkConfig, ReplayOutcome, Resume, SourceCommand, run},
-    normalise::NormaliserConfig,
-    sequence::{SequencerConfig, stated_incarnation},
-    zmtp::{Attach, Limits},
-};
+use kvasir_engine::decode::{EngineKind, decode};
+use kvasir_engine::expiry::Expired;
+use kvasir_engine::link::{Common, LinkConfig, ReplayOutcome, Resume, SourceCommand, run};
+use kvasir_engine::normalise::NormaliserConfig;
+use kvasir_engine::sequence::{SequencerConfig, stated_incarnation};
+use kvasir_engine::zmtp::{Attach, Limits};
 use kvasir_proto::types::{
     BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState, SourceStatus,
 };
 use publisher::{Answer, Publisher, payload, payload_on};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    time::{Instant, timeout},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than any test takes on a loaded machine.

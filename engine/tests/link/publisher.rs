@@ -1,7 +1,8 @@
 //! An engine's publisher as a link sees it: a PUB socket and a replay ROUTER.
 
 use bytes::Bytes;
-use kvasir_engine::{decode::timestamp_bits, zmtp::Endpoint};
+use kvasir_engine::decode::timestamp_bits;
+use kvasir_engine::zmtp::Endpoint;
 use kvasir_proto::types::Fingerprint;
 use std::collections::BTreeSet;
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};

@@ -1,9 +1,11 @@
 //! Tests sockets on which several engines publish, each with its own topic, with one numbering.
 
-use super::{Publisher, Received, Receiver, config, publisher::Answer, with_link};
+use super::publisher::Answer;
+use super::{Publisher, Received, Receiver, config, with_link};
 use bytes::Bytes;
 use kvasir_proto::types::SourceState;
-use tokio::{select, task::yield_now};
+use tokio::select;
+use tokio::task::yield_now;
 
 /// The link's own topic, and another one that also begins with the subscription.
 const TOPICS: [&str; 2] = ["kv@10.0.0.1:8000@m", "kv@10.0.0.12:8000@m"];

@@ -82,7 +82,8 @@ impl Listing {
 mod tests {
     use super::*;
     use crate::table::mix;
-    use std::collections::{BTreeMap, btree_map::Entry};
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
 
     /// Ranks of 12 workers are added one by one and removed with their worker, at random. A new rank reuses
     /// the index of a removed one.

@@ -14,7 +14,8 @@ use crate::prefetch::prefetch;
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
-use std::{hint::black_box, mem};
+use std::hint::black_box;
+use std::mem;
 
 /// Number of a slot.
 pub type Slot = u32;

@@ -1,11 +1,10 @@
 //! Requests to agents, over gRPC or the broker, according to their registrations.
 
-use crate::{
-    broker::LocalByBroker,
-    grpc::LocalClients,
-    ingest::{AskError, LocalIndexers, Parts},
-};
-use futures::{StreamExt, future::ready, stream};
+use crate::broker::LocalByBroker;
+use crate::grpc::LocalClients;
+use crate::ingest::{AskError, LocalIndexers, Parts};
+use futures::future::ready;
+use futures::{StreamExt, stream};
 use kvasir_proto::convert::{
     DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER, LocalDumpPart,
     LocalDumpQuery,

@@ -1,28 +1,30 @@
-use super::{
-    BuildError, agents::Agents, checkpoints::CheckpointParts, map::MapFollower, siblings::Siblings,
+use super::BuildError;
+use super::agents::Agents;
+use super::checkpoints::CheckpointParts;
+use super::map::MapFollower;
+use super::siblings::Siblings;
+use crate::broker::{Broker, LocalByBroker, ShardMaps};
+use crate::config::{Config, ConfigError, MapSource};
+use crate::grpc::{LocalClients, Parts};
+use crate::ingest::{Ingest, IngestMetrics, RankStates};
+use crate::partitions::{
+    IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
+    start_writers,
 };
-use crate::{
-    broker::{Broker, LocalByBroker, ShardMaps},
-    config::{Config, ConfigError, MapSource},
-    grpc::{LocalClients, Parts},
-    ingest::{Ingest, IngestMetrics, RankStates},
-    partitions::{
-        IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
-        start_writers,
-    },
-    query::{Finder, QueryMetrics},
-    snapshot::{Checkpoints, StoreError},
-};
+use crate::query::{Finder, QueryMetrics};
+use crate::snapshot::{Checkpoints, StoreError};
 use kvasir_index::{ChangeLimits, Limits};
-use kvasir_process::{
-    descriptors::{self, Shares},
-    port::PortMetrics,
-    telemetry::{Metrics, NotReady, Readiness, new_registry},
-};
+use kvasir_process::descriptors::{self, Shares};
+use kvasir_process::port::PortMetrics;
+use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
 use prometheus_client::registry::Registry;
-use std::{collections::hash_map::RandomState, hash::BuildHasher, net::SocketAddr, sync::Arc};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The assembled process with open ports, not serving yet.
 #[derive(Debug)]

@@ -1,11 +1,9 @@
-use crate::{
-    broker::{Broker, Position, Snapshots},
-    ingest::Ingest,
-    partitions::{Partitions, RegisteredBy, Writer},
-    snapshot::{
-        CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster,
-        SharedStore, SnapshotConfig, StoreError, StoredWorker, StreamPosition,
-    },
+use crate::broker::{Broker, Position, Snapshots};
+use crate::ingest::Ingest;
+use crate::partitions::{Partitions, RegisteredBy, Writer};
+use crate::snapshot::{
+    CheckpointConfig, CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster, SharedStore,
+    SnapshotConfig, StoreError, StoredWorker, StreamPosition,
 };
 use kvasir_process::telemetry::NotReady;
 use prometheus_client::registry::Registry;

@@ -1,5 +1,6 @@
 use crate::config::ConfigError;
-use std::{io, net::SocketAddr};
+use std::io;
+use std::net::SocketAddr;
 
 /// Why the process cannot be built.
 #[derive(Debug, thiserror::Error)]

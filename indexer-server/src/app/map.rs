@@ -1,21 +1,21 @@
 //! Watches the map of shards and adopts each change.
 
 use super::restore::named;
-use crate::{
-    broker::ShardMaps,
-    config::{ConfigError, ReadMap, parse_shard_map, read_shard_map},
-    ingest::{Ingest, IngestError},
-};
+use crate::broker::ShardMaps;
+use crate::config::{ConfigError, ReadMap, parse_shard_map, read_shard_map};
+use crate::ingest::{Ingest, IngestError};
 use anyhow::Context;
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::{convert::Registration, hash::bucket};
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
-use tokio::{
-    select,
-    signal::unix::{Signal, SignalKind, signal},
-    task::spawn_blocking,
-    time::timeout,
-};
+use kvasir_proto::convert::Registration;
+use kvasir_proto::hash::bucket;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Longest wait for the broker's map of shards at start.

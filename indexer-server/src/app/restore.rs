@@ -1,16 +1,16 @@
 //! Restores workers from the checkpoint and copies others from siblings, while the server already answers queries.
 
-use crate::{
-    ingest::{Expected, Ingest, Remembered},
-    partitions::{Partition, RegisteredBy, ResumedSource},
-    siblings::{Copier, CopyError, Fetched, Offer, Sibling},
-    snapshot::{Restorer, StoredWorker},
-};
+use crate::ingest::{Expected, Ingest, Remembered};
+use crate::partitions::{Partition, RegisteredBy, ResumedSource};
+use crate::siblings::{Copier, CopyError, Fetched, Offer, Sibling};
+use crate::snapshot::{Restorer, StoredWorker};
 use futures::{StreamExt, stream};
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::{Registration, WorkerAddress};
-use std::{collections::BTreeSet, sync::Arc};
-use tokio::{select, time::Instant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::select;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of workers named in one log line.

@@ -1,21 +1,18 @@
-use super::{
-    App,
-    checkpoints::CheckpointParts,
-    map::register_configured,
-    restore::{self, Plan, Ways},
-};
-use crate::{
-    grpc::{self, Parts},
-    ingest::{Ingest, IngestError},
-    partitions::{Origin, Speculation, WriterThreads},
-};
-use kvasir_process::{http, telemetry::Readiness};
+use super::App;
+use super::checkpoints::CheckpointParts;
+use super::map::register_configured;
+use super::restore::{self, Plan, Ways};
+use crate::grpc::{self, Parts};
+use crate::ingest::{Ingest, IngestError};
+use crate::partitions::{Origin, Speculation, WriterThreads};
+use kvasir_process::http;
+use kvasir_process::telemetry::Readiness;
 use kvasir_tasks::tasks::{Ended, Tasks};
-use std::{pin::pin, sync::Arc, time::Duration};
-use tokio::{
-    select,
-    time::{MissedTickBehavior, interval, timeout},
-};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Name of the task that ends once all workers are restored and copied.

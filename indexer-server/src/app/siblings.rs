@@ -1,10 +1,9 @@
-use super::{BuildError, restore::Plan};
-use crate::{
-    grpc::SiblingClient,
-    ingest::Ingest,
-    partitions::Writer,
-    siblings::{Copier, Sibling, SiblingMetrics, offers},
-};
+use super::BuildError;
+use super::restore::Plan;
+use crate::grpc::SiblingClient;
+use crate::ingest::Ingest;
+use crate::partitions::Writer;
+use crate::siblings::{Copier, Sibling, SiblingMetrics, offers};
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::Registration;
 use kvasir_tls::Dialer;

@@ -2,16 +2,17 @@
 
 use super::coverage::Posted;
 use crate::snapshot::StreamPosition;
-use async_nats::jetstream::{
-    Context, ErrorCode,
-    context::{GetStreamError, GetStreamErrorKind},
-    kv::Store,
-    object_store::{self, InfoErrorKind, Object, ObjectInfo, ObjectMetadata, ObjectStore},
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::object_store::{
+    self, InfoErrorKind, Object, ObjectInfo, ObjectMetadata, ObjectStore,
 };
+use async_nats::jetstream::{Context, ErrorCode};
 use futures::TryStreamExt;
 use kvasir_proto::broker::{Namespace, SNAPSHOTS};
 use std::time::Duration;
-use tokio::{io::AsyncRead, time::Instant};
+use tokio::io::AsyncRead;
+use tokio::time::Instant;
 
 /// Error of a request to the broker.
 pub(super) type Fault = async_nats::Error;

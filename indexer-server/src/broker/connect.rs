@@ -3,11 +3,11 @@ use async_nats::{Client, ConnectError, Event};
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::Namespace;
 use kvasir_tasks::causes::causes;
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Maximum queued messages of one subscription. If the queue is full, the newest messages are dropped and counted, and
 /// their content is requested from the agents.

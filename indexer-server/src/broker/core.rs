@@ -1,16 +1,12 @@
-use super::{
-    Connection,
-    inlet::Inlet,
-    starting::Starting,
-    subjects::{self, subscribe},
-};
+use super::Connection;
+use super::inlet::Inlet;
+use super::starting::Starting;
+use super::subjects::{self, subscribe};
 use futures::StreamExt;
 use kvasir_process::telemetry::NotReady;
 use std::time::Duration;
-use tokio::{
-    select,
-    time::{MissedTickBehavior, interval, sleep},
-};
+use tokio::select;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Interval of closing fenced sessions.

@@ -2,7 +2,8 @@
 //! on disk. Pure.
 
 use crate::snapshot::StreamPosition;
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// A position in the stream, as replicas publish it: the stream's creation in nanoseconds since 1970, and the last
 /// message.

@@ -1,15 +1,16 @@
-use super::{
-    metrics::{BrokerMetrics, Outcome},
-    subjects::Buckets,
-};
+use super::metrics::{BrokerMetrics, Outcome};
+use super::subjects::Buckets;
 use crate::ingest::{Arrival, Ingest, IngestError, PendingAnswer, SourceSession};
 use bytes::Bytes;
-use kvasir_proto::{
-    broker::{Namespace, events_subject, heartbeats_subject},
-    convert::{BrokerMessage, BytesError, PublishedBatch, SourceMessage, WorkerAddress},
-    types::Incarnation,
+use kvasir_proto::broker::{Namespace, events_subject, heartbeats_subject};
+use kvasir_proto::convert::{
+    BrokerMessage, BytesError, PublishedBatch, SourceMessage, WorkerAddress,
 };
-use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use kvasir_proto::types::Incarnation;
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Turns messages into batches of sessions, one message at a time, in the order of arrival.
 #[derive(Debug)]

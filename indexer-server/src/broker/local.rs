@@ -3,12 +3,10 @@ use crate::ingest::{AskError, LocalIndexers, Parts};
 use async_nats::{Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use kvasir_proto::{
-    broker::{LocalCall, answer, local_subject},
-    convert::{
-        BytesError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart,
-        LocalDumpQuery, LocalSource,
-    },
+use kvasir_proto::broker::{LocalCall, answer, local_subject};
+use kvasir_proto::convert::{
+    BytesError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery,
+    LocalSource,
 };
 
 /// Queries agents at their workers' subjects.

@@ -1,34 +1,23 @@
-use super::{
-    BrokerMetrics, Connection, Position, StreamConfig,
-    core::{RETRY_PAUSE, SWEEP_INTERVAL},
-    inlet::Inlet,
-    starting::Starting,
-    subjects::{self, subscribe},
-};
+use super::core::{RETRY_PAUSE, SWEEP_INTERVAL};
+use super::inlet::Inlet;
+use super::starting::Starting;
+use super::subjects::{self, subscribe};
+use super::{BrokerMetrics, Connection, Position, StreamConfig};
 use crate::snapshot::StreamPosition;
-use async_nats::{
-    Subscriber,
-    jetstream::{
-        self, Context, Message,
-        consumer::{
-            DeliverPolicy,
-            pull::{Ordered, OrderedConfig},
-        },
-        stream::{Config, DiscardPolicy, StorageType, Stream},
-    },
-};
-use futures::{StreamExt, stream::SelectAll};
+use async_nats::Subscriber;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType, Stream};
+use async_nats::jetstream::{self, Context, Message};
+use futures::StreamExt;
+use futures::stream::SelectAll;
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, Namespace, STREAM};
 use kvasir_proto::limits::UNANSWERED_BATCHES_MAX;
-use std::{
-    ops::ControlFlow,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-use tokio::{
-    select,
-    time::{Instant, MissedTickBehavior, interval, sleep},
-};
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::select;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Reads the stream in order, from the stored position on, without end. Acknowledges no messages: the checkpoint stores

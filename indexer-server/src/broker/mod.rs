@@ -34,7 +34,8 @@ pub use position::Position;
 pub use shard_map::ShardMaps;
 pub use snapshots::Snapshots;
 
-use crate::{ingest::Ingest, snapshot::SharedStore};
+use crate::ingest::Ingest;
+use crate::snapshot::SharedStore;
 use async_nats::ConnectError;
 use connect::connect;
 use inlet::Inlet;

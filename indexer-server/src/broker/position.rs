@@ -1,10 +1,9 @@
 //! Tracks the position of the broker's stream in the index.
 
-use crate::{ingest::PendingAnswer, snapshot::StreamPosition};
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use crate::ingest::PendingAnswer;
+use crate::snapshot::StreamPosition;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of unanswered messages. Beyond it the oldest counts as answered. After a crash its source would miss
 /// the message, detect the gap in the numbers, and query its agent.

@@ -1,8 +1,7 @@
-use super::{Connection, core::RETRY_PAUSE};
-use async_nats::jetstream::{
-    self,
-    kv::{Config, Entry, Operation, Watch},
-};
+use super::Connection;
+use super::core::RETRY_PAUSE;
+use async_nats::jetstream;
+use async_nats::jetstream::kv::{Config, Entry, Operation, Watch};
 use bytes::Bytes;
 use futures::StreamExt;
 use kvasir_proto::broker::{SHARD_MAP, SHARDS};

@@ -1,41 +1,30 @@
-use super::{
-    Connection,
-    bucket::{Bucket, Fault, Turn, Turns, is_turn, remove_all},
-    core::RETRY_PAUSE,
-    coverage::{Posted, purge_through, wants_snapshot},
-};
+use super::Connection;
+use super::bucket::{Bucket, Fault, Turn, Turns, is_turn, remove_all};
+use super::core::RETRY_PAUSE;
+use super::coverage::{Posted, purge_through, wants_snapshot};
 use crate::snapshot::{Export, Imported, SharedStore, StoreError, StreamPosition};
-use async_nats::jetstream::{
-    self,
-    context::Context as Jetstream,
-    kv::{self, Store},
-    stream::Stream,
-};
+use async_nats::jetstream;
+use async_nats::jetstream::context::Context as Jetstream;
+use async_nats::jetstream::kv::{self, Store};
+use async_nats::jetstream::stream::Stream;
 use futures::TryStreamExt;
-use kvasir_proto::{
-    broker::{COVERAGE, STREAM},
-    shard::ShardPlace,
-};
-use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
-    io::{self, Write},
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, ready},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, duplex},
-    join, select,
-    sync::watch,
-    task::spawn_blocking,
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
-};
-use tokio_util::{io::SyncIoBridge, sync::CancellationToken};
+use kvasir_proto::broker::{COVERAGE, STREAM};
+use kvasir_proto::shard::ShardPlace;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, duplex};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::{join, select};
+use tokio_util::io::SyncIoBridge;
+use tokio_util::sync::CancellationToken;
 
 /// A replica that has not published its position for this time is ignored.
 const COVERAGE_AGE: Duration = Duration::from_secs(600);

@@ -1,6 +1,7 @@
 use super::Connection;
 use async_nats::{SubscribeError, Subscriber};
-use futures::{future::try_join_all, stream::SelectAll};
+use futures::future::try_join_all;
+use futures::stream::SelectAll;
 use kvasir_proto::broker::{
     EVENTS_ALL, HEARTBEATS_ALL, Namespace, events_of_bucket, heartbeats_of_bucket,
 };

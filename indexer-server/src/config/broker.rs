@@ -1,6 +1,7 @@
 use super::{ConfigError, Options};
 use crate::broker::{BrokerConfig, Delivery, StreamConfig};
-use kvasir_process::{options::positive, text::ByteCount};
+use kvasir_process::options::positive;
+use kvasir_process::text::ByteCount;
 use std::path::Path;
 
 /// Value of `--shard-map` in place of a file: the map of shards is in NATS' key-value store.

@@ -1,32 +1,27 @@
-use super::{
-    ConfigError, Options, SpeculativeBlocks,
-    broker::broker,
-    index_shards::SHARD_BYTES_MIN,
-    shard::{Sharding, sharding},
-    worker::registrations,
-};
-use crate::{
-    broker::BrokerConfig,
-    grpc::{ENDPOINT_PLACES_MAX, EndpointRules, GrpcConfig, Place},
-    ingest::IngestConfig,
-    partitions::{IndexConfig, SpeculationConfig},
-    siblings::SIBLINGS_MAX,
-    snapshot::CheckpointConfig,
-};
-use kvasir_process::{
-    http::HttpConfig,
-    options::{ProcessConfig, count, dialled, positive},
-    port::{CONNECTION_CALLS_MAX, PortConfig},
-    shares::LargestShare,
-    telemetry::LogConfig,
-    text::ByteCount,
-};
-use kvasir_proto::{
-    convert::Registration,
-    limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
-};
+use super::broker::broker;
+use super::index_shards::SHARD_BYTES_MIN;
+use super::shard::{Sharding, sharding};
+use super::worker::registrations;
+use super::{ConfigError, Options, SpeculativeBlocks};
+use crate::broker::BrokerConfig;
+use crate::grpc::{ENDPOINT_PLACES_MAX, EndpointRules, GrpcConfig, Place};
+use crate::ingest::IngestConfig;
+use crate::partitions::{IndexConfig, SpeculationConfig};
+use crate::siblings::SIBLINGS_MAX;
+use crate::snapshot::CheckpointConfig;
+use kvasir_process::http::HttpConfig;
+use kvasir_process::options::{ProcessConfig, count, dialled, positive};
+use kvasir_process::port::{CONNECTION_CALLS_MAX, PortConfig};
+use kvasir_process::shares::LargestShare;
+use kvasir_process::telemetry::LogConfig;
+use kvasir_process::text::ByteCount;
+use kvasir_proto::convert::Registration;
+use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_tls::Dialer;
-use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 /// Validated options, by module.
 #[derive(Debug, Clone, PartialEq)]

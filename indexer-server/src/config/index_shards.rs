@@ -1,11 +1,9 @@
 use super::ConfigError;
 use crate::partitions::SHARDS_MAX;
 use serde::{Serialize, Serializer};
-use std::{
-    fmt,
-    num::{NonZeroUsize, ParseIntError},
-    str::FromStr,
-};
+use std::fmt;
+use std::num::{NonZeroUsize, ParseIntError};
+use std::str::FromStr;
 
 const FIELD: &str = "index-shards";
 const AUTO: &str = "auto";

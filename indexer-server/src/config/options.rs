@@ -1,11 +1,10 @@
 use super::{IndexShards, NatsStream, SpeculativeBlocks, Timing, WorkerSpec};
 use clap::{ArgAction, Args};
-use kvasir_process::{
-    config::{self, Retired},
-    options::{NATS_RETIRED, NatsOptions, PROCESS_RETIRED, ProcessOptions},
-    text::{self, ByteCount, KeyValues, PAIRS, Span, optional},
-};
-use kvasir_proto::{shard::ShardPlace, types::LossPolicy};
+use kvasir_process::config::{self, Retired};
+use kvasir_process::options::{NATS_RETIRED, NatsOptions, PROCESS_RETIRED, ProcessOptions};
+use kvasir_process::text::{self, ByteCount, KeyValues, PAIRS, Span, optional};
+use kvasir_proto::shard::ShardPlace;
+use kvasir_proto::types::LossPolicy;
 use serde::Serialize;
 use std::path::PathBuf;
 

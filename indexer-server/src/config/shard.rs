@@ -1,11 +1,12 @@
-use super::{
-    ConfigError, MapSource, Options,
-    broker::map_is_by_broker,
-    shard_map::{self, ReadMap},
-};
+use super::broker::map_is_by_broker;
+use super::shard_map::{self, ReadMap};
+use super::{ConfigError, MapSource, Options};
 use crate::ingest::ShardConfig;
-use kvasir_proto::{limits::SHARD_MAP_BYTES_MAX, shard::ShardMap};
-use std::{fs::File, io::Read, path::Path};
+use kvasir_proto::limits::SHARD_MAP_BYTES_MAX;
+use kvasir_proto::shard::ShardMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 const FIELD: &str = "shard-map";
 

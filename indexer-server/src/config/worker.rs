@@ -1,22 +1,23 @@
 use super::ConfigError;
 use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
-use kvasir_proto::{
-    convert::{
-        ConvertError, EndpointSpec, ImageTokens, ModelTypes, Registration, Role, WorkerProfile,
-        read_connector_chunks, read_medium_ttls, read_pool_ids,
-    },
-    limits::{
-        BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
-        WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
-    },
-    types::{
-        CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
-        invisible_character,
-    },
+use kvasir_proto::convert::{
+    ConvertError, EndpointSpec, ImageTokens, ModelTypes, Registration, Role, WorkerProfile,
+    read_connector_chunks, read_medium_ttls, read_pool_ids,
+};
+use kvasir_proto::limits::{
+    BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
+    WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
+};
+use kvasir_proto::types::{
+    CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
+    invisible_character,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// Maximum number of characters of a label's key that an error repeats.
 const LABEL_SHOWN_MAX: usize = 32;

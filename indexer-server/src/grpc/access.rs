@@ -2,12 +2,10 @@
 
 use crate::query::QueryError;
 use kvasir_access::Principal;
-use kvasir_process::{
-    access::check_partition,
-    net::Peer,
-    port::{principal, quota, take_query},
-    quota::Quota,
-};
+use kvasir_process::access::check_partition;
+use kvasir_process::net::Peer;
+use kvasir_process::port::{principal, quota, take_query};
+use kvasir_process::quota::Quota;
 use kvasir_proto::types::PartitionKey;
 use std::sync::Arc;
 use tonic::{Request, Status};

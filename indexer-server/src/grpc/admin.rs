@@ -1,16 +1,12 @@
 use super::Parts;
-use crate::{
-    partitions::{Partition, SPECULATIVE_OUTCOMES},
-    query::{SourceView, describe},
-};
+use crate::partitions::{Partition, SPECULATIVE_OUTCOMES};
+use crate::query::{SourceView, describe};
 use kvasir_access::Principal;
 use kvasir_process::telemetry::VERSION;
-use kvasir_proto::{
-    convert::{self, ListQuery, Registration, page_token},
-    limits::LIST_PAGE_BYTES_MAX,
-    pb,
-    types::{PartitionKey, SourceState, SourceStatus},
-};
+use kvasir_proto::convert::{self, ListQuery, Registration, page_token};
+use kvasir_proto::limits::LIST_PAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::types::{PartitionKey, SourceState, SourceStatus};
 use prost::Message;
 use std::ops::ControlFlow;
 

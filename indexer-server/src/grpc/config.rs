@@ -1,7 +1,8 @@
 use super::EndpointRules;
 use kvasir_process::access::Guard;
 use kvasir_process::port::{PortConfig, UNTAKEN_TIMEOUT};
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Configuration of the gRPC port.
 #[derive(Debug, Clone, PartialEq, Eq)]

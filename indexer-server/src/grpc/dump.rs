@@ -1,23 +1,21 @@
-use super::{
-    Parts,
-    access::{Caller, for_principal},
-    config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
-    dumpers::{Dumpers, Place},
-    status::{status, stopping},
-};
+use super::Parts;
+use super::access::{Caller, for_principal};
+use super::config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT};
+use super::dumpers::{Dumpers, Place};
+use super::status::{status, stopping};
 use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
 use kvasir_process::outlet::{Last, Outlet, outlet};
-use kvasir_proto::{
-    convert::{self, DumpQuery, DumpedSource, WorkerAddress},
-    limits::{DUMP_MEANINGS_MAX, TOLD_PAST_INCARNATIONS_MAX},
-    pb,
-    types::Incarnation,
-};
+use kvasir_proto::convert::{self, DumpQuery, DumpedSource, WorkerAddress};
+use kvasir_proto::limits::{DUMP_MEANINGS_MAX, TOLD_PAST_INCARNATIONS_MAX};
+use kvasir_proto::pb;
+use kvasir_proto::types::Incarnation;
 use std::pin::Pin;
-use tokio::{select, sync::oneshot, time::timeout};
+use tokio::select;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tonic::Status;
 
 pub(super) type DumpStream =

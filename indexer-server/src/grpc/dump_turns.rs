@@ -1,7 +1,8 @@
 //! Scheduler of the dumps of one worker: limits concurrent dumps, queues others, cancels slow ones. A pure state
 //! machine.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum concurrent dumps of one worker. The index allows some more, for the server's own dumps.

@@ -1,21 +1,15 @@
 //! Permits of clients to dump workers.
 
-use super::{
-    dump_turns::{Asked, DUMPS_MAX, DumpTurns, Dumper},
-    status::stopping,
-};
+use super::dump_turns::{Asked, DUMPS_MAX, DumpTurns, Dumper};
+use super::status::stopping;
 use kvasir_process::net::Peer;
 use kvasir_proto::convert::WorkerAddress;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-use tokio::{
-    select,
-    sync::oneshot,
-    time::{Instant, sleep_until},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 

@@ -3,7 +3,9 @@
 use ipnet::IpNet;
 use kvasir_engine::zmtp::Endpoint;
 use kvasir_proto::convert::Registration;
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 use tonic::codegen::http::Uri;
 
 /// Label with the URL of a worker's engine, read by gateways.

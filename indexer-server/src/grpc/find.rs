@@ -1,39 +1,29 @@
 //! The two calls with prompts: most of a server's work. They bypass the generated code: requests are decoded and
 //! answers encoded without intermediate messages.
 
-use super::{
-    access::{Caller, for_principal},
-    large::{Large, Waiting},
-    status::{status, stopping},
-};
+use super::access::{Caller, for_principal};
+use super::large::{Large, Waiting};
+use super::status::{status, stopping};
 use crate::query::Finder;
-use futures::{
-    FutureExt, Stream,
-    future::{self, BoxFuture, Either, Ready},
+use futures::future::{self, BoxFuture, Either, Ready};
+use futures::{FutureExt, Stream};
+use kvasir_proto::convert::{
+    ConvertError, FindAnswer, FindQuery, FindReply, FindRequest, FindStreamReply, WriteAnswer,
 };
-use kvasir_proto::{
-    convert::{
-        ConvertError, FindAnswer, FindQuery, FindReply, FindRequest, FindStreamReply, WriteAnswer,
-    },
-    find_codec::FindCodec,
-    limits::GRPC_MESSAGE_BYTES_MAX,
-    pb,
-};
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use kvasir_proto::find_codec::FindCodec;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::{
-    Request, Response, Status, Streaming,
-    body::Body,
-    codegen::http,
-    server::{Grpc, NamedService, StreamingService, UnaryService},
-};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
+use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
 const FIND: &str = "/kvasir.v1.Indexer/FindMatches";

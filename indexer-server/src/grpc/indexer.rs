@@ -1,22 +1,17 @@
-use super::{
-    Parts,
-    access::Caller,
-    admin,
-    dump::{self, DumpStream},
-    dumpers::Dumpers,
-    status::{status, stopping},
-};
+use super::access::Caller;
+use super::dump::{self, DumpStream};
+use super::dumpers::Dumpers;
+use super::status::{status, stopping};
+use super::{Parts, admin};
 use kvasir_access::Role;
-use kvasir_process::{
-    access::{audit, check_adapters, check_partition, check_worker, denied},
-    port::{client, principal, quota, take_query},
-};
-use kvasir_proto::{
-    convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress},
-    pb::{self, indexer_server::Indexer},
-};
+use kvasir_process::access::{audit, check_adapters, check_partition, check_worker, denied};
+use kvasir_process::port::{client, principal, quota, take_query};
+use kvasir_proto::convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress};
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_server::Indexer;
 use std::sync::Arc;
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status};
 
 /// The service `kvasir.v1.Indexer`, except the calls with prompts.

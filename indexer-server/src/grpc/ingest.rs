@@ -1,19 +1,18 @@
-use super::{
-    Parts,
-    status::{status, stopping},
-};
+use super::Parts;
+use super::status::{status, stopping};
 use crate::ingest::{Accepted, AgentStream, Arrival, BatchAnswer, Refusal, SourceSession};
 use futures::FutureExt;
 use kvasir_access::Principal;
 use kvasir_process::access::check_worker;
 use kvasir_process::port::principal;
 use kvasir_process::publish::{self, Answer, Answers, PendingAnswer};
-use kvasir_proto::{
-    convert::{Heartbeat, Hello, PublishedBatch},
-    pb::{self, event_ingest_server::EventIngest},
-    types::Cursor,
-};
-use std::{fmt, net::SocketAddr, sync::Arc};
+use kvasir_proto::convert::{Heartbeat, Hello, PublishedBatch};
+use kvasir_proto::pb;
+use kvasir_proto::pb::event_ingest_server::EventIngest;
+use kvasir_proto::types::Cursor;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 

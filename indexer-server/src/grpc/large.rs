@@ -2,15 +2,12 @@
 
 use super::status::stopping;
 use kvasir_process::net::Peer;
-use std::{
-    num::NonZero,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tonic::Status;
 
 /// Maximum concurrent large queries, on any number of cores.
@@ -82,7 +79,9 @@ impl Drop for Caller {
 mod tests {
     use super::*;
     use futures::{FutureExt, poll};
-    use std::{pin::pin, sync::mpsc, thread::yield_now};
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::thread::yield_now;
 
     #[tokio::test]
     async fn work_waits_for_its_turn_and_nobody_does_it_for_who_has_left() {

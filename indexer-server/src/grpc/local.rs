@@ -2,11 +2,12 @@
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
-use kvasir_proto::{
-    convert::{DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
-    limits::GRPC_MESSAGE_BYTES_MAX,
-    pb::{self, local_indexer_client::LocalIndexerClient},
+use kvasir_proto::convert::{
+    DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery,
 };
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::local_indexer_client::LocalIndexerClient;
 use kvasir_tls::{Channel, Dialer};
 use tonic::Status;
 

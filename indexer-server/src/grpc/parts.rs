@@ -1,12 +1,11 @@
 use super::EndpointRules;
-use crate::{
-    ingest::Ingest,
-    partitions::{Origin, Partitions, Speculation, Writer},
-    query::{Finder, QueryMetrics},
-    snapshot::Checkpoints,
-};
+use crate::ingest::Ingest;
+use crate::partitions::{Origin, Partitions, Speculation, Writer};
+use crate::query::{Finder, QueryMetrics};
+use crate::snapshot::Checkpoints;
 use std::sync::Arc;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Shared components that the handlers use.
 #[derive(Debug, Clone)]

@@ -1,14 +1,13 @@
-use super::{
-    GrpcConfig, Parts, find::FindService, indexer::IndexerService, ingest::EventIngestService,
-};
+use super::find::FindService;
+use super::indexer::IndexerService;
+use super::ingest::EventIngestService;
+use super::{GrpcConfig, Parts};
 use kvasir_access::Role;
 use kvasir_process::port::{Port, PortMetrics, Roles, ServeError, Services, StreamKind, Streams};
-use kvasir_proto::{
-    limits::GRPC_MESSAGE_BYTES_MAX,
-    pb::{
-        FILE_DESCRIPTOR_SET, event_ingest_server::EventIngestServer, indexer_server::IndexerServer,
-    },
-};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use kvasir_proto::pb::event_ingest_server::EventIngestServer;
+use kvasir_proto::pb::indexer_server::IndexerServer;
 use tokio::net::TcpListener;
 
 /// Calls with several messages in one direction.

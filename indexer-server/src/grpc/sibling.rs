@@ -2,11 +2,10 @@
 
 use crate::siblings::{CopyError, DumpParts, ListPages, Sibling};
 use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};
-use kvasir_proto::{
-    convert::{DumpQuery, ListedWorker, WorkerDumpPart},
-    limits::GRPC_MESSAGE_BYTES_MAX,
-    pb::{self, indexer_client::IndexerClient},
-};
+use kvasir_proto::convert::{DumpQuery, ListedWorker, WorkerDumpPart};
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use kvasir_tasks::causes::causes;
 use kvasir_tls::{Channel, DialError, Dialer};
 use tonic::{Code, Status};

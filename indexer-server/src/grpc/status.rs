@@ -1,9 +1,9 @@
-use crate::{ingest::IngestError, query::QueryError, snapshot::CheckpointError};
-use kvasir_proto::{
-    code::ErrorCode,
-    convert::{self, ConvertError},
-    shard::WrongShard,
-};
+use crate::ingest::IngestError;
+use crate::query::QueryError;
+use crate::snapshot::CheckpointError;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{self, ConvertError};
+use kvasir_proto::shard::WrongShard;
 use tonic::Status;
 
 /// Converts an error to a gRPC status: the code from the common table, the text as the message.

@@ -1,14 +1,13 @@
 //! Drops blocks on media with a time to live after a restart. Checkpoints and siblings do not store when blocks were
 //! announced, so the blocks' age is unknown.
 
-use super::{Ingest, IngestError, worker::Worker};
+use super::worker::Worker;
+use super::{Ingest, IngestError};
 use crate::partitions::{Dump, DumpError, DumpPart, IndexBatch, ResumedSource};
 use kvasir_engine::normalise::tier_of_medium;
-use kvasir_proto::{
-    convert::DumpQuery,
-    limits::DUMP_CHUNK_RECORDS_DEFAULT,
-    types::{BlockName, DpRank, KvEvent, Tier, TierSet},
-};
+use kvasir_proto::convert::DumpQuery;
+use kvasir_proto::limits::DUMP_CHUNK_RECORDS_DEFAULT;
+use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier, TierSet};
 use std::collections::BTreeMap;
 
 /// Names of one source, by rank and tier.

@@ -2,7 +2,8 @@
 
 use super::IngestError;
 use kvasir_proto::types::BlockCounts;
-use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 pub(super) type Reply = oneshot::Sender<Result<BatchAnswer, IngestError>>;
 

@@ -1,13 +1,12 @@
 //! Conflicts between workers on one socket: decides which worker keeps the socket, and removes the others.
 
-use super::{
-    Ingest, IngestError,
-    link::check_endpoints,
-    sockets::Rival,
-    subscription::{SocketKey, Subscription},
-};
+use super::link::check_endpoints;
+use super::sockets::Rival;
+use super::subscription::{SocketKey, Subscription};
+use super::{Ingest, IngestError};
 use kvasir_proto::convert::{Registration, WorkerAddress};
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 impl Ingest {
     /// The workers that a registration displaces from its sockets. The caller holds `control`.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::ingest::{Registered, presence::Presence, testing};
+use crate::ingest::presence::Presence;
+use crate::ingest::{Registered, testing};
 use kvasir_proto::pb;
 
 /// An address without a listener.

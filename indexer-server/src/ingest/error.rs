@@ -1,18 +1,14 @@
 use super::exhausted::RegistrationsExhausted;
 use crate::partitions::{Partition, PartitionError, WriterGone};
-use kvasir_engine::{
-    normalise::ChunkError,
-    recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX},
-    zmtp::EndpointError,
-};
+use kvasir_engine::normalise::ChunkError;
+use kvasir_engine::recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX};
+use kvasir_engine::zmtp::EndpointError;
 use kvasir_index::IndexError;
-use kvasir_proto::{
-    code::ErrorCode,
-    convert::{TooManyBlocks, WorkerAddress},
-    limits::POOLS_MAX,
-    shard::WrongShard,
-    types::PartitionKey,
-};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{TooManyBlocks, WorkerAddress};
+use kvasir_proto::limits::POOLS_MAX;
+use kvasir_proto::shard::WrongShard;
+use kvasir_proto::types::PartitionKey;
 
 /// Why a registration, a removal, a publisher or a placement was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,10 @@
 //! Registers workers as their agents and publishers describe them.
 
-use super::{Ingest, IngestError, Registered, worker::Worker};
+use super::worker::Worker;
+use super::{Ingest, IngestError, Registered};
 use crate::partitions::RegisteredBy;
-use kvasir_proto::{convert::Registration, types::HolderKind};
+use kvasir_proto::convert::Registration;
+use kvasir_proto::types::HolderKind;
 use std::sync::Arc;
 
 /// The first field that differs between two registrations, and its two values.

@@ -1,31 +1,31 @@
 //! One engine endpoint: a task that runs `kvasir-engine`'s link and forwards its commands to the writer.
 
-use super::{
-    IngestConfig, IngestError, IngestMetrics, presence::PresenceTracker, subscription::Subscription,
-};
+use super::presence::PresenceTracker;
+use super::subscription::Subscription;
+use super::{IngestConfig, IngestError, IngestMetrics};
 use crate::partitions::{IndexBatch, IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
-use kvasir_engine::{
-    expiry::Expired,
-    link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, Resume, SourceCommand},
-    normalise::{DropKind, Drops, NormaliserConfig, StatedBlockSize, chunk_sizes, tier_of_medium},
-    sequence::SequencerConfig,
-    zmtp::{Attach, Endpoint, EndpointError, Limits},
+use kvasir_engine::expiry::Expired;
+use kvasir_engine::link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, Resume, SourceCommand};
+use kvasir_engine::normalise::{
+    DropKind, Drops, NormaliserConfig, StatedBlockSize, chunk_sizes, tier_of_medium,
 };
+use kvasir_engine::sequence::SequencerConfig;
+use kvasir_engine::zmtp::{Attach, Endpoint, EndpointError, Limits};
 use kvasir_index::Index;
-use kvasir_proto::{
-    convert::{EndpointSpec, Registration},
-    types::{BatchOutcome, DpRank, KvEvent, Reason, SourceState, SourceStatus, StateReason},
+use kvasir_proto::convert::{EndpointSpec, Registration};
+use kvasir_proto::types::{
+    BatchOutcome, DpRank, KvEvent, Reason, SourceState, SourceStatus, StateReason,
 };
 use prometheus_client::metrics::counter::Counter;
-use std::{
-    collections::BTreeSet,
-    hash::{DefaultHasher, Hash, Hasher},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{join, select, sync::mpsc, time::sleep};
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio::{join, select};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum queued commands between an endpoint's link and the writer's mailbox.

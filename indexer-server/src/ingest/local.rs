@@ -2,18 +2,18 @@
 //! the transport.
 
 use super::turns::{Turn, Turns};
-use futures::{FutureExt, StreamExt, future, stream, stream::BoxStream};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, future, stream};
 use kvasir_engine::recover::Ask;
 use kvasir_process::answer_timer::{AnswerTimer, Late};
-use kvasir_proto::{
-    convert::{
-        ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER,
-        LocalDumpPart, LocalDumpQuery, LocalSource, RankBuckets,
-    },
-    limits::DUMP_CHUNK_RECORDS_DEFAULT,
-    types::{Incarnation, KvEvent},
+use kvasir_proto::convert::{
+    ConvertError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER,
+    LocalDumpPart, LocalDumpQuery, LocalSource, RankBuckets,
 };
-use std::{fmt, sync::Arc};
+use kvasir_proto::limits::DUMP_CHUNK_RECORDS_DEFAULT;
+use kvasir_proto::types::{Incarnation, KvEvent};
+use std::fmt;
+use std::sync::Arc;
 
 /// Why an answer ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -239,10 +239,8 @@ impl fmt::Debug for Round {
 mod tests {
     use super::*;
     use crate::partitions::Origin;
-    use kvasir_proto::{
-        convert::WorkerAddress,
-        types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId},
-    };
+    use kvasir_proto::convert::WorkerAddress;
+    use kvasir_proto::types::{BlockName, HeldBlock, Incarnation, PartitionKey, WorkerId};
     use std::time::Duration;
     use tokio::time::sleep;
 

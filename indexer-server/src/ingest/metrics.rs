@@ -1,16 +1,14 @@
 use crate::partitions::{INDEX_OUTCOMES, IndexMetrics};
-use kvasir_engine::{
-    link::ReplayOutcome,
-    normalise::{DropReason, Drops},
-    recover::Ask,
-    zmtp::Excess,
-};
+use kvasir_engine::link::ReplayOutcome;
+use kvasir_engine::normalise::{DropReason, Drops};
+use kvasir_engine::recover::Ask;
+use kvasir_engine::zmtp::Excess;
 use kvasir_proto::types::{BatchOutcome, Reason, SourceState};
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 /// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,12 +1,8 @@
 use super::IngestError;
-use kvasir_proto::{
-    shard::{MapError, ShardMap, ShardPlace},
-    types::WorkerId,
-};
-use std::{
-    mem,
-    sync::{PoisonError, RwLock},
-};
+use kvasir_proto::shard::{MapError, ShardMap, ShardPlace};
+use kvasir_proto::types::WorkerId;
+use std::mem;
+use std::sync::{PoisonError, RwLock};
 
 /// Shard of this server, and the map of all shards.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,8 @@
 use super::{Ingest, IngestError};
 use crate::partitions::{SpeculationError, Speculative};
 use kvasir_index::Recorded;
-use kvasir_proto::{
-    convert::Placement,
-    types::{HolderKind, WorkerKey},
-};
+use kvasir_proto::convert::Placement;
+use kvasir_proto::types::{HolderKind, WorkerKey};
 use std::sync::Arc;
 
 impl Ingest {

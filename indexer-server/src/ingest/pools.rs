@@ -1,13 +1,14 @@
 //! Pools among the registered workers: sets pool roles and connectors' chunks in the index, and removes lost pool
 //! sources.
 
-use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
+use super::push_source::Command;
+use super::worker::{Publishers, Worker};
+use super::{Ingest, IngestError};
 use kvasir_engine::normalise::chunk_sizes;
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    types::HolderKind,
-};
-use std::{sync::Arc, time::Duration};
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use kvasir_proto::types::HolderKind;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Timeout of a source that does not expire: longer than any server runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -109,18 +110,14 @@ mod tests {
     use super::*;
     use crate::ingest::{Accepted, Arrival, Registered, SourceSession, testing};
     use crate::partitions::Partition;
-    use kvasir_proto::{
-        code::ErrorCode,
-        convert::{Hello, Placement, PublishedBatch, QueryInput},
-        pb,
-        types::{
-            BlockName, CopyMode, Incarnation, KvEvent, LocalHash, LossPolicy, StoredBlock, Tier,
-        },
+    use kvasir_proto::code::ErrorCode;
+    use kvasir_proto::convert::{Hello, Placement, PublishedBatch, QueryInput};
+    use kvasir_proto::pb;
+    use kvasir_proto::types::{
+        BlockName, CopyMode, Incarnation, KvEvent, LocalHash, LossPolicy, StoredBlock, Tier,
     };
-    use tokio::{
-        task::yield_now,
-        time::{sleep, timeout},
-    };
+    use tokio::task::yield_now;
+    use tokio::time::{sleep, timeout};
 
     /// Timeout of a disconnected source.
     const AWAY: Duration = Duration::from_millis(50);

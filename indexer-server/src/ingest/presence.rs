@@ -2,7 +2,9 @@
 
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_proto::types::{Cursor, Incarnation, SourceStatus};
-use std::{mem, sync::Arc, time::Duration};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Presence of the engine at a socket, as its link has observed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,18 +1,13 @@
 //! A source that pushes, from the view of its streams: a queue of commands to its task, and the task's state.
 
-use super::{IngestError, answer::Reply};
+use super::IngestError;
+use super::answer::Reply;
 use crate::partitions::IndexedSource;
-use kvasir_proto::{
-    convert::{Heartbeat, Hello, PublishedBatch},
-    types::Cursor,
-};
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use kvasir_proto::convert::{Heartbeat, Hello, PublishedBatch};
+use kvasir_proto::types::Cursor;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 

@@ -1,14 +1,16 @@
 //! The state of every rank of every worker, for `/metrics`.
 
-use super::{Ingest, worker::Worker};
+use super::Ingest;
+use super::worker::Worker;
 use kvasir_proto::types::{SourceState, SourceStatus};
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric},
-    metrics::{MetricType, gauge::ConstGauge},
-    registry::Unit,
-};
-use std::{fmt, sync::Arc, time::Duration};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum number of ranks with their own series, which keeps a scrape below ten thousand series. Shows the first ranks
 /// by model, tenant, worker and rank, the same at each scrape. The other ranks are counted.

@@ -1,31 +1,26 @@
+use super::link::{Link, LinkPlan};
+use super::local::LocalIndexers;
+use super::ownership::Ownership;
+use super::sockets::SocketIndex;
+use super::turns::Turns;
+use super::worker::{Links, Room, Worker};
 use super::{
     Count, ENDPOINT_SOCKETS_MAX, IngestConfig, IngestError, IngestMetrics, RegistrationsExhausted,
     Scarce,
-    link::{Link, LinkPlan},
-    local::LocalIndexers,
-    ownership::Ownership,
-    sockets::SocketIndex,
-    turns::Turns,
-    worker::{Links, Room, Worker},
 };
 use crate::partitions::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::{Common, Resume};
 use kvasir_process::shares::SharedLimit;
-use kvasir_proto::{
-    convert::{ListQuery, Registration, WorkerAddress},
-    limits::{POOLS_MAX, REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
-    types::{HolderKind, PartitionKey, WorkerId},
-};
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use kvasir_proto::convert::{ListQuery, Registration, WorkerAddress};
+use kvasir_proto::limits::{POOLS_MAX, REGISTRATIONS_BYTES_MAX, WORKERS_MAX};
+use kvasir_proto::types::{HolderKind, PartitionKey, WorkerId};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Mutex, watch};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 /// All registered workers, and their sources.

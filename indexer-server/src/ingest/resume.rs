@@ -1,6 +1,8 @@
 //! Workers from a checkpoint or a sibling: registered immediately, fed with events once their blocks are in the index.
 
-use super::{Ingest, IngestError, link::LinkPlan, worker::Worker};
+use super::link::LinkPlan;
+use super::worker::Worker;
+use super::{Ingest, IngestError};
 use crate::partitions::{Partition, RegisteredBy, ResumedSource};
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::sync::Arc;
@@ -110,11 +112,9 @@ impl Ingest {
 mod tests {
     use super::*;
     use crate::ingest::{Accepted, Arrival, testing};
-    use kvasir_proto::{
-        convert::{Heartbeat, Hello, PublishedBatch},
-        pb,
-        types::{CopyMode, HolderKind, Incarnation, SourceState},
-    };
+    use kvasir_proto::convert::{Heartbeat, Hello, PublishedBatch};
+    use kvasir_proto::pb;
+    use kvasir_proto::types::{CopyMode, HolderKind, Incarnation, SourceState};
     use std::time::Duration;
     use tokio::time::sleep;
 

@@ -1,19 +1,15 @@
 //! Streams of sources that push. Each stream sends commands to the task of its source.
 
-use super::{
-    Ingest, IngestError,
-    answer::PendingAnswer,
-    follower::Follower,
-    push_source::{Arrival, Command, Opened, PushSource, TaskState},
-    worker::{AgentStream, Publishers, Worker},
-};
+use super::answer::PendingAnswer;
+use super::follower::Follower;
+use super::push_source::{Arrival, Command, Opened, PushSource, TaskState};
+use super::worker::{AgentStream, Publishers, Worker};
+use super::{Ingest, IngestError};
 use crate::partitions::ResumedSource;
 use kvasir_index::IndexError;
-use kvasir_proto::{
-    convert::{Heartbeat, Hello, PublishedBatch},
-    limits::{SEQUENCE_MAX, WORKER_SOURCES_MAX},
-    types::Cursor,
-};
+use kvasir_proto::convert::{Heartbeat, Hello, PublishedBatch};
+use kvasir_proto::limits::{SEQUENCE_MAX, WORKER_SOURCES_MAX};
+use kvasir_proto::types::Cursor;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;

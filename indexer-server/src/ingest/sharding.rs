@@ -1,10 +1,8 @@
 //! Sharding: which workers belong to this server, and the adoption of new maps of shards.
 
 use super::{Ingest, IngestError, ShardConfig};
-use kvasir_proto::{
-    shard::{MapError, ShardMap},
-    types::WorkerId,
-};
+use kvasir_proto::shard::{MapError, ShardMap};
+use kvasir_proto::types::WorkerId;
 use std::sync::Arc;
 use tokio::sync::watch;
 

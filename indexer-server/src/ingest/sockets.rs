@@ -1,18 +1,12 @@
 //! Workers by socket: detects two workers on one socket, which would both be credited with the blocks of one engine.
 
-use super::{
-    IngestError,
-    subscription::{SocketKey, Subscription},
-    worker::Worker,
-};
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    types::PartitionKey,
-};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use super::IngestError;
+use super::subscription::{SocketKey, Subscription};
+use super::worker::Worker;
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use kvasir_proto::types::PartitionKey;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A worker that follows a socket in another worker's registration.
 #[derive(Debug)]

@@ -2,12 +2,11 @@
 
 use super::presence::Presence;
 use crossbeam_utils::atomic::AtomicCell;
-use kvasir_engine::{
-    link::topics_overlap,
-    zmtp::{Attach, Endpoint},
-};
+use kvasir_engine::link::topics_overlap;
+use kvasir_engine::zmtp::{Attach, Endpoint};
 use kvasir_proto::convert::EndpointSpec;
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A normalised socket address, independent of the spelling of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -7,7 +7,9 @@ use crate::partitions::{
 };
 use kvasir_proto::types::LossPolicy;
 use prometheus_client::registry::Registry;
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A registry with one shard and no workers.
 pub(super) fn ingest() -> Ingest {

@@ -1,25 +1,19 @@
-use super::{IngestError, push_source::PushSource, subscription::Subscription};
+use super::IngestError;
+use super::push_source::PushSource;
+use super::subscription::Subscription;
 use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_process::shares::TakenShare;
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    types::{HolderKind, PartitionKey, WorkerId},
-};
-use std::{
-    collections::BTreeMap,
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-use tokio::{
-    select,
-    sync::{Mutex, SetOnce},
-    task::JoinSet,
-};
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use kvasir_proto::types::{HolderKind, PartitionKey, WorkerId};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::{Mutex, SetOnce};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// One registered worker.

@@ -2,10 +2,9 @@
 
 use crossbeam_utils::CachePadded;
 use kvasir_index::{Index, Shed};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Inverse of a fraction (1/8) that is used twice. The budget reserves this fraction of its limit for free space. A
 /// shard with less than this fraction free is about to grow: above it, an index reuses free space of any size.

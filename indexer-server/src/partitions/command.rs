@@ -1,14 +1,15 @@
-use super::{
-    IndexMetrics, Shard,
-    image::{Cutting, Restoring},
-    metrics::{NO_ROOM_FOR_RANKS, TOO_MANY_RANKS, UNKNOWN_SOURCE},
-};
+use super::image::{Cutting, Restoring};
+use super::metrics::{NO_ROOM_FOR_RANKS, TOO_MANY_RANKS, UNKNOWN_SOURCE};
+use super::{IndexMetrics, Shard};
 use kvasir_index::{Index, IndexError, SourceId};
 use kvasir_proto::types::{
     BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, NameChange, SourceStatus,
 };
-use std::{borrow::Cow, mem, sync::Arc, vec};
-use tokio::{sync::oneshot, time::Instant};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::{mem, vec};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// One piece of work for the writer of one shard.
 pub(super) struct Command {

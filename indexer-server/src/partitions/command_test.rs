@@ -5,7 +5,8 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Incarnation, LocalHash, SourceState, SourceStatus, StoredBlock,
     Tier, WorkerId,
 };
-use std::{collections::BTreeMap, iter};
+use std::collections::BTreeMap;
+use std::iter;
 
 fn index() -> (Index, SourceId) {
     let mut index = Index::new(Limits::default());

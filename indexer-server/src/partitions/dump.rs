@@ -1,7 +1,8 @@
 use super::{Partition, Shard, Writer, WriterGone};
 use kvasir_index::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail, Index, IndexError};
 use kvasir_proto::convert::DumpQuery;
-use std::{mem, sync::Arc};
+use std::mem;
+use std::sync::Arc;
 
 /// Why a dump ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,15 +1,10 @@
 use crossbeam_utils::sync::ShardedLock;
 use kvasir_index::{PlacedMatch, PlacedScratch, Placements};
 use kvasir_proto::types::LocalHash;
-use std::{
-    fmt,
-    sync::{
-        PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{fmt, thread};
 
 /// Size of the speculative blocks of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

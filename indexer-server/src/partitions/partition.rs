@@ -1,25 +1,17 @@
-use super::{
-    Budget, IndexConfig, Restoring, Shard,
-    budget::SHARD_BYTES,
-    layer::{Layer, SpeculativeSize},
-};
+use super::budget::SHARD_BYTES;
+use super::layer::{Layer, SpeculativeSize};
+use super::{Budget, IndexConfig, Restoring, Shard};
 use dashmap::DashMap;
 use kvasir_index::{Limits, PlacedMatch, PlacedScratch, Stats};
 use kvasir_process::shares::{Exhausted, SharedLimit, TakenShare};
-use kvasir_proto::{
-    code::ErrorCode,
-    hash::bucket,
-    limits::PARTITIONS_MAX,
-    types::{HolderKind, LocalHash, PartitionKey, WorkerId},
-};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::hash::bucket;
+use kvasir_proto::limits::PARTITIONS_MAX;
+use kvasir_proto::types::{HolderKind, LocalHash, PartitionKey, WorkerId};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The index of one (model, tenant), in shards. Each shard has the workers of some buckets, with all data of these
 /// workers. Shards have no common data.

@@ -1,11 +1,10 @@
 //! Evicts (sheds) blocks when the byte budget is used up.
 
-use super::{Pace, Partitions, STEP_OPERATIONS_MAX, Shard, budget::Excess};
+use super::budget::Excess;
+use super::{Pace, Partitions, STEP_OPERATIONS_MAX, Shard};
 use kvasir_index::Shed;
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Consecutive critical sections without an eviction, after which the writer tries again only before its next write.

@@ -1,11 +1,7 @@
 use kvasir_proto::types::WorkerId;
-use std::{
-    collections::BTreeSet,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 /// Workers of a partition that are still being restored after a start.
 #[derive(Debug, Default)]

@@ -1,21 +1,14 @@
 use super::budget::{Budget, Bytes, ShardSize};
-use crossbeam_utils::{
-    CachePadded,
-    sync::{ShardedLock, ShardedLockReadGuard},
-};
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard};
 use kvasir_index::{Index, Limits, SourceId};
 use kvasir_proto::convert::KnownName;
 use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
-use std::{
-    fmt,
-    hint::spin_loop,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fmt, thread};
 use tokio::time::Instant;
 
 /// Number of polls before a reader sleeps: longer than a slice of the writer takes, unless the writer has no CPU.

@@ -1,15 +1,13 @@
-use super::{
-    Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard,
-    command::{Apply, Command, IndexBatch, Sweep, SweepKind, Work},
-    image::{Cutting, Restoring, Taken},
-};
+use super::command::{Apply, Command, IndexBatch, Sweep, SweepKind, Work};
+use super::image::{Cutting, Restoring, Taken};
+use super::{Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard};
 use kvasir_index::{Index, IndexError, Restore, Restored};
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceStatus, WorkerId};
-use std::{collections::VecDeque, io, process, sync::Arc, thread};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::{io, process, thread};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Maximum number of queued commands per writer thread. Senders of more commands wait (backpressure).
 pub const MAILBOX_COMMANDS_MAX: usize = 1_024;

@@ -2,11 +2,9 @@
 //! block, which a second walk of the index follows ([`kvasir_proto::hash::stem`]).
 
 use kvasir_index::{Index, Match, Query, QueryKey, Scratch};
-use kvasir_proto::{
-    convert::{FindQuery, QueryInput},
-    hash::stem,
-    types::{LocalHash, Tier},
-};
+use kvasir_proto::convert::{FindQuery, QueryInput};
+use kvasir_proto::hash::stem;
+use kvasir_proto::types::{LocalHash, Tier};
 use std::cmp::Reverse;
 
 /// The second walk of one query.

@@ -1,6 +1,8 @@
 use crate::partitions::{DumpError, WriterGone};
 use kvasir_index::IndexError;
-use kvasir_proto::{code::ErrorCode, convert::TooManyBlocks, types::PartitionKey};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::TooManyBlocks;
+use kvasir_proto::types::PartitionKey;
 
 /// Why a query was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,19 +1,16 @@
-use super::{
-    QueryError, QueryMetrics,
-    ahead::Ahead,
-    pools::{self, Asked},
-    size::{SMALL, Small},
-    speculative,
-};
+use super::ahead::Ahead;
+use super::pools::{self, Asked};
+use super::size::{SMALL, Small};
+use super::{QueryError, QueryMetrics, speculative};
 use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{
     HolderView, Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks,
 };
-use kvasir_proto::{
-    convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    types::{LocalHash, PartitionKey, SourceState, SourceStatus, Tier, WorkerKey},
-};
-use std::{cell::RefCell, sync::Arc, time::Duration};
+use kvasir_proto::convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch};
+use kvasir_proto::types::{LocalHash, PartitionKey, SourceState, SourceStatus, Tier, WorkerKey};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum number of model names in the error for an unknown model.

@@ -1,7 +1,6 @@
-use prometheus_client::{
-    metrics::{counter::Counter, histogram::Histogram},
-    registry::{Registry, Unit},
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 
 /// Metrics of the lookups.

@@ -3,10 +3,8 @@
 
 use crate::partitions::Partition;
 use kvasir_index::{QueryKey, SharedBlocks};
-use kvasir_proto::{
-    convert::{FindQuery, PoolState},
-    types::{HolderKind, SourceStatus, WorkerId},
-};
+use kvasir_proto::convert::{FindQuery, PoolState};
+use kvasir_proto::types::{HolderKind, SourceStatus, WorkerId};
 use std::time::Duration;
 
 /// Inputs of a query beside the workers' indexes.

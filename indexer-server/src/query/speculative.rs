@@ -1,11 +1,10 @@
 //! Adds speculative matches from placements to the confirmed matches of a query.
 
 use kvasir_index::PlacedMatch;
-use kvasir_proto::{
-    convert::{FindQuery, WorkerMatch},
-    types::{WorkerId, WorkerKey},
-};
-use std::{cmp::Reverse, collections::HashSet};
+use kvasir_proto::convert::{FindQuery, WorkerMatch};
+use kvasir_proto::types::{WorkerId, WorkerKey};
+use std::cmp::Reverse;
+use std::collections::HashSet;
 
 /// Adds speculative matches to the confirmed matches of a query. `matches` must be all ranks with a confirmed block, or
 /// all ranks if the query asks for all. Then filters and orders by the larger of confirmed and speculative blocks.

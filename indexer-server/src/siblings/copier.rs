@@ -1,19 +1,16 @@
 //! Copies workers: fetches each from a sibling, then writes it into the index.
 
-use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
+use super::fetch::fetch;
+use super::{CopyError, Fetched, Sibling, SiblingMetrics};
 use crate::partitions::{
     IndexedSource, Partition, ResumedSource, ResumedWorker, Writer, WriterGone,
 };
 use kvasir_index::{Index, IndexError, WorkerView};
-use kvasir_proto::{
-    convert::{DumpQuery, DumpedSource, WorkerAddress},
-    limits::DUMP_CHUNK_RECORDS_MAX,
-    types::{DpRank, HeldBlock, NameChange, SourceState, SourceStatus},
-};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use kvasir_proto::convert::{DumpQuery, DumpedSource, WorkerAddress};
+use kvasir_proto::limits::DUMP_CHUNK_RECORDS_MAX;
+use kvasir_proto::types::{DpRank, HeldBlock, NameChange, SourceState, SourceStatus};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of names written to the index in one critical section of its lock.
 const NAMES_TOGETHER: usize = 64;

@@ -1,7 +1,8 @@
 use crate::partitions::WriterGone;
 use kvasir_index::IndexError;
 use kvasir_process::answer_timer::Late;
-use kvasir_proto::{convert::ConvertError, limits::WORKERS_MAX};
+use kvasir_proto::convert::ConvertError;
+use kvasir_proto::limits::WORKERS_MAX;
 
 /// Why a sibling's list of workers, or the copy of a worker, failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

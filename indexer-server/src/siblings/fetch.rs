@@ -3,11 +3,9 @@
 use super::{CopyError, DumpParts};
 use futures::StreamExt;
 use kvasir_process::answer_timer::AnswerTimer;
-use kvasir_proto::{
-    convert::{DumpedSource, KnownName, WorkerDumpPart},
-    limits::WORKER_SOURCES_MAX,
-    types::{DpRank, HeldBlock},
-};
+use kvasir_proto::convert::{DumpedSource, KnownName, WorkerDumpPart};
+use kvasir_proto::limits::WORKER_SOURCES_MAX;
+use kvasir_proto::types::{DpRank, HeldBlock};
 use std::collections::BTreeMap;
 
 /// Maximum records of one worker, all in memory: about a GiB.

@@ -1,4 +1,5 @@
-use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 
 /// Metrics of copies from siblings.
 #[derive(Debug, Clone, Default)]

@@ -1,15 +1,18 @@
 //! Lists the workers of all siblings, and selects the siblings to copy each worker from.
 
 use super::{CopyError, ListPages, Sibling, SiblingMetrics};
-use futures::{StreamExt, future::join_all};
+use futures::StreamExt;
+use futures::future::join_all;
 use kvasir_process::answer_timer::{AnswerTimer, Late};
-use kvasir_proto::{
-    convert::{ListedSource, ListedWorker, Registration, WorkerAddress},
-    limits::WORKERS_MAX,
-    types::SourceState,
-};
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::{error::Elapsed, timeout};
+use kvasir_proto::convert::{ListedSource, ListedWorker, Registration, WorkerAddress};
+use kvasir_proto::limits::WORKERS_MAX;
+use kvasir_proto::types::SourceState;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 /// Time limit for connecting to a sibling and for each page of its workers. It also delays the start of a server whose
 /// sibling hangs, or is starting too and waits for this server.

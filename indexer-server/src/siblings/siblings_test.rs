@@ -1,30 +1,25 @@
-use super::{
-    Copier, CopyError, DumpParts, ListPages, Offer, Sibling, SiblingMetrics, fetch::fetch, offers,
-};
+use super::fetch::fetch;
+use super::{Copier, CopyError, DumpParts, ListPages, Offer, Sibling, SiblingMetrics, offers};
 use crate::partitions::{
     IndexConfig, IndexMetrics, Partitions, Shard, Writer, WriterThreads, start_writers,
 };
 use futures::{StreamExt, stream};
 use kvasir_index::Limits;
 use kvasir_process::answer_timer::Late;
-use kvasir_proto::{
-    convert::{
-        DumpQuery, DumpedSource, ListedSource, ListedWorker, Registration, WorkerAddress,
-        WorkerDumpPart,
-    },
-    pb,
-    types::{
-        BlockName, CopyMode, Cursor, HeldBlock, Incarnation, Learned, LocalHash, NameMeaning,
-        PartitionKey, Reason, SourceState, StateReason, WorkerId,
-    },
+use kvasir_proto::convert::{
+    DumpQuery, DumpedSource, ListedSource, ListedWorker, Registration, WorkerAddress,
+    WorkerDumpPart,
+};
+use kvasir_proto::pb;
+use kvasir_proto::types::{
+    BlockName, CopyMode, Cursor, HeldBlock, Incarnation, Learned, LocalHash, NameMeaning,
+    PartitionKey, Reason, SourceState, StateReason, WorkerId,
 };
 use prometheus_client::registry::Registry;
-use std::{
-    collections::VecDeque,
-    num::NonZeroUsize,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::time::sleep;
 
 type Part = Result<WorkerDumpPart, CopyError>;

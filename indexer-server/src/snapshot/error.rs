@@ -1,10 +1,11 @@
-use super::{SET_ASIDE_MAX, format::FormatError};
-use kvasir_proto::{code::ErrorCode, convert::WorkerAddress, shard::ShardPlace};
+use super::SET_ASIDE_MAX;
+use super::format::FormatError;
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::shard::ShardPlace;
 use kvasir_store::Cause;
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Why snapshots cannot be opened, written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

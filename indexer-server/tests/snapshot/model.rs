@@ -1,23 +1,20 @@
 //! Expected contents of a store, as plain maps, and workers whose n-th state is reproducible from a seed.
 
-use indexer_server::{
-    partitions::RegisteredBy,
-    snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState},
-};
+use indexer_server::partitions::RegisteredBy;
+use indexer_server::snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState};
 use kvasir_index::{
     HoleImage, MeaningImage, NameImage, PAGE_SLOTS, PageImage, Position, RankImage, RunImage,
     SourceId, SourceImage, WorkerImage,
 };
-use kvasir_proto::{
-    convert::WorkerAddress,
-    types::{
-        BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, NameMeaning, PartitionKey,
-        SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
-    },
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::types::{
+    BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, NameMeaning, PartitionKey,
+    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Small, so that complete images are written in several parts.
 const BATCH_BYTES: usize = 4 << 10;

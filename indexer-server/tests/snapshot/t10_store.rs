@@ -5,7 +5,9 @@ use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotConfig, SnapshotS
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
 use tokio::time::Instant;
 
 pub(crate) const WORKERS: u64 = 5;

@@ -5,12 +5,10 @@ use indexer_server::snapshot::{Change, SnapshotStore, StoreError, StreamPosition
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{
-    env, hint,
-    io::{BufRead, BufReader, Read, Write, stdout},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::io::{BufRead, BufReader, Read, Write, stdout};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::{env, hint};
 
 const FOLDER: &str = "KVASIR_TEST_SNAPSHOT_FOLDER";
 const ROUNDS: u64 = 30;

@@ -2,36 +2,28 @@
 //! messages.
 
 use crate::model::address;
-use indexer_server::{
-    partitions::{
-        IndexConfig, IndexMetrics, IndexedSource, Partitions, RegisteredBy, Writer, start_writers,
-    },
-    snapshot::{
-        CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster, SharedStore,
-        SnapshotConfig, StreamPosition,
-    },
+use indexer_server::partitions::{
+    IndexConfig, IndexMetrics, IndexedSource, Partitions, RegisteredBy, Writer, start_writers,
+};
+use indexer_server::snapshot::{
+    CheckpointMetrics, Checkpointer, Checkpoints, Restorer, Roster, SharedStore, SnapshotConfig,
+    StreamPosition,
 };
 use kvasir_index::{ChangeLimits, Limits};
-use kvasir_proto::{
-    convert::Registration,
-    pb,
-    types::{
-        BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, SourceStatus, StoredBlock,
-        Tier,
-    },
+use kvasir_proto::convert::Registration;
+use kvasir_proto::pb;
+use kvasir_proto::types::{
+    BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, SourceStatus, StoredBlock, Tier,
 };
 use prometheus_client::registry::Registry;
-use std::{
-    num::NonZeroUsize,
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 const WORKERS: u64 = 3;
 const CHAINS: u64 = 128;

@@ -2,12 +2,11 @@
 
 use crate::model::{Model, address, bulk, change, config, open, state};
 use indexer_server::snapshot::{SET_ASIDE_MAX, SnapshotStore, StoreError};
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 const WORKERS: u64 = 4;
 const STATES: u64 = 24;

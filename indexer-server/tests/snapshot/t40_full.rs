@@ -2,11 +2,9 @@
 
 use crate::model::{Model, address, change, config, open, state};
 use indexer_server::snapshot::{SnapshotStore, StoreError};
-use std::{
-    env,
-    path::Path,
-    process::{Command, Output},
-};
+use std::env;
+use std::path::Path;
+use std::process::{Command, Output};
 
 const FOLDER: &str = "KVASIR_TEST_FULL_FOLDER";
 const WORKERS: u64 = 6;

@@ -1,10 +1,8 @@
 //! Sizes at 2 M (worker, block) pairs of distinct content.
 
 use crate::model::{REGISTRATION, address};
-use indexer_server::{
-    partitions::RegisteredBy,
-    snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState},
-};
+use indexer_server::partitions::RegisteredBy;
+use indexer_server::snapshot::{Change, Figures, SnapshotConfig, SnapshotStore, WorkerState};
 use kvasir_index::{
     PAGE_SLOTS, PageImage, RankImage, RunImage, SourceId, SourceImage, WorkerImage,
 };
@@ -13,7 +11,8 @@ use kvasir_proto::types::{
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{collections::BTreeSet, ops::RangeInclusive};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use tokio::time::Instant;
 
 const WORKERS: u64 = 64;

@@ -1,21 +1,17 @@
 //! Exports a complete store into another store.
 
-use crate::{
-    model::{Model, address, bulk, change, open, state},
-    t10_store::{WORKERS, compare, write_some},
-};
+use crate::model::{Model, address, bulk, change, open, state};
+use crate::t10_store::{WORKERS, compare, write_some};
 use indexer_server::snapshot::{
     Change, EXPORT_CHUNK_BYTES_MAX, FORMAT_VERSION, ImportError, SnapshotStore, StoreError,
     StreamPosition,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read},
-    path::Path,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
 
 const SEEDS: u64 = 6;
 const DAMAGES: u64 = 240;

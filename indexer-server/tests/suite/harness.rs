@@ -1,23 +1,21 @@
 //! One server, its clients, and requests without optional fields.
 
-use indexer_server::{
-    app::{Addresses, App, RunError},
-    config::{self, Action, Config},
-};
-use kvasir_proto::pb::{
-    self, event_ingest_client::EventIngestClient, indexer_client::IndexerClient,
-    publish_events_request, publish_events_response, published_event,
-};
-use std::{ffi::OsString, net::SocketAddr, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::{mpsc, oneshot},
-    task::JoinSet,
-    time::timeout,
-};
+use indexer_server::app::{Addresses, App, RunError};
+use indexer_server::config::{self, Action, Config};
+use kvasir_proto::pb::event_ingest_client::EventIngestClient;
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::{self, publish_events_request, publish_events_response, published_event};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Streaming, transport::Channel};
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
 
 /// Test timeout, far longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

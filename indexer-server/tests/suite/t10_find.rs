@@ -1,9 +1,7 @@
 use crate::harness::{BLOCK_SIZE, Server, assert_refused, query, registration, scores, stored};
 use crate::harness::{hello, within};
-use kvasir_proto::{
-    hash::{Namespace, local_hashes},
-    pb::{self, published_event},
-};
+use kvasir_proto::hash::{Namespace, local_hashes};
+use kvasir_proto::pb::{self, published_event};
 use tokio_stream::StreamExt;
 use tonic::Code;
 

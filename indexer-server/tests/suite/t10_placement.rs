@@ -1,12 +1,12 @@
 use crate::harness::{
     BLOCK_SIZE, Server, assert_refused, counter, hello, query, registration, stored, within,
 };
-use kvasir_proto::{
-    hash::{Namespace, local_hashes},
-    pb::{self, indexer_client::IndexerClient},
-};
+use kvasir_proto::hash::{Namespace, local_hashes};
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use tokio_stream::StreamExt;
-use tonic::{Code, transport::Channel};
+use tonic::Code;
+use tonic::transport::Channel;
 
 /// A placement of the prompt that [`query`] requests for the same names.
 fn placement(worker: &str, names: &[u64]) -> pb::RecordPlacementRequest {

@@ -1,11 +1,11 @@
 use crate::harness::{
     BLOCK_SIZE, Publisher, Server, assert_refused, counter, hello, query, removed, scores, stored,
 };
-use kvasir_proto::pb::{
-    self, RefusalReason, indexer_client::IndexerClient, publish_events_request::Message,
-    publish_events_response, published_event,
-};
-use tonic::{Code, transport::Channel};
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_proto::pb::{self, RefusalReason, publish_events_response, published_event};
+use tonic::Code;
+use tonic::transport::Channel;
 
 async fn find(client: &mut IndexerClient<Channel>, names: &[u64]) -> Vec<(u32, i32)> {
     let answer = client.find_matches(query(names)).await.expect("a valid query").into_inner();

@@ -4,23 +4,22 @@ use crate::harness::{
     PATIENCE, Publisher, Server, assert_refused, hello, query, registration, removed, stored,
     within,
 };
-use futures::{StreamExt, stream, stream::BoxStream};
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::local_indexer_server::{LocalIndexer, LocalIndexerServer};
+use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_proto::pb::published_event::Event;
 use kvasir_proto::pb::{
-    self, get_events_response as events,
-    indexer_client::IndexerClient,
-    local_dump_response as dump,
-    local_indexer_server::{LocalIndexer, LocalIndexerServer},
-    publish_events_request::Message,
-    publish_events_response,
-    published_event::Event,
+    self, get_events_response as events, local_dump_response as dump, publish_events_response,
 };
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
-use tokio::{net::TcpListener, task::JoinSet};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Code, Request, Response, Status, transport::Channel};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
 
 const EXACT: i32 = pb::WorkerState::Exact as i32;
 const DEGRADED: i32 = pb::WorkerState::Degraded as i32;

@@ -1,8 +1,11 @@
 use crate::harness::{Server, assert_refused, hello, registration, removed, stored, within};
-use kvasir_proto::pb::{self, dump_worker_response::Part, indexer_client::IndexerClient};
+use kvasir_proto::pb;
+use kvasir_proto::pb::dump_worker_response::Part;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use std::collections::BTreeMap;
 use tokio_stream::StreamExt;
-use tonic::{Code, transport::Channel};
+use tonic::Code;
+use tonic::transport::Channel;
 
 fn request(worker: &str) -> pb::DumpWorkerRequest {
     pb::DumpWorkerRequest {

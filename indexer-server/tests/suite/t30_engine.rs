@@ -1,5 +1,6 @@
 use crate::harness::{BLOCK_SIZE, Server, counter, registration, within};
-use kvasir_proto::pb::{self, indexer_client::IndexerClient};
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use std::time::Duration;
 use tokio::time::sleep;
 use tonic::transport::Channel;

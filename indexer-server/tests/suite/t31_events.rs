@@ -1,12 +1,12 @@
 //! Events of an engine, from its socket to an answer.
 
-use crate::{
-    harness::{BLOCK_SIZE, Server, within},
-    t30_engine::send,
-};
-use kvasir_proto::pb::{self, indexer_client::IndexerClient};
+use crate::harness::{BLOCK_SIZE, Server, within};
+use crate::t30_engine::send;
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use serde_json::{Value, json};
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use zeromq::{PubSocket, Socket};

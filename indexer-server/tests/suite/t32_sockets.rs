@@ -1,14 +1,14 @@
 //! Ranks that an engine has announced, and one worker per socket and topic.
 
-use crate::{
-    harness::{BLOCK_SIZE, Server, registration, scores, within},
-    t31_events::{TOKENS, stored, write},
-};
-use kvasir_proto::pb::{self, indexer_client::IndexerClient};
+use crate::harness::{BLOCK_SIZE, Server, registration, scores, within};
+use crate::t31_events::{TOKENS, stored, write};
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
-use tonic::{Code, transport::Channel};
+use tonic::Code;
+use tonic::transport::Channel;
 use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
 
 /// An engine without a replay socket.

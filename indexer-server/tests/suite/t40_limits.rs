@@ -3,22 +3,18 @@ use crate::harness::{
 };
 use bytes::{Buf, BufMut};
 use futures::stream;
-use kvasir_proto::{
-    limits::{GRPC_MESSAGE_BYTES_MAX, WORKER_SOURCES_MAX},
-    pb::{self, indexer_client::IndexerClient, publish_events_request::Message},
-};
+use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, WORKER_SOURCES_MAX};
+use kvasir_proto::pb;
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::publish_events_request::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Code, Request, Status,
-    client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    codegen::http::uri::PathAndQuery,
-};
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request, Status};
 
 #[tokio::test]
 async fn a_message_may_be_8_mib_and_no_more() {

@@ -4,7 +4,8 @@ use crate::harness::{Publisher, Server, hello, query, registration, stored, with
 use futures::stream;
 use indexer_server::config::Config;
 use kvasir_access::Rate;
-use kvasir_proto::pb::{self, find_matches_stream_response::Outcome};
+use kvasir_proto::pb;
+use kvasir_proto::pb::find_matches_stream_response::Outcome;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -3,10 +3,14 @@ use crate::harness::{
 };
 use kvasir_proto::pb;
 use std::time::Duration;
-use tokio::{net::TcpStream, sync::mpsc, time::Instant};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::{v1, v1alpha};
 
 #[tokio::test]

@@ -1,24 +1,23 @@
-use crate::{
-    harness::{BLOCK_SIZE, Publisher, hello, http_get, registration, scores, within},
-    t30_engine::{send, source, vllm_batch},
-};
-use axum::{body::Bytes, http::Uri};
-use kvasir_proto::pb::{self, indexer_client::IndexerClient, published_event};
-use std::{
-    io::{BufRead, BufReader},
-    net::SocketAddr,
-    os::unix::fs::symlink,
-    process::{Child, Command, Output, Stdio},
-    thread::{self, JoinHandle},
-    time::Duration,
-};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::sleep};
+use crate::harness::{BLOCK_SIZE, Publisher, hello, http_get, registration, scores, within};
+use crate::t30_engine::{send, source, vllm_batch};
+use axum::body::Bytes;
+use axum::http::Uri;
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::pb::{self, published_event};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{
-    Status,
-    service::Routes,
-    transport::{Channel, Server},
-};
+use tonic::Status;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Server};
 use zeromq::{PubSocket, Socket};
 
 fn binary() -> Command {

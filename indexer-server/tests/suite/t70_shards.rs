@@ -1,11 +1,11 @@
 use crate::harness::{
     Server, hello, http_get, query, registration, removed, scores, stored, within,
 };
-use kvasir_proto::{
-    hash::bucket,
-    pb::{self, dump_worker_response::Part, indexer_client::IndexerClient},
-    types::WorkerId,
-};
+use kvasir_proto::hash::bucket;
+use kvasir_proto::pb;
+use kvasir_proto::pb::dump_worker_response::Part;
+use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::types::WorkerId;
 use std::cmp::Reverse;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;

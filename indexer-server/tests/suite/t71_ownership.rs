@@ -1,13 +1,12 @@
 //! One shard of several servers: its own workers, refusals, and redirects to other shards.
 
 use crate::harness::{Server, hello, registration, within};
-use kvasir_proto::{
-    convert::{Owner, owner},
-    hash::bucket,
-    pb::{self, publish_events_request::Message},
-    shard::{ShardCount, ShardMap},
-    types::WorkerId,
-};
+use kvasir_proto::convert::{Owner, owner};
+use kvasir_proto::hash::bucket;
+use kvasir_proto::pb;
+use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_proto::shard::{ShardCount, ShardMap};
+use kvasir_proto::types::WorkerId;
 use tonic::{Code, Status};
 
 const SHARDS: u32 = 3;

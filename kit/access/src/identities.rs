@@ -1,12 +1,8 @@
-use crate::{
-    NAMES_MAX, Names, Principal, Rate, Role,
-    file::{Entry, File},
-};
+use crate::file::{Entry, File};
+use crate::{NAMES_MAX, Names, Principal, Rate, Role};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Maximum number of identities in one file.
 pub const IDENTITIES_MAX: usize = 65_536;

@@ -1,6 +1,7 @@
 //! Rate limiter per name: token bucket (GCRA), without a timer. Pure: time is an argument, counted from any origin.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 /// Maximum rate, in queries per second.
 pub const QUERIES_PER_SECOND_MAX: u32 = 1_000_000;
@@ -95,7 +96,8 @@ impl Used {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::{collection::vec, prelude::*};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,20 +1,18 @@
 //! Authenticates callers by token or certificate. The identities come from a file that is reloaded when it changes.
 
-use crate::{
-    net::Reasons,
-    quota::{Quota, Rates},
-};
+use crate::net::Reasons;
+use crate::quota::{Quota, Rates};
 use kvasir_access::{Denied, Identities, Principal, Rate, Role};
-use kvasir_proto::{
-    convert::{Registration, WorkerAddress},
-    types::PartitionKey,
-};
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use kvasir_proto::types::PartitionKey;
 use kvasir_tls::{CertificateNames, Reloaded, ServerTls, Source, TlsError};
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
-use tonic::{
-    Status,
-    codegen::http::{HeaderMap, header::AUTHORIZATION},
-};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Status;
+use tonic::codegen::http::HeaderMap;
+use tonic::codegen::http::header::AUTHORIZATION;
 
 /// Admission to a process's ports: TLS, identities, and the maximum age of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,17 +4,13 @@ use crate::config::{Action, ConfigError, Options, warn_of_unknown_variables};
 use crate::descriptors;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use kvasir_tasks::causes::causes;
-use std::{
-    io::{self, Write},
-    pin::Pin,
-    process::ExitCode,
-    time::Duration,
-};
-use tokio::{
-    runtime::{Builder, Runtime},
-    select,
-    signal::unix::{SignalKind, signal},
-};
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code for invalid usage, by the convention of sysexits.h.
 const EXIT_USAGE: u8 = 64;

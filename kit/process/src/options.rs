@@ -1,22 +1,22 @@
 //! Options that all programs share, described and checked once. A program flattens them into its own options.
 
-use crate::{
-    access::{Access, Guard},
-    config::{ConfigError, Retired},
-    http::HttpConfig,
-    nats::{NatsAccess, NatsServers},
-    telemetry::{LogConfig, LogFormat},
-    text::{self, ServerUrl, Span},
-};
+use crate::access::{Access, Guard};
+use crate::config::{ConfigError, Retired};
+use crate::http::HttpConfig;
+use crate::nats::{NatsAccess, NatsServers};
+use crate::telemetry::{LogConfig, LogFormat};
+use crate::text::{self, ServerUrl, Span};
 use clap::{ArgAction, Args};
 use kvasir_access::Rate;
-use kvasir_proto::{
-    broker::{Delivery, Namespace},
-    target::{is_tls, read_target},
-};
+use kvasir_proto::broker::{Delivery, Namespace};
+use kvasir_proto::target::{is_tls, read_target};
 use kvasir_tls::{ClientFiles, Dialer, Identity, ServerFiles, ServerTls, TlsError};
 use serde::Serialize;
-use std::{env, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::env;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Default NATS server.

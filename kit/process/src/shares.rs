@@ -2,10 +2,8 @@
 
 use crate::net::{Limit, Share};
 use prometheus_client::metrics::gauge::Gauge;
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Number of sharers at which idle ones are first searched and dropped.
 const SWEPT_MIN: usize = 64;

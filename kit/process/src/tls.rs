@@ -3,21 +3,19 @@
 use crate::access::Guard;
 use crate::net::{Connection, LimitedListener, Peer};
 use kvasir_tls::{CertificateNames, Protocol, ServerTls};
-use std::{
-    io::{self, IoSlice},
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    select,
-    task::JoinSet,
-    time::{Instant, timeout},
-};
-use tokio_rustls::{TlsAcceptor, rustls::Error as TlsFault, server::TlsStream};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::select;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::Error as TlsFault;
+use tokio_rustls::server::TlsStream;
 use tracing::field::display;
 
 /// Timeout of a TLS handshake.

@@ -1,9 +1,10 @@
 //! RocksDB options for databases, writes and reads.
 
 use crate::Bounds;
+use rocksdb::statistics::StatsLevel;
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options, ReadOptions,
-    WriteOptions, statistics::StatsLevel,
+    WriteOptions,
 };
 
 /// Size of a write buffer. At most two are in memory. Larger buffers cause fewer rewrites of tables.

@@ -1,6 +1,7 @@
 //! Named tasks that are always joined (structured concurrency).
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::collections::HashMap;
 use std::future::pending;
 use std::time::Duration;

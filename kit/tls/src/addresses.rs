@@ -1,10 +1,10 @@
 //! Tries the addresses of a host name in turn.
 
-use std::{io, net::SocketAddr, time::Duration};
-use tokio::{
-    net::lookup_host,
-    time::{Instant, timeout},
-};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::lookup_host;
+use tokio::time::{Instant, timeout};
 
 /// Maximum number of addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;

@@ -3,21 +3,17 @@
 
 use h2::Reason;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::{
-    error::Error,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-};
-use tonic::{
-    Status,
-    body::Body,
-    codegen::{
-        Bytes,
-        http::{Request, Response, request::Parts},
-    },
-    transport::{self, channel::ResponseFuture},
-};
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::request::Parts;
+use tonic::codegen::http::{Request, Response};
+use tonic::transport;
+use tonic::transport::channel::ResponseFuture;
 use tower::{Service, ServiceExt};
 
 /// Maximum number of retries of a call.

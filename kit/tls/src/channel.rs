@@ -1,22 +1,17 @@
 //! gRPC channels that send a bearer token with each call.
 
-use crate::{
-    TlsError,
-    again::Repeatable,
-    pem::{Contents, Source},
-    reload::Reloaded,
-};
+use crate::TlsError;
+use crate::again::Repeatable;
+use crate::pem::{Contents, Source};
+use crate::reload::Reloaded;
 use futures::future::BoxFuture;
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    task::{Context, Poll},
-};
-use tonic::{
-    body::Body,
-    codegen::http::{HeaderValue, Request, Response, header::AUTHORIZATION},
-    transport,
-};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::{HeaderValue, Request, Response};
+use tonic::transport;
 use tower::Service;
 
 /// Maximum length of a token, in bytes.

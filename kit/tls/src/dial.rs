@@ -1,35 +1,33 @@
 //! Client connections, plain or over TLS.
 
-use crate::{
-    Channel, TlsError,
-    addresses::open_first,
-    alpn::BLOCKS_ALPN,
-    channel::Token,
-    pem::{Contents, Source},
-    reload::Reloaded,
-};
+use crate::addresses::open_first;
+use crate::alpn::BLOCKS_ALPN;
+use crate::channel::Token;
+use crate::pem::{Contents, Source};
+use crate::reload::Reloaded;
+use crate::{Channel, TlsError};
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use kvasir_proto::target::{TargetError, is_tls, read_target};
-use rustls::{ClientConfig, ProtocolVersion, crypto::ring, pki_types::ServerName};
-use std::{
-    error::Error,
-    io::{self, IoSlice},
-    net::SocketAddr,
-    path::PathBuf,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ProtocolVersion};
+use std::error::Error;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
-use tonic::{codegen::http::Uri, transport::Endpoint};
+use tonic::codegen::http::Uri;
+use tonic::transport::Endpoint;
 use tower::Service;
 
 /// A connection for another protocol than gRPC, plain or over TLS.

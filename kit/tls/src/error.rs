@@ -1,4 +1,5 @@
-use std::{io, path::PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 /// Maximum file size, in bytes. Revocation lists are the longest files.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -1,7 +1,9 @@
 //! Names in a certificate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
 
 /// The names in a verified certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,16 +1,15 @@
 //! Reads PEM files.
 
-use crate::{Problem, TlsError, error::FILE_BYTES_MAX};
+use crate::error::FILE_BYTES_MAX;
+use crate::{Problem, TlsError};
+use rustls::RootCertStore;
 #[cfg(feature = "server")]
 use rustls::pki_types::CertificateRevocationListDer;
-use rustls::{
-    RootCertStore,
-    pki_types::{
-        CertificateDer, PrivateKeyDer,
-        pem::{self, PemObject},
-    },
-};
-use std::{fs::File, io::Read, path::PathBuf};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
 
 /// A file, and the option that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,16 +1,12 @@
 //! Values built from files, and rebuilt when one of the files changes.
 
-use crate::{
-    TlsError,
-    pem::{Contents, Source},
-};
-use std::{
-    fmt,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use crate::TlsError;
+use crate::pem::{Contents, Source};
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Minimum time between two checks of the files. A check runs at the next use after this time.

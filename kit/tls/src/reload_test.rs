@@ -1,9 +1,9 @@
 use super::{CHECK_INTERVAL, Reloaded};
-use crate::{
-    Problem,
-    pem::{Contents, Source},
-};
-use std::{fs, path::PathBuf, sync::Arc};
+use crate::Problem;
+use crate::pem::{Contents, Source};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::time::advance;
 

@@ -1,17 +1,15 @@
 //! TLS of a port: its certificate, and the certificates that it requires of clients.
 
-use crate::{
-    TlsError,
-    alpn::BLOCKS_ALPN,
-    pem::{Contents, Source},
-    reload::Reloaded,
-};
-use rustls::{
-    ServerConfig,
-    crypto::{CryptoProvider, ring},
-    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
-};
-use std::{path::PathBuf, sync::Arc};
+use crate::TlsError;
+use crate::alpn::BLOCKS_ALPN;
+use crate::pem::{Contents, Source};
+use crate::reload::Reloaded;
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use std::path::PathBuf;
+use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
 /// TLS files of a server.

@@ -1,8 +1,9 @@
 //! Opens and ends sessions.
 
+use super::messages;
+use super::sessions::OpenStream;
 use super::shared::BlockManagerService;
 use super::status::{failed, no_session, of_session, stopping};
-use super::{messages, sessions::OpenStream};
 use futures::stream::{self, BoxStream, StreamExt};
 use kvasir_access::Principal;
 use kvasir_process::access::check_served;

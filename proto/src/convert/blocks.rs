@@ -1,20 +1,16 @@
 //! Checked requests to `BlockManager`, as an agent reads them.
 
-use super::{
-    ConvertError, Problem,
-    shared::{check_count, check_name, check_range, check_text},
+use super::shared::{check_count, check_name, check_range, check_text};
+use super::{ConvertError, Problem};
+use crate::limits::{
+    BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BLOCK_WRITE_BYTES_MAX, CHAIN_BLOCKS_MAX, NAME_BYTES_MAX,
+    ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX, QUERY_BLOCKS_MAX,
 };
-use crate::{
-    hash,
-    limits::{
-        BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BLOCK_WRITE_BYTES_MAX, CHAIN_BLOCKS_MAX, NAME_BYTES_MAX,
-        ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX, QUERY_BLOCKS_MAX,
-    },
-    pb,
-    types::{LocalHash, PartitionKey, SequenceHash, WorkerId},
-};
+use crate::types::{LocalHash, PartitionKey, SequenceHash, WorkerId};
+use crate::{hash, pb};
 use prost::bytes::Bytes;
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Secret id of a session: 16 unguessable bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,11 +1,9 @@
+use super::shared::{check_required_name, check_sequence, read_incarnation};
 use super::{
     ConvertError, Heartbeat, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
-    shared::{check_required_name, check_sequence, read_incarnation},
 };
-use crate::{
-    pb::{self, broker_message},
-    types::Incarnation,
-};
+use crate::pb::{self, broker_message};
+use crate::types::Incarnation;
 use std::time::Duration;
 
 /// Default lease of a worker that publishes over a broker.

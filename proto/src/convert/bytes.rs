@@ -5,7 +5,8 @@ use super::{
     LocalDumpQuery, Registration,
 };
 use crate::{codec, pb};
-use prost::{Message, Name, bytes::Bytes};
+use prost::bytes::Bytes;
+use prost::{Message, Name};
 
 /// Why bytes cannot be decoded to a checked message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,13 +1,12 @@
 //! Chunk sizes of connectors in a registration.
 
-use super::{
-    ConvertError, Problem,
-    shared::{check_count, check_range, check_required_name},
-};
+use super::shared::{check_count, check_range, check_required_name};
+use super::{ConvertError, Problem};
 use crate::limits::{
     CONNECTOR_CHUNK_BLOCKS_MAX, CONNECTOR_CHUNK_BLOCKS_MIN, WORKER_CONNECTOR_CHUNKS_MAX,
 };
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// Checks the chunk sizes by medium, in blocks. Returns them by the medium's name in upper case.
 ///

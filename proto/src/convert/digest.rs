@@ -1,15 +1,12 @@
 //! Requests to an agent for the digests of a source's blocks (anti-entropy), and the agent's answers.
 
-use super::{
-    ConvertError, LocalSource, Problem, incarnation,
-    local::{present, read_address, read_buckets, read_present, read_source},
-    shared::{read_incarnation, read_tier, tier},
-};
-use crate::{
-    digest::TierDigest,
-    pb::{self, get_digests_response::Part},
-    types::{DpRank, Incarnation, Tier},
-};
+use super::local::{present, read_address, read_buckets, read_present, read_source};
+use super::shared::{read_incarnation, read_tier, tier};
+use super::{ConvertError, LocalSource, Problem, incarnation};
+use crate::digest::TierDigest;
+use crate::pb;
+use crate::pb::get_digests_response::Part;
+use crate::types::{DpRank, Incarnation, Tier};
 
 /// A checked `GetDigestsRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]

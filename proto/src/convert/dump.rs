@@ -1,26 +1,22 @@
 //! Copies of an index's workers for another index: the list of workers and their dumps, in both directions.
 
-use super::{
-    ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation,
-    ingest::read_reasons,
-    local::read_record,
-    meaning::{KnownName, read_meanings, read_source_learned, source_learned},
-    read_cursor,
-    shared::{
-        check_count, check_range, check_required_name, copy_mode, read_copy_mode, read_incarnation,
-        read_state, state, state_reason,
-    },
+use super::ingest::read_reasons;
+use super::local::read_record;
+use super::meaning::{KnownName, read_meanings, read_source_learned, source_learned};
+use super::shared::{
+    check_count, check_range, check_required_name, copy_mode, read_copy_mode, read_incarnation,
+    read_state, state, state_reason,
 };
-use crate::{
-    limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, TOLD_PAST_INCARNATIONS_MAX,
-        WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
-    },
-    pb::{self, dump_worker_response::Part},
-    types::{
-        CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, Learned, PartitionKey,
-        SourceState, StateReason, WorkerId,
-    },
+use super::{ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation, read_cursor};
+use crate::limits::{
+    DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, TOLD_PAST_INCARNATIONS_MAX,
+    WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+};
+use crate::pb;
+use crate::pb::dump_worker_response::Part;
+use crate::types::{
+    CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, Learned, PartitionKey,
+    SourceState, StateReason, WorkerId,
 };
 
 /// A checked `DumpWorkerRequest`.

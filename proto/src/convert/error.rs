@@ -1,4 +1,7 @@
-use crate::{code::ErrorCode, hash::HASH_SCHEME, limits::NAME_BYTES_MAX, types::NameError};
+use crate::code::ErrorCode;
+use crate::hash::HASH_SCHEME;
+use crate::limits::NAME_BYTES_MAX;
+use crate::types::NameError;
 use std::fmt;
 
 /// Why a message is rejected: the field, as a path within the message, and its problem.

@@ -1,18 +1,15 @@
 //! Checked requests to fetch blocks from other agents, as an agent reads them.
 
-use super::{
-    ConvertError, Problem,
-    blocks::{SessionId, check_filled, read_millis, read_sequences, read_session},
+use super::blocks::{SessionId, check_filled, read_millis, read_sequences, read_session};
+use super::{ConvertError, Problem};
+use crate::limits::{
+    BLOCK_SLOTS_MAX, FETCH_PEERS_MAX, ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX,
 };
-use crate::{
-    limits::{
-        BLOCK_SLOTS_MAX, FETCH_PEERS_MAX, ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX,
-    },
-    pb,
-    target::read_target,
-    types::SequenceHash,
-};
-use std::{collections::BTreeSet, time::Duration};
+use crate::pb;
+use crate::target::read_target;
+use crate::types::SequenceHash;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A checked `FetchRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]

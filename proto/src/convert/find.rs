@@ -1,21 +1,17 @@
-use super::{
-    ConvertError, Problem,
-    shared::{
-        check_block_size, check_count, check_hash_scheme, check_required, check_text, read_tier,
-    },
+use super::shared::{
+    check_block_size, check_count, check_hash_scheme, check_required, check_text, read_tier,
 };
-use crate::{
-    hash::{
-        MultimodalSpan, Namespace, Seed, leaf, local_hashes, multimodal_hash, next_token, stem,
-        tokens_le, wide_local_hashes,
-    },
-    limits::{
-        MULTIMODAL_IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, QUERY_BLOCKS_MAX,
-        QUERY_MULTIMODAL_ITEMS_MAX, QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX, SALT_BYTES_MAX,
-    },
-    pb,
-    types::{BlockName, LocalHash, PartitionKey, Tier, TierSet, WorkerId},
+use super::{ConvertError, Problem};
+use crate::hash::{
+    MultimodalSpan, Namespace, Seed, leaf, local_hashes, multimodal_hash, next_token, stem,
+    tokens_le, wide_local_hashes,
 };
+use crate::limits::{
+    MULTIMODAL_IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
+    QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX, SALT_BYTES_MAX,
+};
+use crate::pb;
+use crate::types::{BlockName, LocalHash, PartitionKey, Tier, TierSet, WorkerId};
 use prost::bytes::Bytes;
 use std::fmt;
 

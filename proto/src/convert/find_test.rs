@@ -1,10 +1,8 @@
 use super::*;
+use crate::code::ErrorCode;
+use crate::convert::{FindAnswer, FindReply, FindRequest, PoolState, WorkerMatch, WriteAnswer};
 use crate::hash::Namespace;
-use crate::{
-    code::ErrorCode,
-    convert::{FindAnswer, FindReply, FindRequest, PoolState, WorkerMatch, WriteAnswer},
-    types::SourceState,
-};
+use crate::types::SourceState;
 use prost::Message;
 use std::time::Duration;
 

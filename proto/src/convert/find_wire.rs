@@ -1,23 +1,17 @@
 //! Reads queries from bytes and writes answers to bytes without generated messages: the server's hot path. Tests
 //! compare both with the generated messages.
 
-use super::{
-    ConvertError,
-    find::{Fields, FindQuery},
-    find_answer::{FindAnswer, PoolState, WorkerMatch},
-    shared::{age_ms, state, state_reason},
-};
-use crate::{
-    pb,
-    types::{BlockName, LocalHash, SourceState, Tier},
-};
-use prost::{
-    DecodeError,
-    bytes::Bytes,
-    encoding::{
-        DecodeContext, WireType, bool, bytes, decode_key, decode_varint, fixed64, int32, message,
-        skip_field, string, uint32, uint64,
-    },
+use super::ConvertError;
+use super::find::{Fields, FindQuery};
+use super::find_answer::{FindAnswer, PoolState, WorkerMatch};
+use super::shared::{age_ms, state, state_reason};
+use crate::pb;
+use crate::types::{BlockName, LocalHash, SourceState, Tier};
+use prost::DecodeError;
+use prost::bytes::Bytes;
+use prost::encoding::{
+    DecodeContext, WireType, bool, bytes, decode_key, decode_varint, fixed64, int32, message,
+    skip_field, string, uint32, uint64,
 };
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    convert::{QueryInput, QueryTokens, cursor},
-    types::{Cursor, Incarnation, Reason, SourceState, StateReason, WorkerId},
-};
+use crate::convert::{QueryInput, QueryTokens, cursor};
+use crate::types::{Cursor, Incarnation, Reason, SourceState, StateReason, WorkerId};
 use prost::Message;
 use std::time::Duration;
 

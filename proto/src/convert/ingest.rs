@@ -1,25 +1,21 @@
-use super::{
-    ConvertError, Problem, WorkerAddress,
-    find::check_tokens_le,
-    incarnation,
-    shared::{
-        age_ms, check_block_size, check_count, check_name, check_required_name, check_sequence,
-        check_text, copy_mode, read_copy_mode, read_incarnation, read_sequence, read_state,
-        read_tier, state, state_reason, tier,
-    },
-    worker::read_local_indexer,
+use super::find::check_tokens_le;
+use super::shared::{
+    age_ms, check_block_size, check_count, check_name, check_required_name, check_sequence,
+    check_text, copy_mode, read_copy_mode, read_incarnation, read_sequence, read_state, read_tier,
+    state, state_reason, tier,
 };
-use crate::{
-    hash::{Namespace, local_hashes},
-    limits::{
-        BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, HEARTBEAT_REASONS_MAX, REASON_EXAMPLE_BYTES_MAX,
-        SALT_BYTES_MAX,
-    },
-    pb::{self, published_event::Event},
-    types::{
-        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, Reason,
-        SourceState, StateReason, StoredBlock, Tier, WorkerId,
-    },
+use super::worker::read_local_indexer;
+use super::{ConvertError, Problem, WorkerAddress, incarnation};
+use crate::hash::{Namespace, local_hashes};
+use crate::limits::{
+    BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, HEARTBEAT_REASONS_MAX, REASON_EXAMPLE_BYTES_MAX,
+    SALT_BYTES_MAX,
+};
+use crate::pb;
+use crate::pb::published_event::Event;
+use crate::types::{
+    BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, Reason,
+    SourceState, StateReason, StoredBlock, Tier, WorkerId,
 };
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
-use super::{ConvertError, Problem, Registration, WorkerAddress, shared::check_range};
-use crate::{
-    limits::{LIST_PAGE_WORKERS_MAX, NAME_BYTES_MAX},
-    pb,
-    types::{PartitionKey, WorkerId},
-};
+use super::shared::check_range;
+use super::{ConvertError, Problem, Registration, WorkerAddress};
+use crate::limits::{LIST_PAGE_WORKERS_MAX, NAME_BYTES_MAX};
+use crate::pb;
+use crate::types::{PartitionKey, WorkerId};
 use std::fmt::Write;
 
 const PAGE_TOKEN: &str = "page_token";

@@ -1,15 +1,11 @@
-use super::{
-    ConvertError, Problem, WorkerAddress,
-    local::read_address,
-    shared::{age_ms, check_range},
+use super::local::read_address;
+use super::shared::{age_ms, check_range};
+use super::{ConvertError, Problem, WorkerAddress};
+use crate::limits::{
+    LOADS_INTERVAL_MS_DEFAULT, LOADS_INTERVAL_MS_MAX, LOADS_INTERVAL_MS_MIN, WORKER_RANKS_MAX,
 };
-use crate::{
-    limits::{
-        LOADS_INTERVAL_MS_DEFAULT, LOADS_INTERVAL_MS_MAX, LOADS_INTERVAL_MS_MIN, WORKER_RANKS_MAX,
-    },
-    pb,
-    types::{DpRank, WorkerMetrics},
-};
+use crate::pb;
+use crate::types::{DpRank, WorkerMetrics};
 use std::time::Duration;
 
 /// A checked `WorkerLoad`.

@@ -1,24 +1,21 @@
 //! Messages between indexes and agents over `LocalIndexer`, in both directions: an index writes requests
 //! and reads answers, an agent reads requests and writes answers.
 
-use super::{
-    ConvertError, Problem, PublishedBatch, WorkerAddress, incarnation, publish_batch,
-    shared::{
-        check_block_size, check_count, check_range, check_required_name, copy_mode, read_copy_mode,
-        read_incarnation, read_sequence,
-    },
+use super::shared::{
+    check_block_size, check_count, check_range, check_required_name, copy_mode, read_copy_mode,
+    read_incarnation, read_sequence,
 };
-use crate::{
-    digest::DIGEST_BUCKETS,
-    limits::{DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, WORKER_SOURCES_MAX},
-    pb::{
-        self, get_events_response::Part as EventsMessage, local_dump_response::Part as DumpMessage,
-    },
-    types::{
-        BlockName, CopyMode, DpRank, HeldBlock, Incarnation, LocalHash, PartitionKey, WorkerId,
-    },
+use super::{ConvertError, Problem, PublishedBatch, WorkerAddress, incarnation, publish_batch};
+use crate::digest::DIGEST_BUCKETS;
+use crate::limits::{DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, WORKER_SOURCES_MAX};
+use crate::pb;
+use crate::pb::get_events_response::Part as EventsMessage;
+use crate::pb::local_dump_response::Part as DumpMessage;
+use crate::types::{
+    BlockName, CopyMode, DpRank, HeldBlock, Incarnation, LocalHash, PartitionKey, WorkerId,
 };
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// A source of an agent, as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 use super::*;
-use crate::{
-    code::ErrorCode,
-    limits::SEQUENCE_MAX,
-    types::{KvEvent, StoredBlock, Tier},
-};
-use prost::{Message, bytes::Bytes};
+use crate::code::ErrorCode;
+use crate::limits::SEQUENCE_MAX;
+use crate::types::{KvEvent, StoredBlock, Tier};
+use prost::Message;
+use prost::bytes::Bytes;
 
 const BLOCK_SIZE: u32 = 2;
 const INCARNATION: Incarnation = Incarnation(7);

@@ -1,11 +1,10 @@
 //! Encodes the facts that an engine has shown and the meanings of its names, for other indexes and for disk.
 
-use super::{ConvertError, shared::check_count};
-use crate::{
-    limits::{DUMP_MEANINGS_MAX, WORKER_LORA_NAMES_MAX},
-    pb,
-    types::{AdapterNumber, BlockName, DpRank, ImageKeys, Learned, NameMeaning, Tier},
-};
+use super::ConvertError;
+use super::shared::check_count;
+use crate::limits::{DUMP_MEANINGS_MAX, WORKER_LORA_NAMES_MAX};
+use crate::pb;
+use crate::types::{AdapterNumber, BlockName, DpRank, ImageKeys, Learned, NameMeaning, Tier};
 use prost::Message;
 
 /// A name of a rank, with its meaning.

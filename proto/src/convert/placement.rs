@@ -1,13 +1,9 @@
-use super::{
-    ConvertError, FindQuery, QueryInput, WorkerAddress,
-    find::{Fields, INPUTS},
-    shared::check_range,
-};
-use crate::{
-    limits::{PLACEMENT_TTL_MS_DEFAULT, PLACEMENT_TTL_MS_MAX, WORKER_RANKS_MAX},
-    pb,
-    types::{DpRank, LocalHash, WorkerId},
-};
+use super::find::{Fields, INPUTS};
+use super::shared::check_range;
+use super::{ConvertError, FindQuery, QueryInput, WorkerAddress};
+use crate::limits::{PLACEMENT_TTL_MS_DEFAULT, PLACEMENT_TTL_MS_MAX, WORKER_RANKS_MAX};
+use crate::pb;
+use crate::types::{DpRank, LocalHash, WorkerId};
 use std::time::Duration;
 
 /// A checked `RecordPlacementRequest`.

@@ -1,11 +1,10 @@
 //! Fields of a registration that concern pools.
 
-use super::{ConvertError, Problem, shared::check_count};
-use crate::{
-    limits::WORKER_POOLS_MAX,
-    pb,
-    types::{HolderKind, WorkerId},
-};
+use super::shared::check_count;
+use super::{ConvertError, Problem};
+use crate::limits::WORKER_POOLS_MAX;
+use crate::pb;
+use crate::types::{HolderKind, WorkerId};
 use std::fmt;
 
 /// Displays worker ids.

@@ -1,13 +1,10 @@
-use super::{
-    ConvertError, Problem,
-    shared::{check_count, check_name, check_required_name},
-};
-use crate::{limits::WORKER_LABELS_MAX, pb};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    str::FromStr,
-};
+use super::shared::{check_count, check_name, check_required_name};
+use super::{ConvertError, Problem};
+use crate::limits::WORKER_LABELS_MAX;
+use crate::pb;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 
 /// The phases of inference that a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,5 +1,8 @@
-use super::{ConvertError, FindQuery, find::Fields, placement::without_names};
-use crate::{pb, types::LocalHash};
+use super::find::Fields;
+use super::placement::without_names;
+use super::{ConvertError, FindQuery};
+use crate::pb;
+use crate::types::LocalHash;
 use std::mem::take;
 
 /// Takes the prompt out of a request for a worker, and checks it like the prompt of a query, so that both find the same

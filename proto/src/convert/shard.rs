@@ -1,9 +1,7 @@
 //! A server's shard on the wire, and the error metadata that names a worker's owner.
 
-use crate::{
-    pb,
-    shard::{BucketRange, ShardId, ShardMap, ShardPlace, WrongShard},
-};
+use crate::pb;
+use crate::shard::{BucketRange, ShardId, ShardMap, ShardPlace, WrongShard};
 use std::str::FromStr;
 use tonic::metadata::MetadataMap;
 
@@ -60,7 +58,8 @@ fn range(BucketRange { first, last }: BucketRange) -> pb::BucketRange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{shard::ShardCount, types::WorkerId};
+    use crate::shard::ShardCount;
+    use crate::types::WorkerId;
 
     #[test]
     fn a_refusal_names_the_owner() {

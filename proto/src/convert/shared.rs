@@ -1,14 +1,11 @@
 //! Conversions that several message families share.
 
 use super::{ConvertError, Problem};
-use crate::{
-    hash::HASH_SCHEME,
-    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, SEQUENCE_MAX},
-    pb,
-    types::{
-        CopyMode, Cursor, Direction, Incarnation, SourceState, StateReason, Tier,
-        invisible_character,
-    },
+use crate::hash::HASH_SCHEME;
+use crate::limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, SEQUENCE_MAX};
+use crate::pb;
+use crate::types::{
+    CopyMode, Cursor, Direction, Incarnation, SourceState, StateReason, Tier, invisible_character,
 };
 use prost::bytes::Bytes;
 use std::time::Duration;

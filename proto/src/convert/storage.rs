@@ -1,17 +1,14 @@
-use super::{
-    ConvertError, Problem, WorkerAddress,
-    local::read_address,
-    shared::{check_count, check_name, check_range, check_required, incarnation, read_incarnation},
+use super::local::read_address;
+use super::shared::{
+    check_count, check_name, check_range, check_required, incarnation, read_incarnation,
 };
-use crate::{
-    limits::{
-        SEQUENCE_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_LOCATION_BYTES_MAX,
-        STORAGE_METADATA_ENTRIES_MAX, STORAGE_METADATA_KEY_BYTES_MAX,
-        STORAGE_METADATA_VALUE_BYTES_MAX,
-    },
-    pb,
-    types::{Incarnation, SequenceHash},
+use super::{ConvertError, Problem, WorkerAddress};
+use crate::limits::{
+    SEQUENCE_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_LOCATION_BYTES_MAX,
+    STORAGE_METADATA_ENTRIES_MAX, STORAGE_METADATA_KEY_BYTES_MAX, STORAGE_METADATA_VALUE_BYTES_MAX,
 };
+use crate::pb;
+use crate::types::{Incarnation, SequenceHash};
 use std::collections::BTreeMap;
 
 /// A checked `StorageBatch`.

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    limits::{BROKER_MESSAGE_BYTES_MAX, NAME_BYTES_MAX},
-    types::{PartitionKey, WorkerId},
-};
+use crate::limits::{BROKER_MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
+use crate::types::{PartitionKey, WorkerId};
 use prost::Message;
 
 fn block(sequence: u64) -> StorageBlock {

@@ -1,22 +1,19 @@
-use super::{
-    ConvertError, ImageTokens, Problem, WorkerProfile,
-    chunk::{Chunks, read_connector_chunks},
-    pool,
-    shared::{
-        check_block_size, check_count, check_hash_scheme, check_name, check_range,
-        check_required_name, check_text, read_copy_mode,
-    },
+use super::chunk::{Chunks, read_connector_chunks};
+use super::shared::{
+    check_block_size, check_count, check_hash_scheme, check_name, check_range, check_required_name,
+    check_text, read_copy_mode,
 };
-use crate::{
-    limits::{
-        LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
-        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
-    },
-    pb,
-    target::read_target,
-    types::{CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId},
+use super::{ConvertError, ImageTokens, Problem, WorkerProfile, pool};
+use crate::limits::{
+    LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
+    WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
 };
-use std::{collections::BTreeMap, fmt, time::Duration};
+use crate::pb;
+use crate::target::read_target;
+use crate::types::{CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 impl EngineKind {
     /// The value on the wire.

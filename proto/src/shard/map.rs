@@ -1,8 +1,6 @@
 use super::{MapError, PlaceError, ShardCount, ShardId, ShardPlace, WrongShard};
-use crate::{
-    hash::{BUCKETS, bucket},
-    types::WorkerId,
-};
+use crate::hash::{BUCKETS, bucket};
+use crate::types::WorkerId;
 
 /// A range of buckets, including both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 use crate::hash::BUCKETS;
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// Why a shard's number, or a number of shards, is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,6 @@
 use super::CopyMode;
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// The engine that publishes a worker's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

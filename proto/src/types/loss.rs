@@ -1,4 +1,5 @@
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// What happens to a source's blocks after batches of it were lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

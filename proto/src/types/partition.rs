@@ -1,5 +1,6 @@
 use crate::limits::NAME_BYTES_MAX;
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 /// Why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,6 @@
 use super::partition::{NameError, check_required};
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 /// Name of a worker: 1–256 bytes without control characters, unique within its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,5 @@
-use super::{Freshness, latency::Latencies};
+use super::Freshness;
+use super::latency::Latencies;
 use std::time::Duration;
 
 /// Timeouts in a row after which a replica counts as failed.

@@ -10,7 +10,9 @@ use super::error::{ConfigError, check};
 use kvasir_proto::convert::WorkerProfile;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::{fmt, str::FromStr, time::Duration};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// Default maximum of queued requests.
 pub const QUEUE_ENTRIES_MAX: usize = 4_096;

@@ -114,7 +114,8 @@ impl Shared {
         };
         // A released request that finds the capacity taken waits again, with its original arrival time.
         let arrived = pending.arrived.unwrap_or(now);
-        let place = Place::enter_queue(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
+        let place =
+            Place::enter_queue(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
         state.counts.queued += u64::from(pending.arrived.is_none());
         // Time alone may have made room for earlier requests.
         state.release_next(now);

@@ -2,7 +2,8 @@
 
 use super::{Action, Draft, Family, Kind, Script, ScriptRng, draw_limits};
 use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock};
-use rand::{Rng, seq::IndexedRandom};
+use rand::Rng;
+use rand::seq::IndexedRandom;
 
 /// Distributions from which one script draws names and contents.
 struct Pool {

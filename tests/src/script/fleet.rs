@@ -1,14 +1,10 @@
 //! Streams of a fleet of engines that cache overlapping prompts.
 
 use super::{Action, Draft, Family, Kind, Script, ScriptRng, draw_limits};
-use kvasir_proto::{
-    hash::sequence_hashes,
-    types::{BlockName, KvEvent, LocalHash, StoredBlock, Tier},
-};
-use rand::{
-    Rng,
-    seq::{IndexedMutRandom, IndexedRandom, SliceRandom},
-};
+use kvasir_proto::hash::sequence_hashes;
+use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock, Tier};
+use rand::Rng;
+use rand::seq::{IndexedMutRandom, IndexedRandom, SliceRandom};
 use std::ops::Range;
 
 /// Prompts of a large script: about 5,000 positions.

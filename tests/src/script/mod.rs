@@ -14,7 +14,8 @@ mod fleet;
 mod roles;
 
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, KvEvent, Tier, WorkerId};
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
 

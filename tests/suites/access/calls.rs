@@ -7,11 +7,9 @@ use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_tests::raw_codec::RawCodec;
 use prost::Message;
 use std::net::SocketAddr;
-use tonic::{
-    Request, Status, Streaming,
-    client::Grpc,
-    transport::{Channel, Endpoint},
-};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
 
 /// A connection on which anything can be called.
 #[derive(Debug, Clone)]

@@ -2,7 +2,8 @@
 
 use crate::calls::Caller;
 use anyhow::{Context, Result};
-use kvasir_proto::pb::{self, publish_events_request::Message as Publish};
+use kvasir_proto::pb;
+use kvasir_proto::pb::publish_events_request::Message as Publish;
 use prost::Message;
 use rand::Rng;
 use rand::seq::IndexedRandom;

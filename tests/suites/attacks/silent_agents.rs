@@ -3,20 +3,16 @@
 use crate::harness::{POLL_INTERVAL, Siege};
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, BoxStream, StreamExt};
-use kvasir_proto::pb::{
-    self,
-    event_ingest_client::EventIngestClient,
-    get_events_response::Part,
-    local_indexer_server::{LocalIndexer, LocalIndexerServer},
-    publish_events_request::Message,
-    published_event::Event,
-};
+use kvasir_proto::pb;
+use kvasir_proto::pb::event_ingest_client::EventIngestClient;
+use kvasir_proto::pb::get_events_response::Part;
+use kvasir_proto::pb::local_indexer_server::{LocalIndexer, LocalIndexerServer};
+use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_proto::pb::published_event::Event;
 use kvasir_tests::client;
 use std::net::SocketAddr;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

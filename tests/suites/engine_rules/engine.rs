@@ -9,7 +9,8 @@ use crate::setup::Setup;
 use crate::wire::Event;
 use kvasir_proto::types::{DpRank, Tier, TierSet};
 use kvasir_tests::script::ScriptRng;
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 
 /// An adapter under one name: where it was loaded from, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use crate::subject::{Standing, Subject};
 use crate::wire::encode;
 use kvasir_proto::types::{DpRank, Tier, TierSet};
 use kvasir_tests::script::ScriptRng;
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 
 /// Prompts that are asked for after each batch.
 const QUESTIONS: usize = 5;

@@ -4,7 +4,8 @@ use crate::prompt::{Prompt, UNNAMED};
 use crate::setup::Setup;
 use kvasir_proto::types::{DpRank, Tier};
 use kvasir_tests::script::ScriptRng;
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use std::fmt;
 
 /// Something that happens. `choice` seeds what is decided on the way, so that actions can be left out of a script.

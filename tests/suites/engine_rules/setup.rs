@@ -1,7 +1,8 @@
 //! What one engine is like: its release, its connector and its options.
 
 use kvasir_tests::script::ScriptRng;
-use rand::{Rng, seq::IndexedRandom};
+use rand::Rng;
+use rand::seq::IndexedRandom;
 
 /// Most blocks of a prompt.
 pub const PROMPT_BLOCKS_MAX: usize = 7;

@@ -1,11 +1,10 @@
 //! Random questions about what an oracle holds.
 
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
-use kvasir_tests::{
-    oracle::{Oracle, Question, QuestionKey, Record},
-    script::ScriptRng,
-};
-use rand::{Rng, seq::IteratorRandom};
+use kvasir_tests::oracle::{Oracle, Question, QuestionKey, Record};
+use kvasir_tests::script::ScriptRng;
+use rand::Rng;
+use rand::seq::IteratorRandom;
 
 /// Questions asked after each step.
 const QUESTIONS: usize = 3;

@@ -1,10 +1,8 @@
 //! A partition under a byte budget, as a server keeps it: the budget holds after every step, and answers
 //! only ever lose by it.
 
-use crate::{
-    sharded::Sharded,
-    shedding::{Play, Shedding, Tried},
-};
+use crate::sharded::Sharded;
+use crate::shedding::{Play, Shedding, Tried};
 use indexer_server::partitions::Relief;
 use kvasir_index::Shed;
 use kvasir_tests::script::{Script, ScriptRng};

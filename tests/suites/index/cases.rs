@@ -1,18 +1,14 @@
 //! Cases worked out by hand. The oracle must give these answers, not only agree with the index.
 
-use crate::{
-    double::{Double, Fault},
-    live::Live,
-    subject::Subject,
-};
+use crate::double::{Double, Fault};
+use crate::live::Live;
+use crate::subject::Subject;
 use kvasir_proto::types::{
     BlockCounts, BlockName, CopyMode, DpRank, KvEvent, LocalHash, StoredBlock, Tier, TierSet,
     WorkerId,
 };
-use kvasir_tests::{
-    oracle::{Question, QuestionKey},
-    script::{ScriptLimits, SourceSpec},
-};
+use kvasir_tests::oracle::{Question, QuestionKey};
+use kvasir_tests::script::{ScriptLimits, SourceSpec};
 
 const LIMITS: ScriptLimits =
     ScriptLimits { chain_blocks_max: 100, rank_parked_max: 100, dirty_names_max: 100 };

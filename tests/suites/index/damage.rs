@@ -1,10 +1,8 @@
 //! Images come from a disk, and may say anything.
 
-use crate::{
-    live::{Live, limits},
-    reborn::restore,
-    shedding::Play,
-};
+use crate::live::{Live, limits};
+use crate::reborn::restore;
+use crate::shedding::Play;
 use kvasir_index::{ChangeLimits, Limits};
 use kvasir_proto::types::WorkerId;
 use kvasir_tests::image_store::{Loss, StoredImages};

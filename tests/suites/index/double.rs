@@ -3,10 +3,8 @@
 use crate::dumps::most_of_one_rank;
 use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
 use kvasir_proto::types::{BlockCounts, CopyMode, DpRank, KvEvent, Tier, TierSet, WorkerId};
-use kvasir_tests::{
-    oracle::{Found, Held, Oracle, OracleLimits, Question, Roles, SourceNo},
-    script::{ScriptLimits, SourceSpec},
-};
+use kvasir_tests::oracle::{Found, Held, Oracle, OracleLimits, Question, Roles, SourceNo};
+use kvasir_tests::script::{ScriptLimits, SourceSpec};
 use std::collections::BTreeMap;
 
 /// One way to be wrong.

@@ -1,21 +1,15 @@
 //! Runs many seeds and tells of the first failure what is needed to understand it.
 
-use crate::{
-    runner::{Failure, Seen, run},
-    shrink::shrink,
-    subject::Subject,
-};
+use crate::runner::{Failure, Seen, run};
+use crate::shrink::shrink;
+use crate::subject::Subject;
 use kvasir_tests::script::{Script, ScriptLimits};
-use std::{
-    cell::{Cell, RefCell},
-    ops::Range,
-    panic::{self, AssertUnwindSafe},
-    sync::{
-        Mutex, Once,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+use std::thread;
 
 const THREADS: usize = 2;
 

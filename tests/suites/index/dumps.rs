@@ -1,9 +1,7 @@
 //! Dumps that a run has under way.
 
-use crate::{
-    runner::{CALLS_MAX, Run, same},
-    subject::{DumpedRecord, DumpedTail, Refusal, Subject},
-};
+use crate::runner::{CALLS_MAX, Run, same};
+use crate::subject::{DumpedRecord, DumpedTail, Refusal, Subject};
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, WorkerId};
 use kvasir_tests::oracle::{Held, HeldKey};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,11 +10,10 @@ use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, HeldBlock, KvEvent, LocalHash, StoredBlock, Tier, TierSet,
     WorkerId,
 };
-use kvasir_tests::{
-    oracle::{Held, HeldKey, Oracle, OracleLimits, Question, QuestionKey, SourceNo},
-    script::{Action, Script, ScriptLimits, ScriptRng, SourceSpec},
-};
-use rand::{Rng, SeedableRng, seq::IndexedRandom, seq::SliceRandom};
+use kvasir_tests::oracle::{Held, HeldKey, Oracle, OracleLimits, Question, QuestionKey, SourceNo};
+use kvasir_tests::script::{Action, Script, ScriptLimits, ScriptRng, SourceSpec};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
 const SEEDS: u64 = 3_000;

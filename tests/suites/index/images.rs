@@ -1,23 +1,19 @@
 //! Images and restores: an index that is thrown away and made again from what was kept of it goes on as
 //! if nothing had happened.
 
-use crate::{
-    driver::{report, run_seeds},
-    live::{Live, limits},
-    reborn::{Reborn, Tried, restore},
-    seeds,
-    shedding::{self, Play},
-    subject::Subject,
-};
+use crate::driver::{report, run_seeds};
+use crate::live::{Live, limits};
+use crate::reborn::{Reborn, Tried, restore};
+use crate::seeds;
+use crate::shedding::{self, Play};
+use crate::subject::Subject;
 use kvasir_index::{ChangeLimits, Index, Limits, Query, QueryKey, Scratch, SourceId, WorkerImage};
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, NameChange,
     NameMeaning, SourceState, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
-use kvasir_tests::{
-    image_store::{Loss, StoredImages},
-    script::{Script, ScriptRng},
-};
+use kvasir_tests::image_store::{Loss, StoredImages};
+use kvasir_tests::script::{Script, ScriptRng};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,18 +1,14 @@
 //! The index itself as the subject.
 
-use crate::{
-    shedding::Shedding,
-    subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
-};
+use crate::shedding::Shedding;
+use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
 use kvasir_index::{
     Cleared, DumpRecord, DumpScan, DumpTail, Index, IndexError, Limits, Query, QueryKey, Scratch,
     SharedBlocks, Shed, SourceId, Stats,
 };
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
-use kvasir_tests::{
-    oracle::{Found, Held, OracleStats, Question, QuestionKey, Roles},
-    script::{ScriptLimits, SourceSpec},
-};
+use kvasir_tests::oracle::{Found, Held, OracleStats, Question, QuestionKey, Roles};
+use kvasir_tests::script::{ScriptLimits, SourceSpec};
 use std::collections::BTreeMap;
 
 pub struct Live {

@@ -20,12 +20,10 @@ mod shrink;
 mod subject;
 mod sweeps;
 
-use crate::{
-    double::{Double, Fault},
-    driver::{report, run_seeds},
-    live::Live,
-    sharded::Sharded,
-};
+use crate::double::{Double, Fault};
+use crate::driver::{report, run_seeds};
+use crate::live::Live;
+use crate::sharded::Sharded;
 use kvasir_tests::script::Script;
 use std::ops::Range;
 

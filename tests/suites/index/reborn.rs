@@ -1,24 +1,19 @@
 //! An index that lives on in images: now and then one is taken, and now and then the index is thrown
 //! away and made again from what was kept. Nobody who asks may notice.
 
-use crate::{
-    live::{Live, limits, text},
-    shedding::Shedding,
-    subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
-};
+use crate::live::{Live, limits, text};
+use crate::shedding::Shedding;
+use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
 use kvasir_index::{ChangeLimits, DumpScan, Index, Limits, Restore, Restored, Shed, SourceId};
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
-use kvasir_tests::{
-    image_store::{Loss, StoredImages},
-    oracle::{Found, Question, Roles},
-    script::{ScriptLimits, ScriptRng, SourceSpec},
-};
-use rand::{Rng, SeedableRng, seq::SliceRandom};
-use std::{
-    collections::BTreeMap,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex},
-};
+use kvasir_tests::image_store::{Loss, StoredImages};
+use kvasir_tests::oracle::{Found, Question, Roles};
+use kvasir_tests::script::{ScriptLimits, ScriptRng, SourceSpec};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
 
 /// Steps after which a cut or a restore counts as endless.
 const STEPS_MAX: usize = 1_000_000;

@@ -1,15 +1,11 @@
 //! Runs a script on a subject and on the oracle, and compares them after every step.
 
-use crate::{
-    ask::questions,
-    dumps::Dump,
-    subject::{Piece, RankSizes, Subject},
-};
+use crate::ask::questions;
+use crate::dumps::Dump;
+use crate::subject::{Piece, RankSizes, Subject};
 use kvasir_proto::types::{DpRank, KvEvent};
-use kvasir_tests::{
-    oracle::{Oracle, OracleLimits, Question, SourceNo},
-    script::{Action, DUMP_SLOTS, Family, Script, ScriptRng, Step},
-};
+use kvasir_tests::oracle::{Oracle, OracleLimits, Question, SourceNo};
+use kvasir_tests::script::{Action, DUMP_SLOTS, Family, Script, ScriptRng, Step};
 use rand::{Rng, SeedableRng};
 use std::fmt::Debug;
 

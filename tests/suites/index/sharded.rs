@@ -1,27 +1,20 @@
 //! A server's partition in shards as the subject: routed by bucket, asked through the server's
 //! `Finder`. Only its locks' writer threads are left out.
 
-use crate::{
-    live,
-    shedding::Shedding,
-    subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject},
-};
-use indexer_server::{
-    partitions::{IndexConfig, Origin, Partition, Partitions, Shard},
-    query::{Finder, QueryMetrics},
-};
+use crate::live;
+use crate::shedding::Shedding;
+use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
+use indexer_server::partitions::{IndexConfig, Origin, Partition, Partitions, Shard};
+use indexer_server::query::{Finder, QueryMetrics};
 use kvasir_index::{DumpScan, DumpTail, Index, Shed, SourceId};
-use kvasir_proto::{
-    convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    hash::bucket,
-    types::{BlockCounts, DpRank, HolderKind, KvEvent, PartitionKey, WorkerId},
-};
-use kvasir_tests::{
-    oracle::{Found, Oracle, OracleStats, Question, QuestionKey, Roles},
-    script::{ScriptLimits, SourceSpec},
-};
+use kvasir_proto::convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch};
+use kvasir_proto::hash::bucket;
+use kvasir_proto::types::{BlockCounts, DpRank, HolderKind, KvEvent, PartitionKey, WorkerId};
+use kvasir_tests::oracle::{Found, Oracle, OracleStats, Question, QuestionKey, Roles};
+use kvasir_tests::script::{ScriptLimits, SourceSpec};
 use prometheus_client::registry::Registry;
-use std::{num::NonZeroUsize, sync::Arc};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 /// Tokens per block: scripts give no tokens, so any will do.
 const BLOCK_SIZE: u32 = 16;

@@ -1,20 +1,16 @@
 //! What is shed for the byte budget, at any moment, only ever takes from answers. Ranks with a store that contradicts what a
 //! name means are left out: the index can't know of a shed name that it meant something else.
 
-use crate::{
-    ask::questions,
-    live::Live,
-    subject::{RankSizes, Refusal, Subject},
-};
+use crate::ask::questions;
+use crate::live::Live;
+use crate::subject::{RankSizes, Refusal, Subject};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, Shed};
 use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, KvEvent, LocalHash, SourceState, StoredBlock, Tier, TierSet,
     WorkerId,
 };
-use kvasir_tests::{
-    oracle::{Found, Oracle, OracleLimits, Question, SourceNo},
-    script::{Action, Script, ScriptRng, Step},
-};
+use kvasir_tests::oracle::{Found, Oracle, OracleLimits, Question, SourceNo};
+use kvasir_tests::script::{Action, Script, ScriptRng, Step};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 

@@ -2,14 +2,10 @@
 //! purpose.
 
 use kvasir_proto::types::{BlockCounts, BlockName, DpRank, KvEvent, WorkerId};
-use kvasir_tests::{
-    oracle::{Found, Held, Oracle, OracleStats, Question, Roles},
-    script::SourceSpec,
-};
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Debug},
-};
+use kvasir_tests::oracle::{Found, Held, Oracle, OracleStats, Question, Roles};
+use kvasir_tests::script::SourceSpec;
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
 
 /// Result of one call of a bounded operation.
 pub struct Piece {

@@ -1,10 +1,8 @@
 //! Clears and sweeps of suspect blocks are done in steps, and other sources' events come between.
 //! How those turn out then depends on the moment; what a finished sweep promises does not.
 
-use crate::{
-    live::Live,
-    subject::{Piece, RankSizes, Subject},
-};
+use crate::live::Live;
+use crate::subject::{Piece, RankSizes, Subject};
 use kvasir_index::SourceId;
 use kvasir_tests::script::{Action, Script, ScriptRng, Step};
 use rand::{Rng, SeedableRng};

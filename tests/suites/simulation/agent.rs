@@ -1,10 +1,8 @@
 //! An agent beside its engine: the real journal, and what carries its batches.
 
-use crate::{
-    follower::{Hello, Part, Payload, Round, Serving},
-    seen::Seen,
-    truth::Truth,
-};
+use crate::follower::{Hello, Part, Payload, Round, Serving};
+use crate::seen::Seen;
+use crate::truth::Truth;
 use kvasir_engine::recover::{Ask, Numbered};
 use kvasir_feed::journal::{
     Batch, DumpError, DumpStep, Journal, JournalConfig, JournalStatus, RangeError,
@@ -12,10 +10,8 @@ use kvasir_feed::journal::{
 use kvasir_proto::types::Incarnation;
 use kvasir_tests::script::ScriptRng;
 use rand::Rng;
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Batches of a range looked for at a time.
 const LOOK_BATCHES: usize = 3;

@@ -1,11 +1,9 @@
 //! Bare engines: a publisher that numbers its batches from 0 in each life, and keeps the last ones.
 
-use crate::{
-    follower::On,
-    link::{Link, Sent},
-    truth::Truth,
-    world::World,
-};
+use crate::follower::On;
+use crate::link::{Link, Sent};
+use crate::truth::Truth;
+use crate::world::World;
 use kvasir_engine::sequence::{Input, Received};
 use kvasir_proto::types::{Fingerprint, Incarnation};
 use kvasir_tests::script::ScriptRng;

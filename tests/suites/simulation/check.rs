@@ -1,10 +1,8 @@
 //! What must hold.
 
-use crate::{
-    server::Live,
-    truth::{Content, LIMITS, digest},
-    world::World,
-};
+use crate::server::Live;
+use crate::truth::{Content, LIMITS, digest};
+use crate::world::World;
 use kvasir_index::{Index, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{DpRank, HeldBlock, LocalHash, SourceState, Tier, TierSet, WorkerId};
 use kvasir_tests::oracle::{Found, Oracle, Question, QuestionKey, Roles};

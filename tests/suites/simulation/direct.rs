@@ -1,18 +1,14 @@
 //! Streams of agents to servers: in order, acknowledged, and over when they break.
 
-use crate::{
-    agent::{Delivery, numbered},
-    follower::{Answer, Hello, Payload, Via},
-    world::World,
-};
+use crate::agent::{Delivery, numbered};
+use crate::follower::{Answer, Hello, Payload, Via};
+use crate::world::World;
 use kvasir_engine::recover::Numbered;
 use kvasir_feed::journal::{DumpId, RangeError};
 use kvasir_proto::types::Incarnation;
 use rand::Rng;
-use std::{
-    collections::{BTreeSet, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Batches of one stream under way.
 const UNACKED_MAX: usize = 6;

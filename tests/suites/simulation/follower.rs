@@ -1,7 +1,9 @@
 //! One agent's source at a server: the real recovery, carried out on the real index as the server's
 //! task does it.
 
-use crate::{fault::Fault, seen::Seen, server::Checkpoint};
+use crate::fault::Fault;
+use crate::seen::Seen;
+use crate::server::Checkpoint;
 use kvasir_engine::recover::{
     Admission, Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Step,
 };
@@ -10,7 +12,9 @@ use kvasir_index::{Index, SourceId};
 use kvasir_proto::types::{
     CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceStatus, WorkerId,
 };
-use std::{collections::VecDeque, mem, time::Duration};
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
 
 /// Positions dropped in one call of a sweep.
 const SWEEP_BUDGET: usize = 3;

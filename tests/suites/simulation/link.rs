@@ -5,7 +5,8 @@ use crate::follower::On;
 use kvasir_engine::sequence::{Input, Item, Sequencer, SequencerConfig, Step};
 use kvasir_index::SourceId;
 use kvasir_proto::types::{Cursor, DpRank, KvEvent, SourceState, SourceStatus, WorkerId};
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The payload of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,16 +24,12 @@ mod world;
 
 use fault::Fault;
 use seen::Seen;
-use std::{
-    cell::{Cell, RefCell},
-    ops::Range,
-    panic::{self, AssertUnwindSafe},
-    sync::{
-        Mutex, Once,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+use std::thread;
 use world::World;
 
 /// Seeds in the ordinary test command.

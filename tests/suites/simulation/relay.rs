@@ -1,12 +1,9 @@
 //! What goes over the broker.
 
-use crate::{
-    agent::{Content, Delivery, Message},
-    broker::Taken,
-    follower::Hello,
-    follower::Via,
-    world::World,
-};
+use crate::agent::{Content, Delivery, Message};
+use crate::broker::Taken;
+use crate::follower::{Hello, Via};
+use crate::world::World;
 use rand::Rng;
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! Questions of servers to agents, and their answers, part by part.
 
-use crate::{
-    follower::{Follower, Part},
-    world::World,
-};
+use crate::follower::{Follower, Part};
+use crate::world::World;
 use rand::Rng;
 
 /// Parts of an answer on their way.

@@ -1,26 +1,21 @@
 //! A server: its disk, and its process as long as that lives.
 
-use crate::{
-    fault::Fault,
-    follower::{Follower, On, Via},
-    link::Link,
-    seen::Seen,
-};
-use kvasir_engine::{recover::RecoveryConfig, sequence::SequencerConfig};
+use crate::fault::Fault;
+use crate::follower::{Follower, On, Via};
+use crate::link::Link;
+use crate::seen::Seen;
+use kvasir_engine::recover::RecoveryConfig;
+use kvasir_engine::sequence::SequencerConfig;
 use kvasir_feed::journal::DumpId;
 use kvasir_index::{ChangeLimits, CutReceipt, Index, Limits, Restore, SourceId, WorkerImage};
 use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, WorkerId};
-use kvasir_tests::{
-    image_store::{Loss, StoredImages},
-    oracle::Roles,
-    script::ScriptRng,
-};
+use kvasir_tests::image_store::{Loss, StoredImages};
+use kvasir_tests::oracle::Roles;
+use kvasir_tests::script::ScriptRng;
 use rand::{Rng, SeedableRng};
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    mem,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+use std::time::Duration;
 
 /// A place in the broker's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

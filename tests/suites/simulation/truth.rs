@@ -1,21 +1,16 @@
 //! What a source really holds: every batch of every life, and the reference index after it.
 
-use kvasir_proto::{
-    hash::sequence_hashes,
-    types::{
-        BlockName, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
-        WorkerId,
-    },
+use kvasir_proto::hash::sequence_hashes;
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
+    WorkerId,
 };
-use kvasir_tests::{
-    oracle::{Held, Oracle, OracleLimits, SourceNo},
-    script::ScriptRng,
-};
-use rand::{Rng, seq::IndexedRandom};
-use std::{
-    collections::BTreeMap,
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use kvasir_tests::oracle::{Held, Oracle, OracleLimits, SourceNo};
+use kvasir_tests::script::ScriptRng;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Blocks of the longest prompt.
 const PROMPT_BLOCKS_MAX: usize = 8;

@@ -1,27 +1,22 @@
 //! Everything together: engines, agents, a broker, servers, and what is on its way between them.
 
-use crate::{
-    agent::{Agent, Delivery, Message},
-    bare::{Bare, Subscription},
-    broker::Broker,
-    direct::Connection,
-    fault::Fault,
-    follower::{Follower, On},
-    seen::Seen,
-    server::{AgentPlan, BarePlan, Plans, Server},
-    truth::Truth,
-};
-use kvasir_engine::{
-    recover::{LossPolicy, Recourse, RecoveryConfig},
-    sequence::SequencerConfig,
-};
+use crate::agent::{Agent, Delivery, Message};
+use crate::bare::{Bare, Subscription};
+use crate::broker::Broker;
+use crate::direct::Connection;
+use crate::fault::Fault;
+use crate::follower::{Follower, On};
+use crate::seen::Seen;
+use crate::server::{AgentPlan, BarePlan, Plans, Server};
+use crate::truth::Truth;
+use kvasir_engine::recover::{LossPolicy, Recourse, RecoveryConfig};
+use kvasir_engine::sequence::SequencerConfig;
 use kvasir_tests::script::ScriptRng;
-use rand::{Rng, SeedableRng, seq::IndexedRandom};
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    mem,
-    time::Duration,
-};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+use std::time::Duration;
 
 /// How long suspect blocks are kept.
 pub const DEGRADED_TTL: Duration = Duration::from_secs(60);

@@ -264,7 +264,10 @@ const LAYERS: &[(&str, &str)] = &[
         "indexer-server::grpc",
         "endpoints config local parts sibling status access admin dump_turns dumpers large dump find ingest indexer server",
     ),
-    ("indexer-server::config", "worker index_shards settings options broker shard_map shard check read"),
+    (
+        "indexer-server::config",
+        "worker index_shards settings options broker shard_map shard check read",
+    ),
     (
         "indexer-server::ingest",
         "limits exhausted error metrics turns answer local ownership config push_source presence subscription link worker sockets registry claim introduce pools aged \

@@ -1,13 +1,11 @@
 //! Measures the staleness of answers: the time from sending a batch to the first answer that includes it, under a
 //! background load of stores and removals.
 
-use crate::{
-    measure::{now_ns, quantile_us},
-    process::Publishers,
-    stream::Stream,
-    subject::Subject,
-    trial::Trial,
-};
+use crate::measure::{now_ns, quantile_us};
+use crate::process::Publishers;
+use crate::stream::Stream;
+use crate::subject::Subject;
+use crate::trial::Trial;
 use anyhow::{Context, Result};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

@@ -13,20 +13,17 @@ mod stream;
 mod subject;
 mod trial;
 
-use crate::{
-    freshness::RATES,
-    stream::{EVENT_BLOCKS, Stream},
-    subject::{Dynamo, Kvasir, Programs},
-    trial::Plan,
-};
+use crate::freshness::RATES;
+use crate::stream::{EVENT_BLOCKS, Stream};
+use crate::subject::{Dynamo, Kvasir, Programs};
+use crate::trial::Plan;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::{fs, path::PathBuf};
-use tokio::{
-    runtime::Builder,
-    select,
-    signal::unix::{SignalKind, signal},
-};
+use std::fs;
+use std::path::PathBuf;
+use tokio::runtime::Builder;
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Compares indexer-server with Dynamo's standalone indexer, on the same streams.
 #[derive(Debug, Parser)]

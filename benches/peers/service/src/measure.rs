@@ -4,7 +4,9 @@ use anyhow::Result;
 use bench_figures::Figure;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use std::{io, io::Write, time::Duration};
+use std::io;
+use std::io::Write;
+use std::time::Duration;
 
 /// One result of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

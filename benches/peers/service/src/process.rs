@@ -2,22 +2,16 @@
 
 use crate::stream::WORKERS;
 use anyhow::{Context, Result, bail, ensure};
-use nix::{
-    sys::signal::{Signal, killpg},
-    time::{clock_getcpuclockid, clock_gettime},
-    unistd::Pid,
-};
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::Stdio,
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-    time::{sleep, timeout},
-};
+use nix::sys::signal::{Signal, killpg};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
 
 /// Timeout for a process to end by itself; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

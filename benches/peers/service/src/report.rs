@@ -1,10 +1,8 @@
 //! Creates the part for the report: medians of both servers, with targets.
 
-use crate::{
-    freshness::RATES,
-    measure::{Measurement, figure},
-    subject::{Dynamo, Kvasir, Subject},
-};
+use crate::freshness::RATES;
+use crate::measure::{Measurement, figure};
+use crate::subject::{Dynamo, Kvasir, Subject};
 use bench_figures::{Axis, Bar, Figure, Incident, Limit, Part, Plot, Side, Table};
 
 const TITLE: &str = "The service beside Dynamo's";

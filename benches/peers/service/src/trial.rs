@@ -1,13 +1,12 @@
 //! Runs one trial: a fresh server, a fresh stream, every measure once.
 
-use crate::{
-    measure::{Measurement, quantile_us},
-    process::Publishers,
-    stream::{Prompt, Stream},
-    subject::{Form, Latencies, POLL_INTERVAL, Programs, Subject},
-};
+use crate::measure::{Measurement, quantile_us};
+use crate::process::Publishers;
+use crate::stream::{Prompt, Stream};
+use crate::subject::{Form, Latencies, POLL_INTERVAL, Programs, Subject};
 use anyhow::{Context, Result, bail, ensure};
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Timeout for applying all events.

@@ -10,11 +10,10 @@ mod numbers;
 mod stated;
 mod upkeep;
 
+use super::model_test::{fingerprint, stated};
 use super::{
     Input, Item, LossPolicy, OutcomeCounts, Received, Sequencer, SequencerConfig, Step,
-    incarnation,
-    model_test::{fingerprint, stated},
-    stated_incarnation,
+    incarnation, stated_incarnation,
 };
 use kvasir_proto::types::{Cursor, Incarnation, SourceStatus};
 use std::time::Duration;

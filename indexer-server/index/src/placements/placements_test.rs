@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::table::mix;
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 fn worker(number: u64, rank: u32) -> WorkerKey {
     WorkerKey { worker: WorkerId::new(&format!("w{number}")).expect("a valid id"), rank }

@@ -1,6 +1,7 @@
 //! Checks all invariants of placements between two calls.
 
-use super::{Placements, pages::NONE};
+use super::Placements;
+use super::pages::NONE;
 use std::collections::BTreeMap;
 
 impl Placements {

@@ -1,7 +1,5 @@
-use kvasir_proto::{
-    hash::BUCKETS,
-    shard::{ShardCount, ShardMap},
-};
+use kvasir_proto::hash::BUCKETS;
+use kvasir_proto::shard::{ShardCount, ShardMap};
 use std::fmt;
 
 /// Why the text of a shard map is rejected.

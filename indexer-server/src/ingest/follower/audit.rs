@@ -13,18 +13,14 @@ use crate::ingest::IngestError;
 use crate::ingest::answer::Waiting;
 use crate::ingest::local::{AskError, Part, Parts, Question};
 use futures::StreamExt;
-use kvasir_proto::{
-    convert::{DigestsPart, LocalDumpPart, PublishedBatch, RankBuckets},
-    digest::{RankDigest, block_digest, digest_bucket},
-    limits::WORKER_RANKS_MAX,
-    types::{BlockName, DpRank, HeldBlock, KvEvent, SourceState, Tier},
-};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::pending,
-    mem,
-    time::Duration,
-};
+use kvasir_proto::convert::{DigestsPart, LocalDumpPart, PublishedBatch, RankBuckets};
+use kvasir_proto::digest::{RankDigest, block_digest, digest_bucket};
+use kvasir_proto::limits::WORKER_RANKS_MAX;
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, KvEvent, SourceState, Tier};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::mem;
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Time limit for one answer, because batches wait meanwhile.

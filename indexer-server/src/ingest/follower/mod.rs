@@ -9,35 +9,33 @@ mod stated;
 mod status_test;
 mod steps;
 
-use super::{
-    Ingest, IngestError,
-    answer::{BatchAnswer, Refusal, Waiting},
-    local::{AskError, AskTarget, Part, Round},
-    push_source::{Arrival, Command, Opened, TaskState},
-    worker::Worker,
-};
+use super::answer::{BatchAnswer, Refusal, Waiting};
+use super::local::{AskError, AskTarget, Part, Round};
+use super::push_source::{Arrival, Command, Opened, TaskState};
+use super::worker::Worker;
+use super::{Ingest, IngestError};
 use crate::partitions::ResumedSource;
 use audit::Audit;
 use kvasir_engine::recover::{
     Admission, Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,
     RecoveryConfig,
 };
-use kvasir_proto::{
-    convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
-    types::{
-        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceStatus, StateReason,
-    },
+use kvasir_proto::convert::{
+    EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch,
+};
+use kvasir_proto::types::{
+    BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceStatus, StateReason,
 };
 use stated::{LatestStated, Stated};
-use std::{
-    collections::VecDeque,
-    future::pending,
-    hash::{DefaultHasher, Hash, Hasher},
-    mem,
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{select, sync::mpsc, time::sleep};
+use std::collections::VecDeque;
+use std::future::pending;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// A batch that the recovery holds back.

@@ -2,7 +2,8 @@
 
 use super::Follower;
 use super::audit::{Answer, BUCKETS_MAX, Blocks, put_block};
-use crate::ingest::{IngestError, local::Question};
+use crate::ingest::IngestError;
+use crate::ingest::local::Question;
 use crate::partitions::{Dump, DumpError, DumpPart, IndexedSource};
 use kvasir_engine::recover::Input;
 use kvasir_index::{DumpRecord, Index};

@@ -1,27 +1,19 @@
 //! Applies the steps of a recovery to the index.
 
 use super::{Chunk, Follower, HeldBatch, recovery};
-use crate::{
-    ingest::{
-        IngestError,
-        answer::{BatchAnswer, Refusal},
-        local::Round,
-        push_source::Opened,
-    },
-    partitions::IndexedSource,
+use crate::ingest::IngestError;
+use crate::ingest::answer::{BatchAnswer, Refusal};
+use crate::ingest::local::Round;
+use crate::ingest::push_source::Opened;
+use crate::partitions::IndexedSource;
+use kvasir_engine::normalise::Drops;
+use kvasir_engine::recover::{Input, OutcomeCounts, Step};
+use kvasir_proto::convert::{Hello, PublishedBatch};
+use kvasir_proto::types::{
+    BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus, StateReason,
 };
-use kvasir_engine::{
-    normalise::Drops,
-    recover::{Input, OutcomeCounts, Step},
-};
-use kvasir_proto::{
-    convert::{Hello, PublishedBatch},
-    types::{
-        BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus,
-        StateReason,
-    },
-};
-use std::{mem, sync::Arc};
+use std::mem;
+use std::sync::Arc;
 
 /// Number of names of a dump that are set in one critical section of the lock.
 const NAMES_TOGETHER: usize = 64;

@@ -4,11 +4,9 @@ mod queue;
 
 use crate::partitions::Origin;
 use queue::{Ticket, TurnQueue};
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Permits of all requests.

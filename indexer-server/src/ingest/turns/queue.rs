@@ -1,10 +1,8 @@
 //! Scheduler of requests to agents, with exponential backoff. Pure: the time is an input.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum concurrent requests to one agent.
 pub(super) const AGENT_TURNS_MAX: usize = 2;

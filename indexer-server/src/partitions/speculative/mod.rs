@@ -14,8 +14,11 @@ pub use metrics::{SPECULATIVE_OUTCOMES, SpeculationMetrics};
 use super::{HOLD_OPERATIONS_MAX, Partition, Partitions};
 use kvasir_index::{Placements, Recorded, RecordingCut};
 use kvasir_proto::types::{LocalHash, WorkerId, WorkerKey};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{sync::Mutex, task::yield_now};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
 
 /// Limits of the speculative blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,10 @@
 use super::{CheckpointError, Report};
-use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
-};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Metrics of checkpoints.

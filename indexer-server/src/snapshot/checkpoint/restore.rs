@@ -1,15 +1,11 @@
 //! Restores workers from the store into the index.
 
 use super::SharedStore;
-use crate::{
-    partitions::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone},
-    snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition},
-};
+use crate::partitions::{Partition, ResumedSource, ResumedWorker, Shard, Writer, WriterGone};
+use crate::snapshot::{Restored, SnapshotStore, StoreError, StoredWorker, StreamPosition};
 use kvasir_index::{DamagedImage, IndexError, Restore, Saved};
-use kvasir_proto::{
-    convert::WorkerAddress,
-    types::{CopyMode, WorkerId},
-};
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::types::{CopyMode, WorkerId};
 use std::collections::BTreeMap;
 
 /// Restores workers into the index.

@@ -1,10 +1,8 @@
 //! Runs store calls on blocking threads. Reopens the store if it could not be opened before.
 
 use crate::snapshot::{SnapshotConfig, SnapshotStore, StoreError};
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::spawn_blocking;
 
 /// Shared access to the store of a folder. Clones share the store and call it one at a time.

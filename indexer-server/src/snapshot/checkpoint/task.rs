@@ -1,24 +1,19 @@
 //! Writes checkpoints: at intervals, on request, and once more before the process ends.
 
-use super::{CheckpointError, CheckpointMetrics, Positions, Report, SharedStore, stream::Stream};
-use crate::{
-    partitions::{Partitions, RegisteredBy, Shard, Writer},
-    snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState},
-};
+use super::stream::Stream;
+use super::{CheckpointError, CheckpointMetrics, Positions, Report, SharedStore};
+use crate::partitions::{Partitions, RegisteredBy, Shard, Writer};
+use crate::snapshot::{Change, StoreError, StreamPosition, Unwritten, WorkerState};
 use kvasir_index::{CutReceipt, IndexError, WorkerImage};
 use kvasir_proto::convert::{Registration, WorkerAddress};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt, mem,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    select,
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, MissedTickBehavior, interval},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, mem};
+use tokio::select;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of queued requests for a checkpoint. Further callers wait.

@@ -4,10 +4,8 @@ use super::reader::{FormatError, Reader};
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, Slot, SourceId,
 };
-use kvasir_proto::{
-    convert,
-    types::{BlockName, LocalHash, NameMeaning, StoredBlock, Tier, TierSet},
-};
+use kvasir_proto::convert;
+use kvasir_proto::types::{BlockName, LocalHash, NameMeaning, StoredBlock, Tier, TierSet};
 
 // Encodings of a run's parent, in the bits above the three tier bits.
 const ROOT: u8 = 0;

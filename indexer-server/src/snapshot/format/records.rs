@@ -2,16 +2,16 @@
 //! that fields can be added. A field that older servers must not ignore requires a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
-use super::{reader::FormatError, reasons::ReasonRecord, registered_by::RegisteredByRecord};
+use super::reader::FormatError;
+use super::reasons::ReasonRecord;
+use super::registered_by::RegisteredByRecord;
 use crate::partitions::RegisteredBy;
 use kvasir_index::{RankImage, SourceId, SourceImage, WorkerImage};
-use kvasir_proto::{
-    convert::{WorkerAddress, decode_learned, encode_learned},
-    shard::ShardPlace,
-    types::{
-        CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState,
-        SourceStatus, WorkerId,
-    },
+use kvasir_proto::convert::{WorkerAddress, decode_learned, encode_learned};
+use kvasir_proto::shard::ShardPlace;
+use kvasir_proto::types::{
+    CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState, SourceStatus,
+    WorkerId,
 };
 use prost::Message;
 use std::sync::Arc;

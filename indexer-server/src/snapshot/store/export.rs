@@ -1,18 +1,16 @@
 //! Exports a store as a byte stream, for import into another store.
 
-use super::{SnapshotStore, folder, frames::Frames, position, read_directory};
-use crate::snapshot::{
-    EXPORT_CHUNK_BYTES_MAX, StoreError, StreamPosition,
-    format::{KeyKind, export_bounds, generation_of},
-};
+use super::frames::Frames;
+use super::{SnapshotStore, folder, position, read_directory};
+use crate::snapshot::format::{KeyKind, export_bounds, generation_of};
+use crate::snapshot::{EXPORT_CHUNK_BYTES_MAX, StoreError, StreamPosition};
 use kvasir_store::options;
-use rocksdb::{DB, checkpoint::Checkpoint};
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use rocksdb::DB;
+use rocksdb::checkpoint::Checkpoint;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, fs};
 
 /// A consistent export of a store, read in bounded chunks. Independent of the store: it reads a view beside the
 /// database (hard links to the same files), which is removed on drop. Its calls and its drop block.

@@ -1,10 +1,8 @@
 //! Files of the database: detects a damaged database that RocksDB would take for an empty one, and moves it aside.
 
 use crate::snapshot::{SET_ASIDE_MAX, StoreError};
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Name of the database within the configured folder.
 const DATABASE: &str = "db";

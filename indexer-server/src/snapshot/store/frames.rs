@@ -11,7 +11,8 @@
 //!
 //! Numbers are little-endian.
 
-use crate::snapshot::{FORMAT_VERSION, ImportError, config::EXPORT_VALUE_BYTES_MAX};
+use crate::snapshot::config::EXPORT_VALUE_BYTES_MAX;
+use crate::snapshot::{FORMAT_VERSION, ImportError};
 use std::io::{self, Read};
 use xxhash_rust::xxh3::Xxh3;
 

@@ -1,27 +1,20 @@
 //! Imports an export into an empty store.
 
-use super::{
-    SnapshotStore,
-    directory::{Directory, Entry},
-    frames::FrameReader,
-    marks,
-    write::Group,
+use super::directory::{Directory, Entry};
+use super::frames::FrameReader;
+use super::write::Group;
+use super::{SnapshotStore, marks};
+use crate::snapshot::format::{
+    Content, ContentKey, FormatError, KeyKind, PositionRecord, WorkerRecord, decode_hole,
+    decode_meaning, decode_name, decode_page, import_key, position_key, registration_of, worker_of,
+    workers_bounds,
 };
-use crate::snapshot::{
-    ImportError, StoreError, StreamPosition,
-    format::{
-        Content, ContentKey, FormatError, KeyKind, PositionRecord, WorkerRecord, decode_hole,
-        decode_meaning, decode_name, decode_page, import_key, position_key, registration_of,
-        worker_of, workers_bounds,
-    },
-};
+use crate::snapshot::{ImportError, StoreError, StreamPosition};
 use kvasir_store::options;
 use rocksdb::{DB, WriteBatch, WriteOptions};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Read,
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
 
 /// Statistics of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

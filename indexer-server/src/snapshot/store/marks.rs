@@ -2,13 +2,12 @@
 //! files, but not a truncated manifest of its own. It then applies later writes from the log to tables without earlier
 //! writes: a state that never existed. The gap in the marks shows it.
 
-use crate::snapshot::{
-    StoreError,
-    format::{write_bounds, write_key, write_of},
-};
+use crate::snapshot::StoreError;
+use crate::snapshot::format::{write_bounds, write_key, write_of};
 use kvasir_store::options;
 use rocksdb::{DB, WriteBatch, WriteOptions};
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 /// Marks are removed in groups of this size, and at least as many are kept: far more than the number of writes in one
 /// log.

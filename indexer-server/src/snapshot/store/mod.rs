@@ -20,23 +20,21 @@ pub use import::Imported;
 pub use read::{Pieces, Restored};
 pub use write::{Change, Unwritten};
 
-use super::{
-    FORMAT_VERSION, SnapshotConfig, StoreError, StreamPosition,
-    format::{
-        ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of,
-        manifest_key, worker_bounds, worker_of,
-    },
+use super::format::{
+    ManifestRecord, WorkerRecord, contents_bounds, generation_bounds, generation_of, manifest_key,
+    worker_bounds, worker_of,
 };
+use super::{FORMAT_VERSION, SnapshotConfig, StoreError, StreamPosition};
 use directory::{Directory, Entry};
-use kvasir_proto::{convert::WorkerAddress, shard::ShardPlace};
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::shard::ShardPlace;
 use kvasir_store::options;
 use prost::Message;
-use rocksdb::{DB, IteratorMode, Options, WriteBatch, statistics::Ticker};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::Weak,
-};
+use rocksdb::statistics::Ticker;
+use rocksdb::{DB, IteratorMode, Options, WriteBatch};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
 
 /// Snapshots of workers, on disk. Calls block. Only one thread writes.
 pub struct SnapshotStore {

@@ -1,10 +1,9 @@
 //! Position of the broker's stream in the store.
 
-use super::{Change, SnapshotStore, write::Group};
-use crate::snapshot::{
-    StoreError, StreamPosition,
-    format::{PositionRecord, position_key},
-};
+use super::write::Group;
+use super::{Change, SnapshotStore};
+use crate::snapshot::format::{PositionRecord, position_key};
+use crate::snapshot::{StoreError, StreamPosition};
 use kvasir_store::options;
 use prost::Message;
 use rocksdb::DB;

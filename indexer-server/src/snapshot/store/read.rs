@@ -1,21 +1,17 @@
 //! Reads workers from the database.
 
 use super::SnapshotStore;
-use crate::snapshot::{
-    PIECE_BLOCKS_MAX, StoreError, StoredWorker,
-    format::{
-        Content, ContentKey, FormatError, WorkerRecord, decode_hole, decode_meaning, decode_name,
-        decode_page, generation_bounds, registration_key, worker_key,
-    },
+use crate::snapshot::format::{
+    Content, ContentKey, FormatError, WorkerRecord, decode_hole, decode_meaning, decode_name,
+    decode_page, generation_bounds, registration_key, worker_key,
 };
+use crate::snapshot::{PIECE_BLOCKS_MAX, StoreError, StoredWorker};
 use kvasir_index::{MeaningImage, RankImage};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_store::options;
 use rocksdb::DBRawIterator;
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// A worker that is being read.
 #[derive(Debug)]

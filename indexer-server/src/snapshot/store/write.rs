@@ -1,21 +1,21 @@
 //! Writes images and removals to the database.
 
-use super::{SnapshotStore, directory::Entry, marks};
-use crate::snapshot::{
-    StoreError,
-    config::GROUP_BYTES,
-    format::{
-        Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState, contents_bounds,
-        encode_hole, encode_meaning, encode_name, encode_page, generation_bounds, registration_key,
-        worker_key,
-    },
+use super::directory::Entry;
+use super::{SnapshotStore, marks};
+use crate::snapshot::StoreError;
+use crate::snapshot::config::GROUP_BYTES;
+use crate::snapshot::format::{
+    Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState, contents_bounds,
+    encode_hole, encode_meaning, encode_name, encode_page, generation_bounds, registration_key,
+    worker_key,
 };
 use kvasir_index::{RankImage, WorkerImage};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_store::{Bounds, options};
 use prost::Message;
 use rocksdb::{WriteBatch, WriteOptions};
-use std::{collections::BTreeMap, mem};
+use std::collections::BTreeMap;
+use std::mem;
 
 /// One change to store.
 #[derive(Debug, Clone, Copy)]

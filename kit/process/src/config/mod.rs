@@ -7,25 +7,21 @@ mod retired;
 
 pub use retired::{Retired, retired};
 
-use crate::{environment::unknown_variables, telemetry::VERSION, text::PAIRS};
-use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command,
-    builder::OsStr as VariableName,
-    error::{ContextKind, ContextValue, ErrorKind},
-    parser::ValueSource,
-    value_parser,
-};
+use crate::environment::unknown_variables;
+use crate::telemetry::VERSION;
+use crate::text::PAIRS;
+use clap::builder::OsStr as VariableName;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, value_parser};
 use help::{short_help, with_help};
 use retired::{RetiredValues, flag, with_retired};
 use serde::Serialize;
-use std::{
-    env,
-    error::Error,
-    ffi::{OsStr, OsString},
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 use toml::Value;
 
 /// The options of a program. Each can be set by flag, environment or file. Options without a default are optional.

@@ -1,11 +1,10 @@
 //! Options of earlier releases. They are accepted until [`REFUSED_FROM`], with a warning.
 
 use super::{ConfigError, Options, option_id, texts};
-use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource, value_parser};
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use toml::Value;
 
 /// The release that refuses today's retired options.

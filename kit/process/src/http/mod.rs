@@ -5,29 +5,34 @@ mod pages;
 
 pub use pages::{OwnPage, Pages};
 
-use crate::{
-    access::{Access, Guard},
-    net::{
-        ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits, chance, spread,
-    },
-    telemetry::{Metrics, Readiness},
-    tls::{Accepting, Socket, warn_if_open},
+use crate::access::{Access, Guard};
+use crate::net::{
+    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits, chance, spread,
 };
-use hyper::{
-    Request, Response,
-    body::{Body, Incoming},
-    server::conn::http1,
-    service::{Service, service_fn},
-};
+use crate::telemetry::{Metrics, Readiness};
+use crate::tls::{Accepting, Socket, warn_if_open};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_tls::{Protocol, ServerTls};
 use prometheus_client::registry::Registry;
-use std::{
-    convert::Infallible, error::Error, future::pending, io, net::SocketAddr, pin::pin, sync::Arc,
-    thread, time::Duration,
-};
-use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot, time::sleep};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::select;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -1,26 +1,22 @@
 use super::BoxError;
-use crate::{
-    access::audit,
-    net::{Limit, Share},
-    telemetry::{CONTENT_TYPE, Metrics, Readiness},
-};
+use crate::access::audit;
+use crate::net::{Limit, Share};
+use crate::telemetry::{CONTENT_TYPE, Metrics, Readiness};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::{Body, Bytes},
-    header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderValue},
-};
+use hyper::body::{Body, Bytes};
+use hyper::header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
 use kvasir_access::{Principal, Role};
-use prometheus_client::{encoding::text, metrics::gauge::Gauge, registry::Registry};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Maximum number of `/metrics` texts in memory. While clients still read that many, further clients get the last text
 /// again.

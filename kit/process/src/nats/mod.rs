@@ -3,16 +3,15 @@
 
 mod sign_on;
 
-use crate::{config::ConfigError, text::ServerUrl};
+use crate::config::ConfigError;
+use crate::text::ServerUrl;
 use async_nats::{Auth, AuthError, ConnectOptions, ServerAddr};
 use kvasir_proto::broker::Namespace;
 use sign_on::{SignOn, read_file};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 /// Timeout for establishing a connection.

@@ -1,6 +1,8 @@
 //! Limits the age of connections, so that clients reconnect and find other servers, new addresses and changed rights.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, time::Duration};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::Duration;
 
 /// Time from the notice that a connection is old until its endless streams end. The client must receive the notice
 /// first; else it would open the next stream on this connection, too.

@@ -1,21 +1,16 @@
 //! Bounds the answers that clients have not read yet (backpressure).
 
-use super::{
-    peer::{Peer, Progress},
-    share::{Limit, Reasons, Share},
-    too_long::Call,
-};
+use super::peer::{Peer, Progress};
+use super::share::{Limit, Reasons, Share};
+use super::too_long::Call;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
-use tonic::{
-    Status,
-    codegen::{Bytes, http::HeaderMap},
-};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tonic::Status;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::HeaderMap;
 
 /// Maximum size of a piece of an answer for the transport, in bytes. A client that reads less than one piece within its
 /// timeout counts as stalled. Answer parts up to this size count as small.

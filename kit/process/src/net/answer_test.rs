@@ -1,17 +1,14 @@
 use super::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
-use crate::net::{
-    peer::{Peer, PeerLimits},
-    share::{Limit, Reasons},
-    too_long::{Call, TooLong},
-};
+use crate::net::peer::{Peer, PeerLimits};
+use crate::net::share::{Limit, Reasons};
+use crate::net::too_long::{Call, TooLong};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, Full};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
-use tonic::{
-    Status,
-    codegen::{Bytes, http::Uri},
-};
+use tonic::Status;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::Uri;
 
 const LARGE_MAX: usize = 4 * PIECE_BYTES_MAX;
 

@@ -2,15 +2,12 @@
 
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::{
-    fmt,
-    pin::Pin,
-    task::{Context, Poll},
-};
-use tonic::{
-    Status,
-    codegen::{Bytes, http::HeaderMap},
-};
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::HeaderMap;
 
 /// An answer body that ends with a status as soon as `end` is ready, between two frames of the inner body. Tonic's
 /// frames contain complete messages.
@@ -66,7 +63,8 @@ impl<B> fmt::Debug for Ending<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::{FutureExt, channel::mpsc::unbounded};
+    use futures::FutureExt;
+    use futures::channel::mpsc::unbounded;
     use http_body_util::{BodyExt, StreamBody};
     use tokio_util::sync::CancellationToken;
     use tonic::Code;

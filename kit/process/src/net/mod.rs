@@ -25,27 +25,22 @@ pub use socket::{Listening, SocketFile, SocketFileError, Stream};
 pub use too_long::{Call, CallLabels, TooLong};
 
 use futures::FutureExt;
-use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use rustix::io::Errno;
-use std::{
-    fs::File,
-    future::poll_fn,
-    io::{self, IoSlice},
-    mem,
-    net::SocketAddr,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, Sleep, sleep},
-};
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Backoff after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

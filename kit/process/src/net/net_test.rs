@@ -2,11 +2,10 @@ use super::{
     Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
 };
 use prometheus_client::metrics::gauge::Gauge;
-use std::{io::ErrorKind, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::either::Either;
 
 const SHORT: Duration = Duration::from_millis(1);

@@ -2,10 +2,8 @@ use super::share::Limit;
 use kvasir_tls::CertificateNames;
 use prometheus_client::metrics::gauge::Gauge;
 use std::net::SocketAddr;
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError, Weak,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

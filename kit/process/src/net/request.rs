@@ -1,21 +1,18 @@
 //! Bounds the requests that arrive: their time, and the bytes of incomplete messages.
 
-use super::{
-    answer::{Charge, Exceeded},
-    peer::Peer,
-    share::{Limit, Reasons},
-};
+use super::answer::{Charge, Exceeded};
+use super::peer::Peer;
+use super::share::{Limit, Reasons};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tonic::{Status, codegen::Bytes};
+use tonic::Status;
+use tonic::codegen::Bytes;
 
 /// How long a request may take to arrive, by kind.
 #[derive(Debug, Clone)]

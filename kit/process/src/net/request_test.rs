@@ -1,18 +1,17 @@
 use super::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
-use crate::net::{
-    peer::{Peer, PeerLimits},
-    share::{Limit, Reasons},
-};
-use futures::{
-    channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded},
-    poll,
-};
+use crate::net::peer::{Peer, PeerLimits};
+use crate::net::share::{Limit, Reasons};
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::poll;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use prometheus_client::metrics::gauge::Gauge;
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{Instant, advance, sleep};
-use tonic::{Code, Status, codegen::Bytes};
+use tonic::codegen::Bytes;
+use tonic::{Code, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,6 @@
-use super::{answer::Charge, peer::Peer, share::Limit};
+use super::answer::Charge;
+use super::peer::Peer;
+use super::share::Limit;
 use std::sync::Arc;
 
 /// Limits on the bytes of publishers' unanswered batches, at the port and at one connection.

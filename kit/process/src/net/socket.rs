@@ -1,15 +1,11 @@
 //! Sockets of connections: TCP, or a Unix socket file on this machine.
 
-use std::{
-    fs,
-    hash::{BuildHasher, RandomState},
-    io,
-    net::SocketAddr,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
-    path::{Path, PathBuf},
-    process,
-    task::{Context, Poll, ready},
-};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, ready};
+use std::{fs, io, process};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 

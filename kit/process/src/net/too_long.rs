@@ -1,14 +1,11 @@
 //! Counts calls that end because a client's message is too long. The transport rejects such messages before a handler
 //! sees them, and reports this only in the status of the answer. Handlers never return this status themselves.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-};
-use tonic::{
-    Code, Status,
-    codegen::http::{HeaderMap, Uri},
-};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tonic::codegen::http::{HeaderMap, Uri};
+use tonic::{Code, Status};
 
 /// Labels of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,19 +1,17 @@
 //! Authenticates the calls of a port: each call gets its principal, or is rejected before the server reads its message.
 
 use super::PortMetrics;
-use crate::{access::Access, net::Peer, quota::Quota};
+use crate::access::Access;
+use crate::net::Peer;
+use crate::quota::Quota;
 use futures::future::{Either, Ready, ready};
 use kvasir_access::{Principal, Role};
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    task::{Context, Poll},
-};
-use tonic::{
-    Request, Status,
-    body::Body,
-    codegen::http::{self, HeaderMap},
-};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tonic::codegen::http::{self, HeaderMap};
+use tonic::{Request, Status};
 use tower::{Layer, Service};
 
 /// Required role of each call of a port's own services, by path. Calls that are not listed require the role admin.

@@ -1,23 +1,23 @@
 //! Serves the connections of a gRPC port, each from its first call to its last.
 
-use crate::{
-    net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance},
-    tls::Accepting,
-};
-use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use crate::net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance};
+use crate::tls::Accepting;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::{convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    select,
-    task::JoinSet,
-    time::{Instant, sleep_until},
-};
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::select;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    body::Body,
-    codegen::http::{Request, Response},
-};
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
 use tower::Service;
 use tracing::{Instrument, Span};
 

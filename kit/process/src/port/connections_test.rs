@@ -5,8 +5,11 @@ use crate::net::{CUT_GRACE, PeerLimits, STREAMS_GRACE};
 use futures::future::pending;
 use h2::client::{SendRequest, handshake};
 use hyper_util::rt::TokioTimer;
-use prometheus_client::{encoding::text::encode, registry::Registry};
-use tokio::{io::duplex, task::JoinHandle, time::sleep};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::io::duplex;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tonic::codegen::Bytes;
 use tower::service_fn as answered_by;
 

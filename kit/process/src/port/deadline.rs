@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::{Status, codegen::http::HeaderMap};
+use tonic::Status;
+use tonic::codegen::http::HeaderMap;
 
 /// gRPC header with the client's timeout.
 const HEADER: &str = "grpc-timeout";

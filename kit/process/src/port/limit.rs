@@ -1,35 +1,29 @@
 //! Admission control: limits the calls of a port. A call with one answer counts until its answer is made; a stream
 //! counts until the transport has received all answers. Unread answers count by their bytes.
 
-use super::{
-    PortMetrics, StreamKind, Streams,
-    config::{
-        BATCH_BYTES_MAX, BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
-        PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED,
-        READ_STREAMS_RESERVED, REQUEST_TIMEOUT, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX,
-        STREAMS_MAX, WORK_TIMEOUT,
-    },
-    deadline::{Deadlines, exceeded},
+use super::config::{
+    BATCH_BYTES_MAX, BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
+    PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED, READ_STREAMS_RESERVED,
+    REQUEST_TIMEOUT, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX, WORK_TIMEOUT,
 };
+use super::deadline::{Deadlines, exceeded};
+use super::{PortMetrics, StreamKind, Streams};
 use crate::net::{
     AnswerBody, AnswerLimits, BatchRoom, Call, Ending, IdleLimit, Limit, Pace, Peer, RequestBody,
     RequestLimits, Share,
 };
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Either, Ready, pending, ready},
-};
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
-use tokio::{
-    select,
-    time::{Instant, sleep_until, timeout_at},
-};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, Ready, pending, ready};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::select;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, body::Body, codegen::http};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tower::{Layer, Service};
 
 /// Path prefix of all calls of our services. Calls of other services, such as health, are small.

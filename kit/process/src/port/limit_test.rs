@@ -1,7 +1,9 @@
 use super::*;
 use crate::net::PeerLimits;
-use std::{convert::Infallible, time::Duration};
-use tonic::{Code, codegen::http::HeaderValue};
+use std::convert::Infallible;
+use std::time::Duration;
+use tonic::Code;
+use tonic::codegen::http::HeaderValue;
 use tower::{ServiceExt, service_fn};
 
 const WORK: &str = "/kvasir.v1.Test/Work";

@@ -1,9 +1,8 @@
 use super::config::IN_FLIGHT_BYTES_MAX;
 use crate::net::{ConnectionMetrics, Reasons, TooLong};
-use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 /// Metrics of a gRPC port.
 #[derive(Debug, Clone, Default)]

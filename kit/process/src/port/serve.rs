@@ -1,31 +1,29 @@
-use super::{
-    PortConfig, PortMetrics, Roles, Streams,
-    access::Authenticate,
-    config::{
-        BATCH_BYTES_MAX, CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX,
-        KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE,
-        SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
-    },
-    connections::Serving,
-    limit::RequestLimit,
+use super::access::Authenticate;
+use super::config::{
+    BATCH_BYTES_MAX, CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX,
+    KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE,
+    SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
 };
-use crate::{
-    access::Guard,
-    net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, Listening, PeerLimits},
-    tls::{Accepting, warn_if_open},
+use super::connections::Serving;
+use super::limit::RequestLimit;
+use super::{PortConfig, PortMetrics, Roles, Streams};
+use crate::access::Guard;
+use crate::net::{
+    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, Listening, PeerLimits,
 };
+use crate::tls::{Accepting, warn_if_open};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_tls::Protocol;
-use std::{convert::Infallible, fmt};
+use std::convert::Infallible;
+use std::fmt;
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    body::Body,
-    codegen::http::{Request, Response},
-    server::NamedService,
-    service::RoutesBuilder,
-};
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::server::NamedService;
+use tonic::service::RoutesBuilder;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 use tower::{Layer, Service};
 
 /// Why a port cannot serve.

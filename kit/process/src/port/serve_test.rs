@@ -3,10 +3,13 @@
 use super::*;
 use crate::port::StreamKind;
 use kvasir_tls::Dialer;
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use std::time::Duration;
-use tokio::{net::TcpListener, time::Instant};
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const STREAMS: Streams = &[("/kvasir.v1.Test/Watch", StreamKind::Watch)];
 

@@ -1,4 +1,5 @@
-use prometheus_client::{metrics::info::Info, registry::Registry};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
 
 /// Version of this server.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,20 +1,18 @@
 use super::VERSION;
-use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
-use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
-use std::{
-    fmt,
-    io::{self, IsTerminal},
-    str::FromStr,
-    time::Duration,
-};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::str::FromStr;
+use std::time::Duration;
 use tracing::{Level, Metadata};
-use tracing_subscriber::{
-    EnvFilter, Layer, Registry,
-    filter::{FilterExt, FilterFn, LevelFilter, filter_fn},
-    layer::SubscriberExt,
-    util::{SubscriberInitExt, TryInitError},
-};
+use tracing_subscriber::filter::{FilterExt, FilterFn, LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 /// The NATS client library. Below INFO, it logs server addresses with their passwords.
 const NATS_CLIENT: &str = "async_nats";
@@ -162,7 +160,8 @@ impl Logging {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracing::{info_span, subscriber::with_default, trace_span};
+    use tracing::subscriber::with_default;
+    use tracing::{info_span, trace_span};
 
     #[test]
     fn records_below_the_filter_are_not_made() {

@@ -1,14 +1,11 @@
-use procfs::{
-    ProcResult, boot_time_secs, page_size,
-    process::{LimitValue, Process, Stat},
-    ticks_per_second,
-};
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
-    registry::{Registry, Unit},
-};
+use procfs::process::{LimitValue, Process, Stat};
+use procfs::{ProcResult, boot_time_secs, page_size, ticks_per_second};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
 /// The metrics that Prometheus' client libraries export for every process, under their usual names, without our prefix.

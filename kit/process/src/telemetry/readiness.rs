@@ -1,8 +1,6 @@
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Lists current problems, one per line.
 type Problems = dyn Fn() -> Vec<String> + Send + Sync;

@@ -1,9 +1,8 @@
 use super::{build_info, process};
-use prometheus_client::{
-    encoding::text::{encode, encode_registry},
-    registry::Registry,
-};
-use std::{fmt, sync::Arc};
+use prometheus_client::encoding::text::{encode, encode_registry};
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
 
 /// Media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,7 +1,9 @@
 use serde::{Deserialize, Serialize, Serializer};
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 use strsim::damerau_levenshtein;
-use toml::{Table, Value, de::ValueDeserializer};
+use toml::de::ValueDeserializer;
+use toml::{Table, Value};
 
 /// Value name of options with [`KeyValues`]. Such a flag can be repeated: the pairs of all flags count.
 pub const PAIRS: &str = "KEY=VALUE,...";

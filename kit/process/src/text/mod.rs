@@ -6,12 +6,14 @@ mod server_url;
 pub use key_values::{KeyValues, PAIRS, Setting, Settings, Unset};
 pub use server_url::ServerUrl;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{DeserializeOwned, Error},
-};
-use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
-use toml::{Table, Value, de::ValueDeserializer};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+use toml::de::ValueDeserializer;
+use toml::{Table, Value};
 
 /// A duration, written as 250ms, 10s, 5m, 2h or 30d.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize, Serializer};
-use std::{convert::Infallible, fmt, str::FromStr};
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
 
 /// Placeholder of a password or a token.
 const HIDDEN: &str = "***";

@@ -1,8 +1,7 @@
 //! A manager with small tiers, and blocks whose bytes are derived from their hashes.
 
-use kvasir_blocks::{
-    BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority, manager::TierConfig,
-};
+use kvasir_blocks::manager::TierConfig;
+use kvasir_blocks::{BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority};
 use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
 use kvasir_proto::types::{LocalHash, SequenceHash};
 use kvasir_tiers::disk::Medium;

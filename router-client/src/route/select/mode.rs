@@ -1,5 +1,6 @@
 use crate::route::error::{ConfigError, check};
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// Mode of choosing a rank (`--router-mode` of document 004).
 ///

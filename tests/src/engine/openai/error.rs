@@ -2,7 +2,8 @@
 
 use crate::engine::live::Refusal;
 use axum::body::Body;
-use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 

@@ -1,16 +1,14 @@
 //! Dynamo's server, `python -m dynamo.indexer`: JSON over HTTP.
 
-use super::{
-    Dump, Form, Latencies, MODEL, Programs, Subject, free_address, http::Connection, listening,
-};
-use crate::{
-    process::Server,
-    stream::{BLOCK_TOKENS, EVENT_BLOCKS, Prompt},
-};
+use super::{Dump, Form, Latencies, MODEL, Programs, Subject, free_address, listening};
+use super::http::Connection;
+use crate::process::Server;
+use crate::stream::{BLOCK_TOKENS, EVENT_BLOCKS, Prompt};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use tokio::{process::Command, time::Instant};
+use tokio::process::Command;
+use tokio::time::Instant;
 
 /// Value of the server's `--threads`.
 const THREADS: &str = "2";

@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::net::SocketAddr;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// Maximum size of an answer's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;

@@ -1,27 +1,23 @@
 //! Kvasir's `indexer-server`: gRPC.
 
 use super::{Dump, Form, Latencies, MODEL, Programs, Subject, free_address, listening};
-use crate::{
-    process::Server,
-    stream::{BLOCK_TOKENS, Prompt, WORKERS},
-};
+use crate::process::Server;
+use crate::stream::{BLOCK_TOKENS, Prompt, WORKERS};
 use anyhow::{Context, Result, bail, ensure};
 use futures::channel::mpsc;
-use kvasir_proto::{
-    hash::tokens_le,
-    limits::GRPC_MESSAGE_BYTES_MAX,
-    pb::{
-        self, dump_worker_response::Part, find_matches_stream_response::Outcome,
-        indexer_client::IndexerClient,
-    },
-};
+use kvasir_proto::hash::tokens_le;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::dump_worker_response::Part;
+use kvasir_proto::pb::find_matches_stream_response::Outcome;
+use kvasir_proto::pb::indexer_client::IndexerClient;
 use prost::Message;
-use std::{collections::VecDeque, path::Path};
-use tokio::{process::Command, time::Instant};
-use tonic::{
-    Streaming,
-    transport::{Channel, Endpoint},
-};
+use std::collections::VecDeque;
+use std::path::Path;
+use tokio::process::Command;
+use tokio::time::Instant;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
 
 /// The server and the connection to it.
 #[derive(Debug)]

@@ -7,17 +7,14 @@ mod kvasir;
 pub use dynamo::Dynamo;
 pub use kvasir::Kvasir;
 
-use crate::{process::Server, stream::Prompt};
+use crate::process::Server;
+use crate::stream::Prompt;
 use anyhow::{Context, Result};
-use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    time::Duration,
-};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, sleep},
-};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
 /// Name of the model of all workers.
 const MODEL: &str = "bench";
