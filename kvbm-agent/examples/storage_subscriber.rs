@@ -48,7 +48,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// A storage location of one worker. A named volume is reported by each worker that uses it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
+    /// The worker.
     pub address: WorkerAddress,
+    /// `host`, `disk`, `volume` or `volume:NAME`.
     pub location: String,
 }
 
@@ -57,6 +59,7 @@ pub struct Place {
 pub struct Block {
     /// The preceding block of the prompt; `None` for a first block.
     pub prefix: Option<SequenceHash>,
+    /// Size of the block.
     pub bytes: u64,
     /// Time of the last STORE of this block, or of a block that continues it. Agents publish no events for cache hits.
     pub used: Duration,
@@ -154,8 +157,9 @@ impl StorageIndex {
 
     /// All places, each with its blocks, and whether all published batches were applied.
     pub fn places(&self) -> impl Iterator<Item = (&Place, &BTreeMap<SequenceHash, Block>, bool)> {
-        let view = |(place, stream)| (place, &stream.blocks, stream.state == State::Exact);
-        self.places.iter().map(view)
+        self.places
+            .iter()
+            .map(|(place, stream)| (place, &stream.blocks, stream.state == State::Exact))
     }
 
     /// Places that have a block.
@@ -230,7 +234,9 @@ impl Stream {
 }
 
 /// A connection to NATS, and the index that it fills.
+#[derive(Debug)]
 pub struct Subscriber {
+    /// The stored blocks, as far as messages have arrived.
     pub index: StorageIndex,
     namespace: Namespace,
     client: Client,

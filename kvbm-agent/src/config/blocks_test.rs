@@ -174,8 +174,28 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
         ),
         (&["--blocks-geometry=layer=2"], "there is no key \"layer\": did you mean layers?"),
         (&["--blocks-geometry=layers=x"], "layers: \"x\": invalid digit found in string"),
+        (&[size, "--blocks-rank=1024"], "blocks-rank: is 1024, must be 0 to 1023"),
         (
-            &[size, "--blocks-disk=file=/x"],
+            &[size, "--source=endpoint=tcp://a:1"],
+            "consolidate: is required with blocks-host and source",
+        ),
+        (
+            &[size, &sources, "--consolidate"],
+            "source: 16 and the block manager are too many, the limit is 16",
+        ),
+        (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
+    ] {
+        let refused = refusal(arguments);
+        assert!(refused.contains(expected), "{arguments:?}: {refused}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_in_a_tier_is_named_with_the_fix() {
+    let size = "--blocks-geometry=bytes=4KiB";
+    for (arguments, expected) in [
+        (
+            &[size, "--blocks-disk=file=/x"][..],
             "blocks-disk bytes: is required with blocks-disk file: state a size",
         ),
         (
@@ -195,16 +215,6 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
             &[size, "--storage-events=enabled=true,interval=61s"],
             "storage-events interval: is 61s, must be 60s or less",
         ),
-        (&[size, "--blocks-rank=1024"], "blocks-rank: is 1024, must be 0 to 1023"),
-        (
-            &[size, "--source=endpoint=tcp://a:1"],
-            "consolidate: is required with blocks-host and source",
-        ),
-        (
-            &[size, &sources, "--consolidate"],
-            "source: 16 and the block manager are too many, the limit is 16",
-        ),
-        (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
     ] {
         let refused = refusal(arguments);
         assert!(refused.contains(expected), "{arguments:?}: {refused}");

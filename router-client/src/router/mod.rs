@@ -62,7 +62,7 @@ pub struct PotentialLoad {
 
 /// Result of trying to place a request.
 enum Attempt {
-    Placed(Reservation),
+    Placed(Box<Reservation>),
     Wait(Place),
 }
 
@@ -144,7 +144,7 @@ impl Router {
     ) -> Result<Reservation, RouteError> {
         let chain = prompt.sequence_hashes();
         let pending = self.pending(prompt, &chain, hints, Part::Whole)?;
-        self.select_pending(pending, None).await
+        Box::pin(self.select_pending(pending, None)).await
     }
 
     /// Chooses a worker for a request, by the overlaps `known`. Without them, or after a wait in the queue, it queries
@@ -163,7 +163,7 @@ impl Router {
                 Attempt::Placed(reservation) => {
                     // Requests queued behind this one then see its load.
                     drop(place);
-                    return Ok(reservation);
+                    return Ok(*reservation);
                 }
                 Attempt::Wait(mut waiting) => {
                     let left = gives_up
@@ -196,7 +196,8 @@ impl Router {
         };
         Ok(match self.try_place(pending, &overlaps)? {
             Attempt::Placed(reservation) => {
-                Attempt::Placed(reservation.complete_choice(overlaps.index_use, queued))
+                let complete = reservation.complete_choice(overlaps.index_use, queued);
+                Attempt::Placed(Box::new(complete))
             }
             waiting @ Attempt::Wait(_) => waiting,
         })
@@ -210,7 +211,7 @@ impl Router {
         overlaps: &Overlaps,
     ) -> Result<Reservation, RouteError> {
         match self.try_place(pending, overlaps)? {
-            Attempt::Placed(reservation) => Ok(reservation),
+            Attempt::Placed(reservation) => Ok(*reservation),
             Attempt::Wait(_place) => Err(RouteError::QueueTimeout(Duration::ZERO)),
         }
     }
@@ -228,7 +229,7 @@ impl Router {
                     choosing: begin.elapsed(),
                 };
                 let shared = Arc::clone(&self.shared);
-                Ok(Attempt::Placed(Reservation::new(shared, key, choice)))
+                Ok(Attempt::Placed(Box::new(Reservation::new(shared, key, choice))))
             }
             Outcome::Wait(place) => Ok(Attempt::Wait(place)),
         }

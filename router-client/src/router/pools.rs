@@ -217,7 +217,7 @@ impl Pools {
             wanted.queue_timeout = Some(Duration::ZERO);
         }
         let pending = self.main.pending(prompt, chain, &wanted, Part::Decode)?;
-        self.main.select_pending(pending, None).await
+        Box::pin(self.main.select_pending(pending, None)).await
     }
 
     /// Chooses a worker that does both, for example after a failed prefill.
@@ -240,7 +240,7 @@ impl Pools {
         known: Option<Overlaps>,
         prefill_outcome: PrefillOutcome,
     ) -> Result<Placement, RouteError> {
-        let decode = self.main.select_pending(asked, known).await?;
+        let decode = Box::pin(self.main.select_pending(asked, known)).await?;
         Ok(Placement { decode, prefill: None, prefill_outcome })
     }
 

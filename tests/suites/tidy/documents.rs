@@ -94,7 +94,6 @@ fn options_named_by_other_options_exist() {
     check_names::<kvbm_agent::config::Options>();
     check_names::<kvasir_router::config::Options>();
     check_names::<kvasir_gateway::config::Options>();
-    check_names::<kvasir_advisor::config::Options>();
 }
 
 #[test]

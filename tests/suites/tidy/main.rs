@@ -7,6 +7,7 @@
 mod cycles;
 mod dependencies;
 mod documents;
+mod imports;
 mod layers;
 mod modules;
 mod named_tests;

@@ -419,11 +419,9 @@ fn check(case: &Case) {
         check_block(&to, &op.destination);
     }
     assert_eq!(plan.bytes(), bytes);
-    let from_all = of(&read);
-    let to_all = of(&write);
-    for destination in &to_all {
+    for destination in &of(&write) {
         let rank = destination.layout.tensor_parallel().rank;
-        for source in &from_all {
+        for source in &of(&read) {
             let part = CopyPlan::part(*source, *destination, &limits).expect("a part");
             let holder = source.layout.tensor_parallel().rank;
             let is_its = |op: &&CopyOp| op.source.rank == holder && op.destination.rank == rank;
