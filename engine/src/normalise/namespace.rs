@@ -47,7 +47,8 @@ impl BlockNamespace {
         Self { adapter: seed, seed, matchable: false }
     }
 
-    /// Adds a salt. `lora_name` is the adapter's name.
+    /// Adds a salt. Does nothing if queries cannot name the namespace. The seed covers the adapter and the salt, so the
+    /// adapter's name is needed again.
     pub(super) fn with_salt(self, lora_name: &str, cache_salt: &str) -> Self {
         if !self.matchable {
             return self;

@@ -344,8 +344,8 @@ impl<I: Item, C> Recovery<I, C> {
         true
     }
 
-    /// Handles the end of a dump. A dump of another incarnation begins that incarnation. Otherwise the index now has
-    /// exactly the dump's blocks, and batches up to the watermark are dropped.
+    /// Handles the end of a dump; does nothing unless it is the current one. A dump of another incarnation begins that
+    /// incarnation. Otherwise the index now has exactly the dump's blocks, and batches up to the watermark are dropped.
     pub(super) fn on_dump_end(
         &mut self,
         number: u64,
@@ -381,6 +381,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress_at = self.core.now;
         self.core.repair();
         let cursor = watermark.map(|sequence| Cursor { incarnation, sequence, fingerprint: None });
+        // Nothing newer is known or waits: the index has the source's newest state.
         if self.stream == Stream::Live && !progress.is_behind() && self.core.buffer.len() == 0 {
             self.core.verified_at = Some(self.core.now);
         }

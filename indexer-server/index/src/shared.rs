@@ -67,7 +67,7 @@ impl SharedBlocks {
 
 impl Index {
     /// Adds the query's blocks in the pools of this index. Stops when `is_wanted` returns `false`; it is
-    /// checked before each pool, for queries by name. Returns whether all pools were added.
+    /// checked before each rank of a pool, only for queries by name. Returns whether all pools were added.
     pub fn add_shared(
         &self,
         key: QueryKey<'_>,

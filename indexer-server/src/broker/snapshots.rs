@@ -114,7 +114,9 @@ impl Snapshots {
         let mut link = self.connection.link.clone();
         let up = timeout(BROKER_TIMEOUT, link.wait_for(|link| link.up)).await;
         if !matches!(up, Ok(Ok(_))) {
-            tracing::warn!("the broker was unreachable for {BROKER_TIMEOUT:?}");
+            tracing::warn!(
+                "NATS was unreachable for {BROKER_TIMEOUT:?}: the start goes on without it"
+            );
             return false;
         }
         true

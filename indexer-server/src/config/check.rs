@@ -1,6 +1,6 @@
 use super::broker::broker;
 use super::index_shards::SHARD_BYTES_MIN;
-use super::shard::{Sharding, sharding};
+use super::shard::{MapSource, Sharding, sharding};
 use super::worker::registrations;
 use super::{ConfigError, Options, SpeculativeBlocks};
 use crate::broker::BrokerConfig;
@@ -19,7 +19,6 @@ use kvasir_proto::convert::Registration;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_tls::Dialer;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -52,20 +51,6 @@ pub struct Config {
     pub siblings: Vec<String>,
     /// Time limit for a graceful stop.
     pub drain_timeout: Duration,
-}
-
-/// The source of the map of shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MapSource {
-    /// A file, read at start and at SIGHUP.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Warning for the log about the file's format.
-        warning: Option<String>,
-    },
-    /// NATS' key-value store, watched for changes.
-    Broker,
 }
 
 impl Config {

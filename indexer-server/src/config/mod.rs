@@ -11,12 +11,12 @@ mod shard;
 mod shard_map;
 mod worker;
 
-pub use check::{Config, MapSource};
+pub use check::Config;
 pub use index_shards::IndexShards;
 pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
 pub use read::read;
 pub use settings::{NatsStream, SpeculativeBlocks, Timing};
-pub use shard::{parse_shard_map, read_shard_map};
+pub use shard::{MapSource, parse_shard_map, read_shard_map};
 pub use shard_map::{MapTextError, ReadMap, shard_map_toml};
 pub use worker::WorkerSpec;

@@ -1,14 +1,28 @@
 use super::broker::map_is_by_broker;
 use super::shard_map::{self, ReadMap};
-use super::{ConfigError, MapSource, Options};
+use super::{ConfigError, Options};
 use crate::ingest::ShardConfig;
 use kvasir_proto::limits::SHARD_MAP_BYTES_MAX;
 use kvasir_proto::shard::ShardMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FIELD: &str = "shard-map";
+
+/// The source of the map of shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapSource {
+    /// A file, read at start and at SIGHUP.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Warning for the log about the file's format.
+        warning: Option<String>,
+    },
+    /// NATS' key-value store, watched for changes.
+    Broker,
+}
 
 /// The shard of this server and the source of its map, as configured.
 #[derive(Debug, Default, PartialEq, Eq)]

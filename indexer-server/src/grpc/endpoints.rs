@@ -173,8 +173,8 @@ impl EndpointRules {
         Ok(())
     }
 
-    /// Checks one host. In this order: allowed by configuration, an address near the server, the caller's own address
-    /// or an administrator.
+    /// Checks one host. Allowed are configured places, the caller's own address, and any host for an administrator.
+    /// Loopback and link-local addresses are allowed only if this machine alone reaches the server.
     fn check_host(
         &self,
         host: &str,

@@ -170,7 +170,7 @@ impl IngestMetrics {
         );
         registry.register(
             "source_reasons",
-            "Operations, events or blocks that make a source worse than exact, by reason as in ListWorkers",
+            "Occurrences of each reason why a source is not EXACT; ListWorkers has the same reasons",
             metrics.reasons.clone(),
         );
         registry.register(

@@ -19,7 +19,9 @@ pub enum AgentError {
     #[error("journal-dir: {0}")]
     Disk(#[from] DiskError),
     /// Reading the journal on disk panicked.
-    #[error("journal-dir: reading it failed: remove it, or start without")]
+    #[error(
+        "journal-dir: the reader of the journal crashed: empty the folder, or start without --journal-dir"
+    )]
     DiskPanic,
     /// The volume's name cannot be the id of a pool.
     #[error("blocks-volume name: {0}")]

@@ -68,7 +68,8 @@ impl WorkerLoadsService {
 }
 
 impl Watcher {
-    /// Sends all loads, then changes, as fast as the reader takes them.
+    /// Sends all loads, then changes, at most one message per `min_interval`; all loads again at each
+    /// `refresh_interval`. Ends if the reader stalls.
     async fn run(&self) -> Sent {
         let mut changes = self.board.changes();
         let first = Instant::now() + self.refresh_interval;

@@ -116,7 +116,8 @@ impl GatewayMetrics {
         registry.register("tokens", help, at.tokens.clone());
         let help = "Prompts sent to prefill workers, by outcome";
         registry.register("prefills", help, at.prefills.clone());
-        let help = "Conversations to prefill speculatively, by outcome";
+        let help =
+            "Prefills of a conversation's next turn, sent before the user asks for it, by outcome";
         registry.register("speculative_prefills", help, at.speculations.clone());
         let help = "Requests retried on another worker after a worker failed";
         registry.register("retries", help, at.retries.clone());

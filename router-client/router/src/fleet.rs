@@ -79,7 +79,8 @@ impl Fleet {
         models.map(|key| key.model().to_owned()).take(8).collect()
     }
 
-    /// Replaces the workers, with the block counts of each rank.
+    /// Replaces the workers, with the block counts of each rank. Skips models without a block size, and models beyond
+    /// [`PARTITIONS_MAX`].
     ///
     /// # Errors
     /// If the settings are invalid, which was already checked at the start.

@@ -295,8 +295,9 @@ impl Index {
         self.find_positions(query, scratch, is_wanted)
     }
 
-    /// Answers a query as [`find_while`](Self::find_while) does, for a key with two positions per look-ahead
-    /// block: stem, then leaf. All counts are of positions.
+    /// Answers a query as [`find_while`](Self::find_while) does, for engines that hash each block with the token after
+    /// it (look-ahead). Such a block takes two positions of the key: its content (stem), then the next token (leaf). All
+    /// counts are of positions.
     pub fn find_ahead_while(
         &self,
         query: Query<'_>,

@@ -1,4 +1,4 @@
-//! Position of the broker's stream that a checkpoint covers.
+//! Position in the broker's stream up to which a checkpoint has all messages.
 
 use crate::snapshot::StreamPosition;
 use std::sync::Arc;

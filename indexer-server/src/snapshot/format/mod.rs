@@ -1,4 +1,4 @@
-//! Keys and values of the database, by version. Decoding validates everything: lengths, numbers, names and trailing
+//! Binary format of checkpoints: keys and values in RocksDB. Decoding validates everything: lengths, numbers, names and trailing
 //! bytes.
 //!
 //! All keys of one rank are adjacent, in the order of its slots. A worker is read in one scan, and a change touches few

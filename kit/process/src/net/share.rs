@@ -81,6 +81,7 @@ impl Limit {
         self.add(amount).then(|| Share { limit: self.clone(), amount })
     }
 
+    /// Adds to the held amount. Returns false, without a change, if the limit would be exceeded.
     fn add(&self, amount: i64) -> bool {
         let grown = |held: i64| held.checked_add(amount).filter(|held| *held <= self.max);
         let grown = self.held.inner().fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);

@@ -50,7 +50,7 @@ impl PortMetrics {
         );
         registry.register(
             "grpc_requests_refused",
-            "Unary gRPC requests rejected: the maximum was active, or an eighth of it on one connection",
+            "Unary gRPC requests rejected: too many were active, over all connections or on one (an eighth of all)",
             self.requests_refused.clone(),
         );
         let help =

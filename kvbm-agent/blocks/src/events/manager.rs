@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PublishError {
     /// Another pool that uses the same [`EventManager`] has registered the block in this tier.
-    #[error("the block is registered in this tier already")]
+    #[error("another pool of this event manager has registered the block in this tier")]
     AlreadyRegistered,
     /// The sequence hash names a different block in some tier: one of the two hashes is wrong, or they collide.
     #[error("the sequence hash names another block")]

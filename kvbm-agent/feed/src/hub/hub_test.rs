@@ -173,7 +173,7 @@ fn what_is_not_taken_says_why() {
         b.take(rank, vec![stored(&[1], &[1])]).expect("taken");
     }
     let error = b.take(9_999, vec![removed(&[1])]).map(drop).expect_err("one more");
-    assert_eq!(text(error), "rank 9999 is one more than the 1024 that a worker may have");
+    assert_eq!(text(error), "rank 9999 is refused: the worker has 1024 ranks, the maximum");
 }
 
 /// More than one journal batch takes.

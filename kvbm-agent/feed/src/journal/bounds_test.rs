@@ -55,7 +55,7 @@ fn a_batch_beyond_a_limit_changes_nothing() {
         &mut journal,
         5_000,
         vec![stored(None, 0..1)],
-        "rank 5000 is one more than the 1024 that a worker may have",
+        "rank 5000 is refused: the worker has 1024 ranks, the maximum",
     );
     // A cleared rank makes room for another.
     journal.append(3, vec![KvEvent::Cleared]).expect("a rank");

@@ -17,7 +17,7 @@ pub enum AppendError {
         limit: usize,
     },
     /// The worker has its maximum number of ranks.
-    #[error("rank {rank} is one more than the {limit} that a worker may have")]
+    #[error("rank {rank} is refused: the worker has {limit} ranks, the maximum")]
     TooManyRanks {
         /// The rank.
         rank: DpRank,

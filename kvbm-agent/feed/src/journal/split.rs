@@ -48,10 +48,12 @@ impl Pieces {
                     self.events.push(mem::replace(&mut event, rest));
                     self.close();
                 }
+                // It cannot be split: a batch of its own, even above the limit.
                 None if self.events.is_empty() => {
                     self.events.push(event);
                     return self.close();
                 }
+                // No block fits: again, in an empty batch.
                 None => self.close(),
             }
         }

@@ -135,7 +135,7 @@ pub enum CommitError {
         slot: u32,
     },
     /// Position and parent contradict each other.
-    #[error("identity: a block has a parent unless its position is 0")]
+    #[error("identity: name a parent if the position is above 0, and none at position 0")]
     Identity,
     /// The session holds too many blocks.
     #[error("the session holds {max} blocks, which is held_blocks_max: release some")]

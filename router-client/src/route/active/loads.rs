@@ -161,7 +161,8 @@ impl ActiveLoads {
         Ok(())
     }
 
-    /// Records the first token of a request, which ends its prefill load.
+    /// Records the first token of a request, which ends its prefill load. Renews the request's lease. `Unchanged` if the
+    /// first token was recorded before.
     pub fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
         let Some(request) = self.requests.get_mut(key) else { return Update::Unknown };
         request.expires = request.expires.max(now.saturating_add(self.config.lease));
@@ -180,6 +181,7 @@ impl ActiveLoads {
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
             if let Some(number) = request.prefill_number.take() {
+                // A fetch delays the first token, which then does not show the pace.
                 rank.prefills.complete(number, now, !request.notes.has_fetch);
                 self.loads.set_pace(request.rank, rank.prefills.pace());
             }

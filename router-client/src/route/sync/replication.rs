@@ -65,7 +65,8 @@ impl Replication {
         self.record_change(key, Changes::freed);
     }
 
-    /// Applies a message from any router, including this one. Answers to it are sent with the next flush.
+    /// Applies a message of another router. Drops this router's own messages, which a broadcast returns, and those of
+    /// further routers if the table is full. Answers are sent with the next flush.
     pub fn receive(&mut self, message: &SyncMessage, loads: &mut ActiveLoads, now: Duration) {
         self.counts.messages_received += 1;
         let from = message.from;
