@@ -94,7 +94,7 @@ fn help_shows_the_default_of_every_option_that_has_one() {
         let [_, flag, _, _, default, ..] = columns[..] else { panic!("no row: {row}") };
         if !default.is_empty() {
             defaults += 1;
-            let (_, of_flag) = help.split_once(&format!("{flag} ")).expect(flag);
+            let (_, of_flag) = help.split_once(&format!("\n      {flag} ")).expect(flag);
             let of_flag = of_flag.split("\n      --").next().unwrap_or_default();
             let of_flag = of_flag.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(of_flag.contains(&format!("[default: {default}]")), "{flag}: {of_flag}");

@@ -29,12 +29,17 @@ pub(super) fn with_help<O: Options>(command: Command) -> Command {
 
 /// The help for `-h`: without environment variables, whose names follow from the options' names.
 pub(super) fn short_help(command: Command) -> String {
-    command.mut_args(|option| option.hide_env(true)).render_help().to_string()
+    let without_variable = |option: Arg| {
+        if option.get_env().is_some() { option.hide_env(true) } else { option }
+    };
+    command.mut_args(without_variable).render_help().to_string()
 }
 
 fn texts(option: Arg) -> Arg {
-    let has_default = option.get_default_values().iter().any(|value| !value.is_empty());
-    let option = if has_default { option } else { option.hide_default_value(true) };
+    let defaults = option.get_default_values();
+    // A default without text would be shown as empty brackets. Flags without a value have none.
+    let is_blank = !defaults.is_empty() && defaults.iter().all(|value| value.is_empty());
+    let option = if is_blank { option.hide_default_value(true) } else { option };
     let Some(help) = option.get_help().map(ToString::to_string) else { return option };
     let first = help.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
     option.help(first).long_help(wrap(&help, WIDTH - INDENT))

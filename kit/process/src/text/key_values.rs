@@ -206,7 +206,7 @@ mod tests {
             ("wait=1", "wait: \"1\" is not a duration"),
             ("attempt=3", "there is no key \"attempt\": did you mean attempts?"),
             ("{ attempts = true }", "attempts: \"true\": invalid digit found in string"),
-            ("{ attempts = }", "string values must be quoted"),
+            ("{ attempts = }", "invalid literal string"),
         ] {
             let error = read(text).expect_err(expected);
             assert!(error.starts_with(expected), "{text}: {error}");
