@@ -156,7 +156,12 @@ async def test_hints_decide(server: Server, routers: Routers) -> None:
 async def test_a_prompt_is_computed_by_a_prefill_worker(server: Server, routers: Routers) -> None:
     register(server, "worker-0", "DECODE", "a")
     register(server, "worker-1", "PREFILL", "a")
-    flags = ["--remote-prefill-tokens-min", str(len(TOKENS)), "--worker-health", "ejection-failures=1"]
+    flags = [
+        "--remote-prefill-tokens-min",
+        str(len(TOKENS)),
+        "--worker-health",
+        "ejection-failures=1",
+    ]
     async with Router(routers(*flags).target, "model") as router:
         async with await router.select(tokens=TOKENS, disaggregate=True) as reservation:
             decision = reservation.response
@@ -191,7 +196,12 @@ async def test_a_prefill_worker_that_failed_is_avoided(server: Server, routers: 
     register(server, "worker-0", "DECODE", "a")
     register(server, "worker-1", "PREFILL", "a")
     register(server, "worker-2", "PREFILL", "a")
-    flags = ["--remote-prefill-tokens-min", str(len(TOKENS)), "--worker-health", "ejection-failures=1"]
+    flags = [
+        "--remote-prefill-tokens-min",
+        str(len(TOKENS)),
+        "--worker-health",
+        "ejection-failures=1",
+    ]
     async with Router(routers(*flags).target, "model") as router:
 
         async def chosen(*, prefill_failed: bool) -> str:

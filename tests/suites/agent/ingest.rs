@@ -194,7 +194,7 @@ async fn who_does_not_belong_here_is_told_why() {
     let (code, text) = refusal(&agent, second).await;
     assert_eq!(code, Code::ResourceExhausted);
     assert!(
-        text.starts_with("source \"second\" is one more than the 1 that this agent takes: raise"),
+        text.starts_with("source \"second\" is one more than the 1 that this agent takes: end"),
         "{text}"
     );
     assert_eq!(counted(&agent, StreamRefusal::TooManySources), 1);
