@@ -388,7 +388,7 @@ const FORMER: [&str; 21] = [
 ];
 
 /// A configuration as text, without the times at which its rate limits began.
-fn shown(config: &impl std::fmt::Debug) -> String {
+fn shown(config: &impl fmt::Debug) -> String {
     let text = format!("{config:?}");
     let mut parts = text.split("begin: Instant");
     let first = parts.next().unwrap_or_default();
