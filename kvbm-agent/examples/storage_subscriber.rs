@@ -38,7 +38,7 @@ const ENTRIES_MAX: usize = 4_000_000;
 const MESSAGES_QUEUED_MAX: usize = 256;
 /// Minimum time between two image requests to one agent.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
-/// Time without a message after which a place expires: several times the agents' `--storage-batch-interval`.
+/// Time without a message after which a place expires: several times the agents' `--storage-events interval=`.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks for missing batches and silent places.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -344,7 +344,7 @@ impl<I: Item, C> Recovery<I, C> {
         true
     }
 
-    /// Handles the end of a dump; does nothing unless it is the current one. A dump of another incarnation begins that
+    /// Handles the end of the current dump, and ignores the end of any other. A dump of another incarnation begins that
     /// incarnation. Otherwise the index now has exactly the dump's blocks, and batches up to the watermark are dropped.
     pub(super) fn on_dump_end(
         &mut self,

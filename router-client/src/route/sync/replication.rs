@@ -65,8 +65,8 @@ impl Replication {
         self.record_change(key, Changes::freed);
     }
 
-    /// Applies a message of another router. Drops this router's own messages, which a broadcast returns, and those of
-    /// further routers if the table is full. Answers are sent with the next flush.
+    /// Applies a message of another router. Drops messages of this router, because a broadcast returns them, and
+    /// messages of unknown routers if the table is full. Answers are sent with the next flush.
     pub fn receive(&mut self, message: &SyncMessage, loads: &mut ActiveLoads, now: Duration) {
         self.counts.messages_received += 1;
         let from = message.from;
