@@ -72,7 +72,11 @@ impl Snapshots {
     /// Imports the shard's snapshot into an empty local store. `None` if the snapshot is missing or the download fails.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.shared_store.call(|store| store.is_empty()).await;
-        if !matches!(is_empty, Ok(true)) || !self.wait_for_broker().await {
+        if !matches!(is_empty, Ok(true)) {
+            return None;
+        }
+        if !self.wait_for_broker().await {
+            tracing::warn!("NATS was unreachable for {BROKER_TIMEOUT:?}: no snapshot is restored");
             return None;
         }
         let context = self.context();
@@ -113,13 +117,7 @@ impl Snapshots {
     async fn wait_for_broker(&self) -> bool {
         let mut link = self.connection.link.clone();
         let up = timeout(BROKER_TIMEOUT, link.wait_for(|link| link.up)).await;
-        if !matches!(up, Ok(Ok(_))) {
-            tracing::warn!(
-                "NATS was unreachable for {BROKER_TIMEOUT:?}: the start goes on without it"
-            );
-            return false;
-        }
-        true
+        matches!(up, Ok(Ok(_)))
     }
 
     /// Imports the shard's snapshot. `None` if there is none. With `another`, refuses a snapshot that is too old for
