@@ -72,8 +72,14 @@ impl Fleet {
     }
 
     fn ask(&self, key: QueryKey<'_>, scratch: &mut Scratch) -> usize {
-        let query =
-            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
+        let query = Query {
+            key,
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap: 1,
+            shared: None,
+            prompt: None,
+        };
         self.index.find(black_box(query), scratch);
         scratch.matches().len()
     }

@@ -303,8 +303,14 @@ fn read(lock: &dyn Guarded, fleet: &Fleet, seed: u64, stop: &AtomicBool) -> Vec<
         number += 1;
         let locals = &fleet.asked[(mixed(number) % CHAINS) as usize];
         let key = QueryKey::Locals(locals);
-        let query =
-            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
+        let query = Query {
+            key,
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap: 1,
+            shared: None,
+            prompt: None,
+        };
         let begin = Instant::now();
         lock.read(&mut |index| index.find(black_box(query), &mut scratch));
         latencies.push(begin.elapsed().as_nanos() as u64);

@@ -102,6 +102,8 @@ pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Maximum number of parked names of one rank: announced blocks whose parent is unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
+/// Maximum number of KV-cache groups of an engine besides the main group. Engines have one group per type of layer.
+pub const FURTHER_GROUPS_MAX: usize = 32;
 /// Maximum number of names of one rank for one block. An engine may give one content several names; a look-ahead block
 /// has one name per next token.
 pub const BLOCK_NAMES_MAX: usize = 4_096;

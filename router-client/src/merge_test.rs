@@ -8,6 +8,8 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
     Overlap {
         worker: WorkerKey { worker: WorkerId::new(worker).expect("a name"), rank },
         blocks,
+        reusable_tokens: 0,
+        main_group_blocks: blocks,
         speculative_blocks,
         device_blocks: blocks,
         blocks_by_best_tier: [blocks, 0, 0],

@@ -10,8 +10,12 @@ use std::time::Duration;
 pub struct Overlap {
     /// The rank.
     pub worker: WorkerKey,
-    /// Leading blocks cached in any tier, confirmed by events.
+    /// Leading blocks cached in any tier, confirmed by events. All KV-cache groups of the engine can serve them.
     pub blocks: u32,
+    /// Tokens of the prompt that the engine will not compute.
+    pub reusable_tokens: u64,
+    /// Leading blocks in the engine's main group alone, at least `blocks`.
+    pub main_group_blocks: u32,
     /// Leading blocks announced by placements on this rank; see
     /// [`IndexerClient::record_placement`](crate::IndexerClient::record_placement).
     pub speculative_blocks: u32,
@@ -125,6 +129,8 @@ impl TryFrom<WorkerMatch> for Overlap {
         Ok(Self {
             worker: WorkerKey { worker, rank: at.dp_rank },
             blocks: at.matched_blocks,
+            reusable_tokens: at.reusable_tokens,
+            main_group_blocks: at.main_group_blocks,
             speculative_blocks: at.speculative_blocks,
             device_blocks: tiers.device,
             host_blocks: tiers.host,

@@ -1,4 +1,5 @@
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
+use kvasir_proto::limits::QUERY_TOKENS_MAX;
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest, Tier};
 use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
 use std::time::Duration;
@@ -149,6 +150,13 @@ impl HashedPrompt {
         self.local_hashes.iter().map(next).collect()
     }
 
+    /// Number of tokens for a query; `None` for a number that no query may state.
+    fn prompt_tokens(&self) -> Option<u32> {
+        let tokens = u32::try_from(self.input_tokens).ok()?;
+        let is_valid = tokens > 0 && tokens as usize <= QUERY_TOKENS_MAX;
+        Some(tokens).filter(|_| is_valid && !self.local_hashes.is_empty())
+    }
+
     /// The query for an indexer.
     #[must_use]
     pub fn request(&self) -> FindMatchesRequest {
@@ -159,6 +167,7 @@ impl HashedPrompt {
             hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
             local_hashes: self.local_hashes.clone(),
             next_tokens_le: hash::tokens_le(&self.next_tokens).into_owned().into(),
+            prompt_tokens: self.prompt_tokens(),
             minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
             top_k: self.top_k,
             shared: self.shared,

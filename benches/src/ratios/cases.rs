@@ -175,7 +175,7 @@ fn prompts(blocks: usize) -> impl Iterator<Item = Vec<LocalHash>> {
 
 fn query<'a>(prompt: &'a [LocalHash], shared: Option<&'a SharedBlocks>) -> Query<'a> {
     let key = QueryKey::Locals(prompt);
-    Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared }
+    Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared, prompt: None }
 }
 
 /// Yardstick: looks up `blocks` keys in a table.

@@ -55,6 +55,8 @@ pub struct RawStored<'a> {
     pub num_block_tokens: Option<(u64, u64)>,
     /// Where the blocks are cached.
     pub place: Place<'a>,
+    /// Tokens of the group's sliding window, if the event states it.
+    pub window: Option<u64>,
     /// Number of the LoRA adapter; 0 means no adapter.
     pub lora_id: Option<u64>,
     /// Name of the LoRA adapter.

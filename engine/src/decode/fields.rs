@@ -126,6 +126,7 @@ struct Draft<'a> {
     block_size: Option<u64>,
     num_block_tokens: Option<(u64, u64)>,
     place: Place<'a>,
+    window: Option<u64>,
     lora_id: Option<u64>,
     lora_name: Option<&'a str>,
     cache_salt: Option<&'a str>,
@@ -153,6 +154,7 @@ impl<'a> Draft<'a> {
             block_size: None,
             num_block_tokens: None,
             place: Place { medium: None, locality: None, group: None, kind: None },
+            window: None,
             lora_id: None,
             lora_name: None,
             cache_salt: None,
@@ -217,6 +219,12 @@ impl<'a> Draft<'a> {
                 }
             }
             Field::Kind => self.place.kind = text(reader.value()?)?,
+            // Without a readable window, the group is one that cannot be indexed.
+            Field::Window => {
+                let value = reader.value()?;
+                reader.skip_many(value.members())?;
+                self.window = unsigned(value).ok();
+            }
             Field::ExtraKeys => self.extra_keys = per_block(reader, extra_keys)?,
             Field::Multimodal => self.multimodal = per_block(reader, multimodal)?,
             Field::RemainingCopies => self.remaining = remaining_copies(reader)?,
@@ -309,6 +317,7 @@ impl<'a> Draft<'a> {
             block_size: self.block_size.ok_or((Field::BlockSize, Fault::Missing))?,
             num_block_tokens: self.num_block_tokens,
             place: self.place,
+            window: self.window,
             lora_id: self.lora_id,
             lora_name: self.lora_name,
             cache_salt: self.cache_salt,

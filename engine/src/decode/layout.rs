@@ -107,6 +107,7 @@ pub(super) enum Field {
     Locality,
     Group,
     Kind,
+    Window,
     ExtraKeys,
     Multimodal,
     RemainingCopies,
@@ -115,7 +116,7 @@ pub(super) enum Field {
     ObjectKey,
 }
 
-/// Fields of `BlockStored` after its tag; `None` marks a skipped slot. Engines may send only the first ones.
+/// Fields of `BlockStored` after its tag. Engines may send only the first ones.
 const STORED_SLOTS: [Option<Field>; 12] = [
     Some(Field::Names),
     Some(Field::Parent),
@@ -127,7 +128,7 @@ const STORED_SLOTS: [Option<Field>; 12] = [
     Some(Field::ExtraKeys),
     Some(Field::Group),
     Some(Field::Kind),
-    None,
+    Some(Field::Window),
     Some(Field::Locality),
 ];
 
@@ -164,6 +165,7 @@ impl Field {
             Self::Locality => "locality",
             Self::Group => "group_idx",
             Self::Kind => "kv_cache_spec_kind",
+            Self::Window => "kv_cache_spec_sliding_window",
             Self::ExtraKeys => "extra_keys",
             Self::Multimodal => "block_mm_infos",
             Self::RemainingCopies => "remaining_copy_counts",
@@ -242,6 +244,7 @@ impl Field {
             _ if tag == Tag::Removed => return None,
             b"parent_block_hash" => Self::Parent,
             b"token_ids" => Self::Tokens,
+            b"kv_cache_spec_sliding_window" => Self::Window,
             // Only custom engines send this key. From other engines it is skipped like any unknown key.
             b"local_hashes" if engine == EngineKind::Custom => Self::LocalHashes,
             b"block_size" => Self::BlockSize,

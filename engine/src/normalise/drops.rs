@@ -65,10 +65,12 @@ drop_reasons! {
     UnknownMedium = Ignored "unknown_medium",
     /// The locality is neither local nor remote.
     UnknownLocality = Ignored "unknown_locality",
-    /// The group caches something other than full attention.
+    /// The group is not the main group, and is not indexed: it is in a shared store, or was never announced.
     OtherGroup = Ignored "other_group",
-    /// A second group with full attention. The first one is the main group.
+    /// A second group with full attention, in a shared store. The first one is the main group.
     OtherMainGroup = Ignored "other_main_group",
+    /// The event states a group of an unknown kind, or a further group with invalid fields.
+    UnknownGroup = Ignored "unknown_group",
     /// The event states another kind than its group showed before. Blocks of the main group may be missing.
     GroupKind = Rejected "group_kind",
     /// The event shows that another group's blocks were counted as the main group's, before any event had

@@ -3,6 +3,7 @@
 use super::normalise_test::*;
 use super::*;
 use crate::decode::{RawRemoved, RawStored};
+use kvasir_proto::types::{Group, GroupKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -10,37 +11,41 @@ use std::collections::BTreeMap;
 
 #[test]
 fn the_main_group_is_the_first_of_a_main_kind() {
-    use DropReason::{OtherGroup, OtherMainGroup};
+    use DropReason::UnknownGroup;
     type Step = (Option<u32>, Option<&'static str>, Option<DropReason>);
     let check = |steps: &[Step]| {
         let mut normaliser = vllm();
         for (index, &(group, kind, expected)) in steps.iter().enumerate() {
             let place = Place { group, kind, ..Place::default() };
-            let out = store(&mut normaliser, RawStored { place, ..stored(None, &[1]) });
+            let out =
+                store(&mut normaliser, RawStored { place, window: Some(8), ..stored(None, &[1]) });
             assert_eq!(reasons(&out).first().map(|drop| drop.0), expected, "{steps:?} {index}");
         }
     };
     // Without a stated kind: nil and 0 are the main group.
-    check(&[(None, None, None), (Some(0), None, None), (Some(1), None, Some(OtherGroup))]);
+    check(&[(None, None, None), (Some(0), None, None), (Some(1), None, Some(UnknownGroup))]);
     // A kind is stored for its group, because removals do not state it.
     check(&[
-        (Some(0), Some("sliding_window"), Some(OtherGroup)),
+        (Some(0), Some("sliding_window"), None),
         (Some(1), Some("full_attention"), None),
-        (Some(0), None, Some(OtherGroup)),
+        (Some(0), None, None),
         (Some(1), None, None),
-        (Some(2), None, Some(OtherGroup)),
+        (Some(2), None, Some(UnknownGroup)),
     ]);
-    // Of two main kinds the first counts.
+    // Of two main kinds the first is the main group, and the second a further one.
     check(&[
         (Some(1), Some("MLA_attention"), None),
-        (Some(0), Some("sink_full_attention"), Some(OtherMainGroup)),
-        (Some(0), None, Some(OtherMainGroup)),
+        (Some(0), Some("sink_full_attention"), None),
+        (Some(0), None, None),
         (Some(1), None, None),
     ]);
     // Group 0 is no longer presumed once another group is the main one.
-    check(&[(Some(3), Some("full_attention"), None), (Some(0), None, Some(OtherGroup))]);
-    for kind in ["mamba", "chunked_local_attention", "cross_attention", "unknown", ""] {
-        check(&[(Some(0), Some(kind), Some(OtherGroup)), (Some(0), None, Some(OtherGroup))]);
+    check(&[(Some(3), Some("full_attention"), None), (Some(0), None, Some(UnknownGroup))]);
+    for kind in ["mamba", "chunked_local_attention"] {
+        check(&[(Some(0), Some(kind), None), (Some(0), None, None)]);
+    }
+    for kind in ["cross_attention", "unknown", ""] {
+        check(&[(Some(0), Some(kind), Some(UnknownGroup)), (Some(0), None, Some(UnknownGroup))]);
     }
 }
 
@@ -71,7 +76,9 @@ fn announce(
 ) -> Normalised {
     let place = Place { group, kind, ..Place::default() };
     match announced {
-        Announced::Stored => store(normaliser, RawStored { place, ..stored(None, &[name]) }),
+        Announced::Stored => {
+            store(normaliser, RawStored { place, window: Some(8), ..stored(None, &[name]) })
+        }
         Announced::Removed => remove(normaliser, RawRemoved { place, ..removed(&[name]) }),
     }
 }
@@ -79,7 +86,7 @@ fn announce(
 #[test]
 fn a_contradiction_is_rejected_and_removals_go_on() {
     use Announced::{Removed, Stored};
-    use DropReason::{GroupKind, OtherGroup, OtherMainGroup, PresumedGroup};
+    use DropReason::{GroupKind, OtherGroup, PresumedGroup, UnknownGroup};
     const FULL: Option<&str> = Some("full_attention");
     const OTHER: Option<&str> = Some("sliding_window");
     const UNKNOWN: Option<&str> = Some("unknown");
@@ -92,7 +99,9 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
             assert_eq!(out.is_lossy(), expected == Some(PresumedGroup), "{steps:?} {index}");
         }
     };
-    for kind in [OTHER, UNKNOWN] {
+    // A group of a known kind is indexed as a further group.
+    let unknown = (UNKNOWN, Some(UnknownGroup), Some(OtherGroup));
+    for (kind, store, removal) in [(OTHER, None, None), unknown] {
         for group in [None, Some(0), Some(3)] {
             // The main group never changes.
             check(&[
@@ -104,8 +113,8 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
             ]);
             // Another group may turn out to be the main one. Its excluded blocks are missing.
             check(&[
-                (Stored, group, kind, Some(OtherGroup)),
-                (Removed, group, None, Some(OtherGroup)),
+                (Stored, group, kind, store),
+                (Removed, group, None, removal),
                 (Stored, group, FULL, Some(GroupKind)),
                 (Stored, group, FULL, None),
                 (Removed, group, None, None),
@@ -117,8 +126,8 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
                 (Stored, group, None, None),
                 (Removed, group, None, None),
                 (Stored, group, kind, Some(PresumedGroup)),
-                (Stored, group, kind, Some(OtherGroup)),
-                (Removed, group, None, Some(OtherGroup)),
+                (Stored, group, kind, store),
+                (Removed, group, None, removal),
                 (Stored, Some(1), FULL, None),
             ]);
         }
@@ -132,16 +141,16 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
     ]);
     // Blocks excluded while the group's kind was unknown are missing.
     check(&[
-        (Stored, Some(1), None, Some(OtherGroup)),
+        (Stored, Some(1), None, Some(UnknownGroup)),
         (Stored, Some(1), FULL, Some(GroupKind)),
         (Stored, Some(1), FULL, None),
     ]);
-    // No blocks of a second main group were accepted, so none can be missing.
+    // A second main group is a further group, whose kind may change.
     check(&[
         (Stored, Some(1), FULL, None),
-        (Stored, Some(0), FULL, Some(OtherMainGroup)),
-        (Stored, Some(0), OTHER, Some(OtherMainGroup)),
-        (Removed, Some(0), None, Some(OtherMainGroup)),
+        (Stored, Some(0), FULL, None),
+        (Stored, Some(0), OTHER, None),
+        (Removed, Some(0), None, None),
         (Stored, Some(1), None, None),
     ]);
     // Events without a group come from a connector, which does not number groups.
@@ -231,5 +240,82 @@ proptest! {
                 prop_assert!(rejected || held == copies, "{held} of {copies} copies of {name} are held");
             }
         }
+    }
+}
+
+// === further groups ===
+
+/// Places, windows and tokens of further groups.
+fn place_of(group: u32, kind: &'static str) -> Place<'static> {
+    Place { group: Some(group), kind: Some(kind), ..Place::default() }
+}
+
+fn names_of(event: &KvEvent) -> Vec<u64> {
+    match event {
+        KvEvent::Stored { blocks, .. } => blocks.iter().map(|block| block.name.0).collect(),
+        KvEvent::StoredNames { names, .. }
+        | KvEvent::Removed { names, .. }
+        | KvEvent::Gone { names, .. } => names.iter().map(|name| name.0).collect(),
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => vec![],
+    }
+}
+
+fn in_group(group: u32, names: &[u64]) -> Vec<u64> {
+    names.iter().map(|&name| Group::name(group, BlockName(name)).0).collect()
+}
+
+#[test]
+fn further_groups_are_declared_and_indexed_under_their_own_names() {
+    let mut normaliser = vllm();
+    let window = place_of(1, "sliding_window");
+    let sparse = RawStored { place: window, window: Some(7), ..stored(None, &[1, 2, 3]) };
+    let names = vec![BlockName(2), BlockName(3)];
+    let out = store(&mut normaliser, RawStored { names, ..sparse.clone() });
+    let group = Group { number: 1, kind: GroupKind::Window, block_size: 2, unit: 2, window: 7 };
+    let declared =
+        KvEvent::Stored { parent: None, tier: Tier::Device, blocks: vec![group.declaration()] };
+    assert_eq!(out.events.first(), Some(&declared));
+    assert_eq!(out.events.get(1).map(names_of), Some(in_group(1, &[2, 3])));
+    assert_eq!(normaliser.learned().groups, [group]);
+    // Only the window is known: no block has a known position.
+    assert_eq!(out.reasons().first().map(|at| at.0), Some(Reason::UnknownContent));
+    let out = store(&mut normaliser, stored(None, &[1, 2, 3]));
+    assert_eq!(out.events.len(), 1, "it is declared once");
+
+    let place = Place { group: Some(1), ..Place::default() };
+    let out = remove(&mut normaliser, RawRemoved { place, ..removed(&[3]) });
+    assert_eq!(out.events.iter().map(names_of).collect::<Vec<_>>(), [in_group(1, &[3])]);
+
+    // A clear also drops the declaration.
+    let out = normalise_of_rank(&mut normaliser, None, RawEvent::Cleared(Place::default()));
+    assert_eq!(out.events, [KvEvent::Cleared, declared.clone()]);
+    // After a restart, the group is known and declared again.
+    let learned = (**normaliser.learned()).clone();
+    let mut resumed = vllm();
+    resumed.resume(learned, []);
+    let out = remove(&mut resumed, RawRemoved { place, ..removed(&[2]) });
+    assert_eq!(out.events.first(), Some(&declared));
+    assert_eq!(out.events.get(1).map(names_of), Some(in_group(1, &[2])));
+}
+
+#[test]
+fn a_group_that_cannot_be_indexed_makes_the_source_doubtful() {
+    let mut normaliser = vllm();
+    for (kind, window) in [("sliding_window", None), ("cross_attention", Some(8))] {
+        let place = place_of(1, kind);
+        let out = store(&mut normaliser, RawStored { place, window, ..stored(None, &[1]) });
+        assert_eq!(reasons(&out), [(DropReason::UnknownGroup, 1)], "{kind}");
+        assert_eq!(out.reasons().first().map(|at| at.0), Some(Reason::UnannouncedGroups));
+    }
+}
+
+#[test]
+fn sizes_of_a_group_are_the_largest_block_and_the_common_divisor() {
+    let mut normaliser = vllm();
+    for (block_size, expected) in [(4, (4, 4)), (16, (16, 4)), (6, (16, 2))] {
+        let place = place_of(2, "mamba");
+        store(&mut normaliser, RawStored { place, block_size, ..stored(None, &[1]) });
+        let known = normaliser.learned().groups.first().map(|at| (at.block_size, at.unit));
+        assert_eq!(known, Some(expected));
     }
 }

@@ -5,8 +5,9 @@
 //! reason. The rules, in order:
 //!
 //! 1. Names that do not cover the prefix (SGLang before 0.5.6) cause the source to be rejected.
-//! 2. Only the main group counts (`place.rs`: full attention; the first such group). Events that contradict
-//!    their group's earlier kind are rejected.
+//! 2. The main group gives the chain of blocks (`place.rs`: full attention; the first such group). Blocks of
+//!    further groups are indexed beside it (`further.rs`). Events that contradict their group's earlier kind
+//!    are rejected.
 //! 3. Only the worker's own memory counts, and a store that workers share if there is a pool for it
 //!    (`place.rs`: locality, then medium, which gives the tier).
 //! 4. Without tokens or local hashes, the event adds a tier to known names ([`KvEvent::StoredNames`]). The
@@ -21,11 +22,11 @@
 //!
 //! Tokens are hashed and dropped here. The cost per block is the hash. No memory is allocated per block, only
 //! the list for the index per event. While all blocks of the source are plain, no table is consulted.
-//! no table is consulted.
 
 mod adapters;
 mod chunks;
 mod drops;
+mod further;
 #[cfg(test)]
 mod groups_test;
 mod keys;
@@ -53,6 +54,7 @@ pub use drops::{
 pub use known::KNOWN_NAMES_MAX;
 
 use crate::decode::{Batch, EngineKind, Place, RawEvent, Unreadable};
+use further::FurtherGroups;
 use known::KnownNames;
 use kvasir_proto::hash::{chunk_block_name, stem_name};
 use kvasir_proto::types::{
@@ -141,6 +143,8 @@ pub struct Normalised {
     pub orphaned_blocks: u64,
     /// Removals at unknown places where no blocks were stored, and a description of the first.
     pub unplaced_removals: Option<(u64, String)>,
+    /// Whether the source has groups, but none of them has full attention: no block has a known position.
+    pub lacks_main_group: bool,
     /// New meanings of names, in order.
     pub name_changes: Vec<NameChange>,
     /// Whether this batch exceeded the maximum number of known names: see [`KNOWN_NAMES_MAX`].
@@ -177,6 +181,10 @@ impl Normalised {
         if self.orphaned_blocks > 0 {
             let example = "children before their parent".to_owned();
             reasons.push((Reason::UnknownContent, self.orphaned_blocks, example));
+        }
+        if self.lacks_main_group {
+            let example = "no group with full attention".to_owned();
+            reasons.push((Reason::UnknownContent, 1, example));
         }
         if let Some((removals, example)) = &self.unplaced_removals {
             reasons.push((Reason::UnknownEvent, *removals, example.clone()));
@@ -215,6 +223,7 @@ pub struct Normaliser {
     config: NormaliserConfig,
     naming: Naming,
     groups: Groups,
+    further: FurtherGroups,
     known: KnownNames,
     learned: Learned,
     /// Copy of `learned` after the last batch, for readers.
@@ -247,6 +256,7 @@ impl Normaliser {
         Self {
             naming,
             groups: Groups::default(),
+            further: FurtherGroups::default(),
             known: KnownNames::new(config.copy_mode, limit),
             learned: Learned::default(),
             shared: Arc::default(),
@@ -266,7 +276,9 @@ impl Normaliser {
         learned: Learned,
         names: impl IntoIterator<Item = (DpRank, BlockName, NameMeaning)>,
     ) {
-        self.groups = Groups::resumed(learned.main_group);
+        self.groups =
+            Groups::resumed(learned.main_group, learned.groups.iter().map(|group| group.number));
+        self.further = FurtherGroups::resumed(&learned.groups);
         self.known.resume(names, learned.forgot_names);
         self.learned = learned;
         self.share_learned();
@@ -281,6 +293,9 @@ impl Normaliser {
 
     fn share_learned(&mut self) {
         self.learned.main_group = self.groups.main();
+        if self.learned.groups != self.further.groups() {
+            self.learned.groups = self.further.groups().to_vec();
+        }
         self.learned.forgot_names = self.known.has_forgotten();
         if *self.shared != self.learned {
             self.shared = Arc::new(self.learned.clone());
@@ -297,6 +312,7 @@ impl Normaliser {
     /// Forgets all blocks of the source, which were dropped. The incarnation continues.
     pub fn forget_blocks(&mut self) {
         self.known = KnownNames::new(self.config.copy_mode, KNOWN_NAMES_MAX);
+        self.further.declare_again();
         self.share_learned();
     }
 
@@ -321,12 +337,14 @@ impl Normaliser {
             unmatchable_example: String::new(),
             renumbered_adapters: 0,
             renumbered_example: String::new(),
+            lacks_main_group: false,
             name_changes: Vec::new(),
             forgets_names: false,
             doubted_chunks: 0,
             orphaned_blocks: 0,
             unplaced_removals: None,
         };
+        self.declare_groups(&mut out);
         if self.doubted_chunks.remove(&rank) {
             self.drop_chunks(&mut out);
         }
@@ -347,6 +365,7 @@ impl Normaliser {
                 }
             }
         }
+        out.lacks_main_group = !self.further.groups().is_empty() && self.groups.main().is_none();
         out.name_changes = self.known.take_changes();
         out.forgets_names = self.known.has_forgotten() && !self.shared.forgot_names;
         self.share_learned();

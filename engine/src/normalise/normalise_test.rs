@@ -40,6 +40,7 @@ pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
         extra_keys: None,
         multimodal: None,
         look_ahead: None,
+        window: None,
         slots: None,
     }
 }

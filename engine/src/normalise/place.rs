@@ -95,8 +95,8 @@ impl UnknownPlaces {
     }
 }
 
-/// The known groups of one source. Only the main group determines a worker's blocks: the sliding-window and
-/// state-space groups of a hybrid model keep only part of a prefix.
+/// The known groups of one source. The main group determines the chain of a worker's blocks: the sliding-window
+/// and state-space groups of a hybrid model keep only part of a prefix (`further.rs`).
 ///
 /// Engines state a group's kind with stores but not with removals. One rule applies to every kind: **while
 /// blocks of a group may be cached, its removals count.** Operations that contradict it are rejected, which
@@ -113,11 +113,14 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Resumes after a restart. Only the main group was persisted, so blocks of other groups may be cached as
-    /// well.
-    pub(super) fn resumed(main: Option<u32>) -> Self {
+    /// Resumes after a restart, with the persisted main group and the numbers of the further groups. Groups that
+    /// were not persisted may have cached blocks as well.
+    pub(super) fn resumed(main: Option<u32>, further: impl Iterator<Item = u32>) -> Self {
+        let others = further.map(|number| (Some(number), DropReason::OtherGroup));
+        let others: HashMap<_, _> = others.collect();
         let presumed = if main.is_none() { vec![None, Some(0)] } else { vec![None] };
-        Self { main, presumed: presumed.into_iter().collect(), ..Self::default() }
+        let presumed = presumed.into_iter().filter(|group| !others.contains_key(group)).collect();
+        Self { main, others, presumed }
     }
 
     /// The main group, once an event has stated it.

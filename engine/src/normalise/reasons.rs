@@ -26,6 +26,7 @@ fn of_drop(dropped: DropReason, operations: u64, drops: &Drops) -> Option<(Reaso
         DropReason::EaglePairs => plain(Reason::EaglePairs),
         DropReason::GroupKind => plain(Reason::GroupKind),
         DropReason::PresumedGroup => plain(Reason::PresumedGroup),
+        DropReason::UnknownGroup => plain(Reason::UnannouncedGroups),
         DropReason::UnnamedObject => plain(Reason::UnnamedObject),
         DropReason::UnchainedNames => plain(Reason::UnchainedNames),
         DropReason::UnknownParent | DropReason::KeysAbsent => plain(Reason::UnknownContent),

@@ -1,5 +1,6 @@
 //! Normalises events that remove blocks from a place: removals, clears and moves.
 
+use super::further::further_names;
 use super::place::Location;
 use super::{DropReason, Normalised, Normaliser, count, drop_operations};
 use crate::decode::{Place, RawMoved, RawRemoved};
@@ -17,10 +18,12 @@ impl Normaliser {
             Ok(None) => {
                 self.known.cleared(out.rank, None);
                 out.events.push(KvEvent::Cleared);
+                self.redeclare_groups(out);
             }
             Ok(Some(Location::Worker(tier))) => {
                 self.known.cleared(out.rank, Some(tier));
                 out.events.push(KvEvent::ClearedTier(tier));
+                self.redeclare_groups(out);
             }
             Ok(Some(Location::Pool)) => out.pool_events.push(KvEvent::Cleared),
             Err(reason) => self.drop_removal(reason, place, 1, out),
@@ -46,17 +49,23 @@ impl Normaliser {
     /// Moves one copy of each name: stores it in the new place, then removes it from the old one.
     pub(super) fn take_moved(&mut self, moved: RawMoved<'_>, out: &mut Normalised) {
         let RawMoved { names, place, from } = moved;
-        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
+        let counts = self.check_naming().and_then(|()| self.check_removed(&place));
         if let Err(reason) = counts {
             drop_operations(reason, place.medium, names.len(), &mut out.drops);
             return;
         }
-        let left = Place { medium: from, ..Place::default() };
+        let left = Place { medium: from, group: place.group, ..Place::default() };
         if from.is_some() && self.location(&place) == self.location(&left) {
             return;
         }
         match self.location(&place) {
-            Ok(to) => self.add_names(to, names.clone(), out),
+            Ok(to) => match self.further_group(&place) {
+                Some(group) => {
+                    let names = further_names(group, &names);
+                    out.add(to, KvEvent::StoredNames { tier: to.tier(), names }, self.ttl(to));
+                }
+                None => self.add_names(to, names.clone(), out),
+            },
             Err(reason) => {
                 self.unknown_places.stored(reason, &place);
                 drop_operations(reason, place.medium, names.len(), &mut out.drops);
@@ -68,7 +77,7 @@ impl Normaliser {
     /// Converts a removal. If the engine states remaining copies, only blocks without a remaining copy are removed.
     pub(super) fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
         let RawRemoved { mut names, place, remaining } = removed;
-        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
+        let counts = self.check_naming().and_then(|()| self.check_removed(&place));
         match counts.and_then(|()| self.location(&place)) {
             Ok(location) => {
                 let counted = remaining.is_some();
@@ -81,15 +90,16 @@ impl Normaliser {
                 if names.is_empty() {
                     return;
                 }
-                if let Location::Worker(tier) = location
-                    && !self.known.is_idle()
-                {
-                    names
-                        .iter()
-                        .for_each(|&name| self.known.removed(out.rank, name, tier, counted));
-                }
                 let tier = location.tier();
-                let names = self.all_names(location, names);
+                let names = if let Some(group) = self.further_group(&place) {
+                    further_names(group, &names)
+                } else {
+                    if matches!(location, Location::Worker(_)) && !self.known.is_idle() {
+                        let mut removed = |&name| self.known.removed(out.rank, name, tier, counted);
+                        names.iter().for_each(&mut removed);
+                    }
+                    self.all_names(location, names)
+                };
                 // A store has one copy of each block.
                 let event = if counted || location == Location::Pool {
                     KvEvent::Gone { tier, names }

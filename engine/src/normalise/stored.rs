@@ -71,7 +71,9 @@ impl Normaliser {
     fn store(&mut self, stored: RawStored<'_>, out: &mut Normalised) -> Result<(), DropReason> {
         self.learn_naming(&stored);
         self.check_naming()?;
-        self.groups.check_stored(&stored.place)?;
+        if let Err(reason) = self.groups.check_stored(&stored.place) {
+            return self.store_further(&stored, reason, out);
+        }
         let location = self.location(&stored.place)?;
         let tokens = match &stored.tokens {
             RawTokens::Ids(bytes) => Tokens { bytes, width: 4 },

@@ -1,9 +1,9 @@
 //! Tests that, for any events, every block operation comes out once: for the index, or dropped.
 
+use crate::expected::operations;
 use crate::pack::pack;
 use kvasir_engine::decode::{EngineKind, decode};
 use kvasir_engine::normalise::{DropReason, Normaliser, NormaliserConfig};
-use kvasir_proto::types::KvEvent;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -89,7 +89,7 @@ proptest! {
             let payload = pack(&json!([1.0, events, 0]));
             let out = normaliser.normalise(decode(&payload, engine).expect("a batch"));
             let all = || out.events.iter().chain(&out.pool_events);
-            let kept: usize = all().map(KvEvent::operations).sum();
+            let kept: usize = all().map(operations).sum();
             let dropped: u64 = DropReason::ALL.iter().map(|&reason| out.drops.count(reason)).sum();
             prop_assert_eq!(u64::try_from(kept).expect("short") + dropped, received);
             prop_assert_eq!(out.drops.total(), dropped);

@@ -4,7 +4,7 @@ use crate::frames::hex;
 use kvasir_engine::decode::{
     EngineKind, ExtraKey, LookAhead, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens,
 };
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, Group, KvEvent};
 use serde_json::Value;
 
 static NULL: Value = Value::Null;
@@ -136,6 +136,7 @@ pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
             block_size: field(event, "block_size").as_u64().expect("block size"),
             num_block_tokens: None,
             place: place(event),
+            window: field(event, "kv_cache_spec_sliding_window").as_u64(),
             lora_id: field(event, "lora_id").as_u64(),
             lora_name: field(event, "lora_name").as_str(),
             cache_salt: field(event, "cache_salt").as_str(),
@@ -149,5 +150,15 @@ pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
             slots: event.as_array().map(|slots| slots.len() - 1),
         })),
         other => panic!("not in the golden files: {other}"),
+    }
+}
+
+/// Number of an event's operations that the engine sent: declarations of groups are added.
+pub(crate) fn operations(event: &KvEvent) -> usize {
+    match event {
+        KvEvent::Stored { blocks, .. } => {
+            blocks.iter().filter(|&&block| Group::of_declaration(block).is_none()).count()
+        }
+        other => other.operations(),
     }
 }

@@ -80,7 +80,7 @@ struct RankScan {
     slots: Vec<Slot>,
     /// Slots that are read, or on the stack to be read.
     read_slots: RoaringBitmap,
-    /// Next part of the records from which to read parked names, after all slots.
+    /// Next part of the records from which to read names without a slot, after all slots.
     part: usize,
     /// Parked names of the previous part that are not yet read.
     parked: Vec<BlockName>,
@@ -220,10 +220,10 @@ impl Index {
                 return;
             }
         }
-        while let Some(name) = next_parked(holder, rank) {
+        while let Some(name) = next_without_slot(holder, rank) {
             let mut name = Some(name);
             while let Some(at) =
-                name.filter(|at| holder.records().is_parked(*at) && rank.read.insert(*at))
+                name.filter(|at| holder.records().has_no_slot(*at) && rank.read.insert(*at))
             {
                 stack.push(Next::Parked(at));
                 name = holder.records().get(at).and_then(|record| record.parent);
@@ -352,10 +352,10 @@ impl Index {
     }
 }
 
-/// The next parked name of the current part of the records, or of the next part with parked names.
-fn next_parked(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
+/// The next name without a slot of the current part of the records, or of the next part with such names.
+fn next_without_slot(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
-        rank.parked.extend(holder.records().parked_in_part(rank.part)?);
+        rank.parked.extend(holder.records().without_slot(rank.part)?);
         rank.part += 1;
     }
     rank.parked.pop()

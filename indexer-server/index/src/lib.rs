@@ -73,6 +73,7 @@ mod walk;
 
 mod absolute;
 mod apply;
+mod grouped;
 mod park;
 mod remove;
 mod shed;
@@ -95,7 +96,7 @@ pub use contradicted::{Contradiction, Meaning};
 pub use cut::{Cut, CutReceipt, CutStep};
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::{DamagedImage, IndexError};
-pub use find::{Match, Query, Scratch};
+pub use find::{Match, Prompt, Query, Reuse, Scratch};
 pub use image::{
     HoleImage, MeaningImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage,
     WorkerImage,

@@ -2,7 +2,7 @@
 
 use crate::slots::Slot;
 use crate::source::SourceId;
-use kvasir_proto::types::{BlockName, CopyMode, LocalHash, Tier};
+use kvasir_proto::types::{BlockName, CopyMode, Group, LocalHash, Tier};
 use smallvec::SmallVec;
 
 /// Copies of a name at one source in one tier; at least one.
@@ -22,7 +22,7 @@ pub(crate) struct Record {
     pub(crate) parent: Option<BlockName>,
     /// `None` if the name was announced without tokens.
     pub(crate) local: Option<LocalHash>,
-    /// Slot of the name; `None` while parked.
+    /// Slot of the name; `None` while parked, and for blocks of further groups.
     pub(crate) slot: Option<Slot>,
     /// Copies by source and tier; empty only during a change.
     pub(crate) copies: SmallVec<[Copies; 1]>,
@@ -50,6 +50,11 @@ pub(crate) enum Change {
 }
 
 impl Record {
+    /// Whether the name belongs to a further group, or declares one.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.local.is_some_and(Group::is_mark)
+    }
+
     pub(crate) fn find(&self, source: SourceId, tier: Tier) -> Option<&Copies> {
         self.copies.iter().find(|at| at.source == source && at.tier == tier)
     }

@@ -3,7 +3,7 @@
 use crate::record::Record;
 use crate::slots::Slot;
 use crate::table::SplitMap;
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, Group, StoredBlock};
 use smallvec::SmallVec;
 
 /// Names of one slot, or names that wait for one parent.
@@ -19,6 +19,10 @@ pub(crate) struct Records {
     waiting: SplitMap<BlockName, Names>,
     /// Number of parked names.
     parked: usize,
+    /// Number of names of further groups, declarations included.
+    grouped: usize,
+    /// The declared groups, with the names of their declarations. A group may be declared several times.
+    groups: Vec<(BlockName, Group)>,
 }
 
 // === reading ===
@@ -42,7 +46,27 @@ impl Records {
     }
 
     pub(crate) fn is_parked(&self, name: BlockName) -> bool {
+        self.get(name).is_some_and(|record| record.slot.is_none() && !record.is_grouped())
+    }
+
+    /// Whether a name has no slot: it is parked, or belongs to a further group.
+    pub(crate) fn has_no_slot(&self, name: BlockName) -> bool {
         self.get(name).is_some_and(|record| record.slot.is_none())
+    }
+
+    /// Number of names of further groups.
+    pub(crate) const fn grouped(&self) -> usize {
+        self.grouped
+    }
+
+    /// Whether any name of the main group has a record.
+    pub(crate) const fn has_main_group(&self) -> bool {
+        self.by_name.len() > self.grouped
+    }
+
+    /// The declared groups.
+    pub(crate) const fn groups(&self) -> &[(BlockName, Group)] {
+        self.groups.as_slice()
     }
 
     /// Number of parked names.
@@ -92,8 +116,22 @@ impl Records {
 
     /// The parked names of one part of the records; `None` after the last part.
     pub(crate) fn parked_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        let parked = self.part(part)?.filter(|(_, record)| record.slot.is_none());
-        Some(parked.map(|&(name, _)| name))
+        let is_parked = |(_, at): &&(BlockName, Record)| at.slot.is_none() && !at.is_grouped();
+        Some(self.part(part)?.filter(is_parked).map(|&(name, _)| name))
+    }
+
+    /// The names without a slot in one part of the records; `None` after the last part.
+    pub(crate) fn without_slot(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
+        let unplaced = self.part(part)?.filter(|(_, record)| record.slot.is_none());
+        Some(unplaced.map(|&(name, _)| name))
+    }
+
+    /// The names of further groups in one part of the records, without declarations; `None` after the last part.
+    pub(crate) fn grouped_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
+        let is_block = |(name, at): &&(BlockName, Record)| {
+            at.is_grouped() && !self.groups.iter().any(|(declared, _)| declared == name)
+        };
+        Some(self.part(part)?.filter(is_block).map(|&(name, _)| name))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(BlockName, Record)> {
@@ -117,6 +155,18 @@ impl Records {
         debug_assert!(record.slot.is_none(), "{name} is parked");
         self.by_name.insert(name, record);
         self.parked += 1;
+    }
+
+    /// Adds a name of a further group, or a declaration.
+    pub(crate) fn insert_grouped(&mut self, name: BlockName, record: Record) {
+        debug_assert!(record.is_grouped() && record.slot.is_none(), "{name} is of a group");
+        let declared = record.local.and_then(|local| {
+            let block = StoredBlock { name, local };
+            Some((name, Group::of_declaration(block)?))
+        });
+        self.groups.extend(declared);
+        self.by_name.insert(name, record);
+        self.grouped += 1;
     }
 
     /// Adds another name of a slot that is already recorded.
@@ -157,6 +207,10 @@ impl Records {
                 if let Some(names) = self.at_slots.get_mut(slot) {
                     names.retain(|at| *at != name);
                 }
+            }
+            None if record.is_grouped() => {
+                self.grouped -= 1;
+                self.groups.retain(|(declared, _)| *declared != name);
             }
             None => {
                 self.parked -= 1;

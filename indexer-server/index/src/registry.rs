@@ -12,7 +12,7 @@ use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, NameChange, NameMeaning, SourceStatus, Tier, WorkerId,
+    BlockName, CopyMode, DpRank, EngineFacts, NameChange, NameMeaning, SourceStatus, Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 
@@ -316,7 +316,12 @@ impl Index {
         self.roles.set_chunks(worker, sizes, ranks(&self.workers, worker));
     }
 
-    /// Clears a worker's roles: pool, reader of pools, and chunks.
+    /// Sets the facts about a worker's engine, which limit how much of a prompt its ranks match.
+    pub fn set_facts(&mut self, worker: &WorkerId, facts: EngineFacts) {
+        self.roles.set_facts(worker, facts, ranks(&self.workers, worker));
+    }
+
+    /// Clears a worker's roles: pool, reader of pools, chunks, and facts.
     pub fn forget_roles(&mut self, worker: &WorkerId) {
         let ranks = ranks(&self.workers, worker);
         if self.roles.forget(worker, ranks) {

@@ -1,9 +1,9 @@
-//! Roles from registrations: which workers are pools, which pools a worker reads, and the chunk sizes of its
-//! connector. They exist before the worker has a rank, and stay without one.
+//! Roles from registrations: which workers are pools, which pools a worker reads, the chunk sizes of its
+//! connector, and facts about its engine. They exist before the worker has a rank, and stay without one.
 
 use crate::chunks::{ChunkSizes, NO_CHUNKS};
 use crate::sets::HolderIndex;
-use kvasir_proto::types::{DpRank, WorkerId};
+use kvasir_proto::types::{DpRank, EngineFacts, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pools, their readers, and chunk sizes.
@@ -19,6 +19,10 @@ pub(crate) struct Roles {
     chunks: BTreeMap<WorkerId, ChunkSizes>,
     /// Chunk sizes by rank, up to the last rank that has had chunks. Empty while no worker has chunks.
     rank_chunks: Vec<ChunkSizes>,
+    /// Facts about engines, by worker. Workers without facts have no entry.
+    facts: BTreeMap<WorkerId, EngineFacts>,
+    /// Facts by rank. Ranks without facts have no entry.
+    rank_facts: BTreeMap<HolderIndex, EngineFacts>,
 }
 
 /// Sparse bitmap of ranks by index. Only words with a set bit are stored: about 16 bytes for each rank and
@@ -138,10 +142,43 @@ impl Roles {
         self.rank_chunks.get(holder as usize).filter(|sizes| **sizes != NO_CHUNKS)
     }
 
+    /// Sets the facts about a worker's engine.
+    pub(crate) fn set_facts(
+        &mut self,
+        worker: &WorkerId,
+        facts: EngineFacts,
+        ranks: &[(DpRank, HolderIndex)],
+    ) {
+        self.facts.remove(worker);
+        if facts != EngineFacts::default() {
+            self.facts.insert(worker.clone(), facts);
+        }
+        ranks.iter().for_each(|&(_, holder)| self.set_rank_facts(holder, facts));
+    }
+
+    fn set_rank_facts(&mut self, holder: HolderIndex, facts: EngineFacts) {
+        if facts == EngineFacts::default() {
+            self.rank_facts.remove(&holder);
+        } else {
+            self.rank_facts.insert(holder, facts);
+        }
+    }
+
+    /// Whether any rank has facts about its engine.
+    pub(crate) fn has_facts(&self) -> bool {
+        !self.rank_facts.is_empty()
+    }
+
+    /// Facts about the engine of a rank.
+    pub(crate) fn facts_of(&self, holder: HolderIndex) -> EngineFacts {
+        self.rank_facts.get(&holder).copied().unwrap_or_default()
+    }
+
     /// Removes the roles of a worker and of its ranks. Returns whether the worker was a pool.
     pub(crate) fn forget(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
         self.set_reads(worker, &[], ranks);
         self.set_chunks(worker, NO_CHUNKS, ranks);
+        self.set_facts(worker, EngineFacts::default(), ranks);
         self.pools.remove(worker)
     }
 
@@ -152,6 +189,9 @@ impl Roles {
         }
         if let Some(&sizes) = self.chunks.get(worker) {
             self.set_rank_chunks(holder, sizes);
+        }
+        if let Some(&facts) = self.facts.get(worker) {
+            self.set_rank_facts(holder, facts);
         }
     }
 
@@ -165,5 +205,6 @@ impl Roles {
             }
         }
         self.set_rank_chunks(holder, NO_CHUNKS);
+        self.set_rank_facts(holder, EngineFacts::default());
     }
 }

@@ -110,7 +110,7 @@ impl Index {
         if ranks.is_empty() {
             return;
         }
-        self.walk_locals(locals, |sets, from, end| {
+        self.walk_locals(locals, |sets, _, from, end| {
             let holds = |holder| sets.iter().any(|&set| self.trie.sets.contains(set, holder));
             for &(pool, _) in ranks.iter().filter(|(_, holder)| holds(*holder)) {
                 shared.add(pool, from, end);

@@ -31,29 +31,52 @@ pub struct Shed {
     pub parked: u64,
 }
 
+/// Names without a slot that can be evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameKind {
+    /// Names whose position is unknown.
+    Parked,
+    /// Names of further groups.
+    Grouped,
+}
+
+impl NameKind {
+    /// Whether a rank has such names.
+    const fn is_in(self, holder: &Holder) -> bool {
+        match self {
+            Self::Parked => holder.parked() > 0,
+            // Declarations stay.
+            Self::Grouped => holder.records().grouped() > holder.records().groups().len(),
+        }
+    }
+}
+
 impl Index {
-    /// Evicts about `budget` parked names. Without parked names, evicts about as many (rank, position) pairs
-    /// at the end of a chain, for every rank that holds it. The chain is the least recently stored among some
-    /// candidates.
+    /// Evicts about `budget` parked names, or names of further groups while there are more of these than
+    /// positions. Else evicts about as many (rank, position) pairs at the end of a chain, for every rank that holds
+    /// it. The chain is the least recently stored among some candidates.
     ///
     /// The sources of ranks with evicted blocks are partial until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {
         let budget = budget.max(1);
         if self.totals.parked > 0 {
-            return Shed { parked: self.shed_parked(budget), pairs: 0 };
+            return Shed { parked: self.shed_names(budget, NameKind::Parked), pairs: 0 };
+        }
+        if self.totals.grouped > self.trie.slots.used() {
+            return Shed { parked: self.shed_names(budget, NameKind::Grouped), pairs: 0 };
         }
         let pairs = self.coldest_leaf().map_or(0, |leaf| self.shed_tail(leaf, budget));
         Shed { pairs, parked: 0 }
     }
 
-    // === parked names ===
+    // === names without a slot ===
 
-    /// Evicts parked names of one part of one rank's records.
-    fn shed_parked(&mut self, budget: usize) -> u64 {
-        let has_parked = |holder: &Holder| holder.parked() > 0;
+    /// Evicts names of one kind in one part of one rank's records.
+    fn shed_names(&mut self, budget: usize, kind: NameKind) -> u64 {
+        let has_names = |holder: &Holder| kind.is_in(holder);
         let from = self.shedding.holder;
-        if !self.holder_at(from).is_some_and(has_parked) {
-            let ranks = || self.holders.iter().flatten().filter(|at| has_parked(at));
+        if !self.holder_at(from).is_some_and(has_names) {
+            let ranks = || self.holders.iter().flatten().filter(|at| has_names(at));
             let next = ranks().find(|at| at.index() > from).or_else(|| ranks().next());
             let Some(next) = next else {
                 return 0;
@@ -61,34 +84,38 @@ impl Index {
             self.shedding = ShedCursor { holder: next.index(), part: 0, ..self.shedding };
         }
         let ShedCursor { holder, part, .. } = self.shedding;
-        let Some(parked) = self.parked_names(holder, part, budget) else {
+        let Some(names) = self.names_of(holder, part, kind, budget) else {
             self.shedding.part = 0;
             return 0;
         };
-        if parked.len() < budget {
+        if names.len() < budget {
             self.shedding.part += 1;
         }
         let Some(mut change) = self.change_of(holder) else {
             return 0;
         };
-        for &name in &parked {
+        for &name in &names {
             let placed = change.take_record(name);
-            debug_assert!(placed.is_none(), "{name} is parked");
+            debug_assert!(placed.is_none(), "{name} has no slot");
         }
-        let dropped = parked.len() as u64;
+        let dropped = names.len() as u64;
         self.note_shed(holder, dropped);
         dropped
     }
 
-    /// Parked names in one part of a rank's records, at most `most`; `None` after the last part.
-    fn parked_names(
+    /// Names of one kind in one part of a rank's records, at most `most`; `None` after the last part.
+    fn names_of(
         &self,
         holder: HolderIndex,
         part: usize,
+        kind: NameKind,
         most: usize,
     ) -> Option<Vec<BlockName>> {
-        let parked = self.holder_at(holder)?.records().parked_in_part(part)?;
-        Some(parked.take(most).collect())
+        let records = self.holder_at(holder)?.records();
+        match kind {
+            NameKind::Parked => Some(records.parked_in_part(part)?.take(most).collect()),
+            NameKind::Grouped => Some(records.grouped_in_part(part)?.take(most).collect()),
+        }
     }
 
     // === ends of chains ===

@@ -10,7 +10,9 @@ use crate::rank::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
 use crate::trie::NewRun;
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock, Tier};
+use kvasir_proto::types::{
+    BlockCounts, BlockName, BlockOutcome, CopyMode, Group, StoredBlock, Tier,
+};
 use smallvec::SmallVec;
 
 /// Position of the parent of the block to store.
@@ -31,6 +33,9 @@ impl RankChange<'_> {
         blocks: &[StoredBlock],
     ) -> BlockCounts {
         self.holder.adopt_source(by.source);
+        if blocks.first().is_some_and(|first| Group::is_mark(first.local)) {
+            return self.store_grouped(by, parent, blocks);
+        }
         let mut counts = BlockCounts::default();
         let mut at = match parent {
             None => At::Slot(NONE),
@@ -473,7 +478,7 @@ impl RankChange<'_> {
 
     /// Counts an announcement in the record of a name. `Noop` if the record is missing or stays unchanged.
     /// The trie changes only if the record has a slot: parked names have none.
-    fn announce_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
+    pub(crate) fn announce_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
         let Some(record) = self.holder.records_mut().get_mut(name) else {
             return BlockOutcome::Noop;
         };

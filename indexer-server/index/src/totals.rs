@@ -6,6 +6,8 @@ pub(crate) struct Totals {
     pub(crate) bytes: usize,
     /// Number of parked names.
     pub(crate) parked: usize,
+    /// Number of names of further groups.
+    pub(crate) grouped: usize,
 }
 
 impl Totals {
@@ -15,5 +17,6 @@ impl Totals {
         debug_assert!(before.parked <= self.parked, "totals include each rank's parked names");
         self.bytes = self.bytes - before.bytes + now.bytes;
         self.parked = self.parked - before.parked + now.parked;
+        self.grouped = self.grouped - before.grouped + now.grouped;
     }
 }

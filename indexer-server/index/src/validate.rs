@@ -292,7 +292,11 @@ impl Index {
 
     fn validate_waiting(&self, holder: &Holder) -> Result<(), String> {
         let name = format!("{}#{}", holder.worker(), holder.rank());
-        let parked = || holder.records().iter().filter(|(_, record)| record.slot.is_none());
+        let slotless = || holder.records().iter().filter(|(_, record)| record.slot.is_none());
+        let grouped = slotless().filter(|(_, record)| record.is_grouped()).count();
+        let counted = holder.records().grouped();
+        ensure!(counted == grouped, "{name} counts {counted} of {grouped} names of groups");
+        let parked = || slotless().filter(|(_, record)| !record.is_grouped());
         let count = parked().count();
         ensure!(holder.parked() == count, "{name} counts {} of {count} parked", holder.parked());
         let waiting = holder.records().waiting();

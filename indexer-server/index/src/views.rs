@@ -199,19 +199,29 @@ impl<'a> HolderView<'a> {
         let parked = self.parked_blocks();
         // Prompts never match parked blocks.
         let unknown = || own_reason(Reason::UnknownContent, parked, "");
-        self.contradiction_reason().into_iter().chain((parked > 0).then(unknown))
+        let hidden = || own_reason(Reason::UnannouncedGroups, 1, "engine_facts.unannounced_groups");
+        let reasons = self.contradiction_reason().into_iter().chain((parked > 0).then(unknown));
+        reasons.chain(self.hides_groups().then(hidden))
     }
 
     /// Whether the rank's blocks show that it is not exact, independent of the reports of its sources.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.parked_blocks() > 0 || self.holder.is_contradicted(&self.index.trie)
+        self.parked_blocks() > 0
+            || self.hides_groups()
+            || self.holder.is_contradicted(&self.index.trie)
+    }
+
+    /// Whether the engine has groups that it does not announce.
+    fn hides_groups(&self) -> bool {
+        self.index.roles.facts_of(self.holder.index()).unannounced_groups
     }
 
     /// Whether the rank may have fewer blocks than the index shows, for a recorded reason.
     #[must_use]
     pub fn may_be_high(&self) -> bool {
         self.sources().any(|(_, _, status)| status.may_be_high())
+            || self.hides_groups()
             || self.holder.is_contradicted(&self.index.trie)
     }
 

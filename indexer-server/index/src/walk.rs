@@ -4,7 +4,7 @@ use crate::index::Index;
 use crate::record::Record;
 use crate::segments::NO_SEGMENT;
 use crate::sets::{HolderIndex, SetId, TierSets};
-use crate::slots::NONE;
+use crate::slots::{NONE, Slot};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet};
 
@@ -23,6 +23,14 @@ impl QueryKey<'_> {
         match self {
             Self::Locals(locals) => locals.len(),
             Self::Names(names) => names.len(),
+        }
+    }
+
+    /// The names; `None` for a prompt given by local hashes.
+    pub(crate) const fn names(&self) -> Option<&[BlockName]> {
+        match self {
+            Self::Locals(_) => None,
+            Self::Names(names) => Some(names),
         }
     }
 }
@@ -52,13 +60,13 @@ fn equal_chunks<const LEN: usize>(stored: &[u64], query: &[u64]) -> usize {
 }
 
 impl Index {
-    /// Calls `enter` for each segment along a prompt, with its holders, the number of blocks before it, and
-    /// the number up to its end. Stops when `enter` returns `false` or the trie ends. Returns the number of
+    /// Calls `enter` for each segment along a prompt, with its holders, its first slot, the number of blocks before
+    /// it, and the number up to its end. Stops when `enter` returns `false` or the trie ends. Returns the number of
     /// blocks walked.
     pub(crate) fn walk_locals(
         &self,
         locals: &[LocalHash],
-        mut enter: impl FnMut(TierSets, u32, u32) -> bool,
+        mut enter: impl FnMut(TierSets, Slot, u32, u32) -> bool,
     ) -> u32 {
         let mut from = 0;
         let mut rest = LocalHash::numbers(locals);
@@ -71,7 +79,7 @@ impl Index {
             }
             let equal = common_prefix(self.trie.slots.locals(head, segment.len), rest);
             let end = from + index_u32(equal);
-            if !enter(segment.sets, from, end) {
+            if !enter(segment.sets, head, from, end) {
                 break;
             }
             from = end;

@@ -49,7 +49,7 @@ impl Rank {
         let tiers = TierSet::ALL;
         let mut scratch = Scratch::default();
         self.index.find(
-            Query { key, tiers, workers: None, minimum_overlap: 0, shared: None },
+            Query { key, tiers, workers: None, minimum_overlap: 0, shared: None, prompt: None },
             &mut scratch,
         );
         scratch.matches().first().map_or(0, |best| best.blocks)
@@ -203,7 +203,14 @@ fn equals_are_listed_in_order_of_worker() {
         let asked: Vec<WorkerId> = all.iter().step_by(every).cloned().collect();
         let key = QueryKey::Locals(&locals);
         let workers = Some(&asked[..]);
-        let query = Query { key, tiers: TierSet::ALL, workers, minimum_overlap: 1, shared: None };
+        let query = Query {
+            key,
+            tiers: TierSet::ALL,
+            workers,
+            minimum_overlap: 1,
+            shared: None,
+            prompt: None,
+        };
         index.find(query, &mut scratch);
         let worker = |holder| index.holder(holder).expect("there").worker().clone();
         let listed: Vec<WorkerId> = scratch.matches().iter().map(|at| worker(at.holder)).collect();

@@ -49,6 +49,7 @@ impl Bench {
             workers: None,
             minimum_overlap: 1,
             shared: None,
+            prompt: None,
         };
         self.index.find(query, &mut self.scratch);
         let found: Vec<(String, u32)> = self
@@ -207,7 +208,14 @@ fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_i
         }
     }
     let key = QueryKey::Names(&[BlockName(2)]);
-    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
+    let query = Query {
+        key,
+        tiers: TierSet::ALL,
+        workers: None,
+        minimum_overlap: 1,
+        shared: None,
+        prompt: None,
+    };
     let asked = Cell::new(0);
     let is_wanted = |most: u32| {
         asked.set(asked.get() + 1);
@@ -232,7 +240,14 @@ fn check_shared(bench: &mut Bench, key: QueryKey<'_>, tiers: TierSet, expected: 
     let mut shared = SharedBlocks::default();
     shared.begin(blocks);
     assert!(bench.index.add_shared(key, &mut shared, || true));
-    let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: Some(&shared) };
+    let query = Query {
+        key,
+        tiers,
+        workers: None,
+        minimum_overlap: 1,
+        shared: Some(&shared),
+        prompt: None,
+    };
     bench.index.find(query, &mut bench.scratch);
     let matches = bench.scratch.matches().iter().map(|at| {
         let holder = bench.index.holder(at.holder).expect("a holder");
@@ -334,7 +349,14 @@ fn a_pool_of_another_index_counts_as_far_as_it_holds() {
         shared.begin(5);
         assert!(pools.index.add_shared(key, &mut shared, || true));
         let tiers = TierSet::ALL;
-        let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: Some(&shared) };
+        let query = Query {
+            key,
+            tiers,
+            workers: None,
+            minimum_overlap: 1,
+            shared: Some(&shared),
+            prompt: None,
+        };
         workers.index.find(query, &mut workers.scratch);
         let [found] = workers.scratch.matches() else { panic!("one reader") };
         assert_eq!((found.blocks, found.pool_blocks, found.by_best_tier), (3, 3, [0; 3]));

@@ -46,7 +46,14 @@ impl Bench {
         let names: Vec<_> = (0..blocks).map(|at| BlockName(at + 1)).collect();
         let [by_content, by_name] =
             [QueryKey::Locals(&locals), QueryKey::Names(&names)].map(|key| {
-                let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: None };
+                let query = Query {
+                    key,
+                    tiers,
+                    workers: None,
+                    minimum_overlap: 1,
+                    shared: None,
+                    prompt: None,
+                };
                 self.index.find(query, &mut self.scratch);
                 let answers = self.scratch.matches().iter().map(|at| {
                     assert_eq!(at.by_best_tier.iter().sum::<u32>(), at.blocks);

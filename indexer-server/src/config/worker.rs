@@ -10,7 +10,7 @@ use kvasir_proto::limits::{
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
 };
 use kvasir_proto::types::{
-    CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
+    CopyMode, DpRank, EngineFacts, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
     invisible_character,
 };
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,21 @@ pub struct WorkerSpec {
     /// Pools from which the worker can load blocks, such as volume-a+volume-b.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<String>,
+    /// Tokens per chunk of chunked local attention; default unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attention_chunk_tokens: u32,
+    /// Whether the engine drops the last cached block of a prompt, as with EAGLE or MTP.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub eagle_drops_block: bool,
+    /// Cached tokens that the engine computes again (DeepSeek V4.1).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replay_tokens: u32,
+    /// Tokens between two lengths at which a prompt can be reused; default by the announced block sizes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prefix_match_unit: u32,
+    /// Whether the engine has KV-cache groups that it never announces (SGLang with sliding windows or Mamba).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unannounced_groups: bool,
     /// Labels, by key; for routers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub label: BTreeMap<String, String>,
@@ -116,14 +131,18 @@ impl FromStr for WorkerSpec {
 
     /// Parses `key=value,key=value`, with the same keys as the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const NUMBERS: [&str; 5] = [
+        const NUMBERS: [&str; 8] = [
             "block-size",
             "dp-rank",
             "total-kv-blocks",
             "max-num-batched-tokens",
             "connector-chunk",
+            "attention-chunk-tokens",
+            "replay-tokens",
+            "prefix-match-unit",
         ];
-        read_table(text, &NUMBERS, &["bind"], &["lora", "ttl", "connector-chunk", "label"])
+        const FLAGS: [&str; 3] = ["bind", "eagle-drops-block", "unannounced-groups"];
+        read_table(text, &NUMBERS, &FLAGS, &["lora", "ttl", "connector-chunk", "label"])
     }
 }
 
@@ -226,6 +245,13 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         profile: profile(spec).map_err(|why| -> Refused { ("label", Box::new(why)) })?,
         kind: HolderKind::Worker,
         pools: pools(spec).map_err(|why| -> Refused { ("pools", Box::new(why)) })?,
+        facts: EngineFacts {
+            attention_chunk_tokens: spec.attention_chunk_tokens,
+            eagle_drops_block: spec.eagle_drops_block,
+            replay_tokens: spec.replay_tokens,
+            prefix_match_unit: spec.prefix_match_unit,
+            unannounced_groups: spec.unannounced_groups,
+        },
     })
 }
 

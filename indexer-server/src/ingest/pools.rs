@@ -6,7 +6,7 @@ use super::worker::{Publishers, Worker};
 use super::{Ingest, IngestError};
 use kvasir_engine::normalise::chunk_sizes;
 use kvasir_proto::convert::{Registration, WorkerAddress};
-use kvasir_proto::types::HolderKind;
+use kvasir_proto::types::{EngineFacts, HolderKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,20 +15,25 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// Whether the index needs no data of a worker except its blocks.
 fn has_no_role(registration: &Registration) -> bool {
-    let Registration { kind, pools, connector_chunks, .. } = registration;
-    *kind == HolderKind::Worker && pools.is_empty() && connector_chunks.is_empty()
+    let Registration { kind, pools, connector_chunks, facts, .. } = registration;
+    *kind == HolderKind::Worker
+        && pools.is_empty()
+        && connector_chunks.is_empty()
+        && *facts == EngineFacts::default()
 }
 
 impl Ingest {
-    /// Stores a worker's roles in the index: whether it is a pool, which pools it reads, and its connector's chunk
-    /// sizes. Called before any source feeds the worker.
+    /// Stores a worker's roles in the index: whether it is a pool, which pools it reads, its connector's chunk sizes,
+    /// and facts about its engine. Called before any source feeds the worker.
     pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
-        let Registration { kind, pools, worker: id, connector_chunks, .. } = &worker.registration;
+        let Registration { kind, pools, worker: id, connector_chunks, facts, .. } =
+            &worker.registration;
         if has_no_role(&worker.registration) {
             return Ok(());
         }
         let chunks = chunk_sizes(connector_chunks)?;
         let kind = *kind;
+        let facts = *facts;
         let pools = pools.clone();
         let id = id.clone();
         let shard = worker.partition.shard_of(worker.id());
@@ -37,6 +42,7 @@ impl Ingest {
             HolderKind::Worker => {
                 index.set_reads(&id, &pools);
                 index.set_chunks(&id, chunks);
+                index.set_facts(&id, facts);
             }
         };
         Ok(self.writer.change(shard, set).await?)

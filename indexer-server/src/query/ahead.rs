@@ -144,6 +144,7 @@ mod tests {
             shared: false,
             next_tokens,
             explain: false,
+            prompt_tokens: None,
         };
         let requested = Query {
             key: QueryKey::Locals(&locals),
@@ -151,6 +152,7 @@ mod tests {
             workers: None,
             minimum_overlap: 1,
             shared: None,
+            prompt: None,
         };
         let mut ahead = Ahead::default();
         ahead.reset();
@@ -167,6 +169,7 @@ mod tests {
             workers: None,
             minimum_overlap: 1,
             shared: None,
+            prompt: None,
         };
         let mut scratch = Scratch::default();
         index.find(query, &mut scratch);
@@ -195,6 +198,7 @@ mod tests {
             by_tier: [blocks, 0, 0],
             by_best_tier: [blocks, 0, 0],
             pool_blocks: 0,
+            reuse: None,
         };
         let asked = |next, plain| ask_beside(&index, 3, Some(next), &[found(plain)]).0;
         assert_eq!(asked(vec![1, 8, 9], 0), [0]);
@@ -211,7 +215,7 @@ mod tests {
         let holder = some_holder(&index);
         let by_tier = [5, 3, 0];
         let by_best_tier = [5, 0, 0];
-        let held = Match { holder, blocks: 5, by_tier, by_best_tier, pool_blocks: 0 };
+        let held = Match { holder, blocks: 5, by_tier, by_best_tier, pool_blocks: 0, reuse: None };
         assert_eq!(blocks_of(&held, 5).by_tier, [3, 1, 0]);
         assert_eq!(blocks_of(&held, 6).by_tier, [2, 1, 0]);
     }

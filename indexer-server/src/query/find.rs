@@ -4,7 +4,7 @@ use super::size::{SMALL, Small};
 use super::{QueryError, QueryMetrics, speculative};
 use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{
-    HolderView, Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks,
+    HolderView, Index, Match, PlacedScratch, Prompt, Query, QueryKey, Reuse, Scratch, SharedBlocks,
 };
 use kvasir_proto::convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch};
 use kvasir_proto::types::{LocalHash, PartitionKey, SourceState, SourceStatus, Tier, WorkerKey};
@@ -139,7 +139,9 @@ fn find_in(
     let workers = query.workers.as_deref();
     let asked = pools::collect_inputs(partition, (query, key), shared, now, &is_wanted);
     let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
-    let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
+    let prompt = Prompt { block_size: present, tokens: query.prompt_tokens() };
+    let requested =
+        Query { key, tiers: query.tiers, workers, minimum_overlap, shared, prompt: Some(prompt) };
     let mut best_overlap_blocks = 0;
     let mut matches = Vec::new();
     for shard in partition.shards() {
@@ -159,7 +161,7 @@ fn find_in(
         }
         matches.reserve(wanted);
         let listed = found.iter().take(wanted);
-        matches.extend(listed.filter_map(|found| worker_match(&index, found, at)));
+        matches.extend(listed.filter_map(|found| worker_match(&index, found, prompt, at)));
     }
     if partition.shards().len() > 1 {
         merge_shards(&mut matches, top_k);
@@ -214,16 +216,33 @@ fn key<'a>(
 }
 
 /// The answer for a rank; `None` if the rank was removed.
-fn worker_match(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerMatch> {
+fn worker_match(
+    index: &Index,
+    found: &Match,
+    prompt: Prompt,
+    now: (Duration, bool),
+) -> Option<WorkerMatch> {
     let holder = index.holder(found.holder)?;
+    let reuse = found.reuse.unwrap_or_else(|| reuse_blocks(found.blocks, prompt));
     let key = WorkerKey { worker: holder.worker().clone(), rank: holder.rank() };
     Some(WorkerMatch {
         blocks: found.blocks,
+        main_group_blocks: reuse.main_group_blocks,
+        reusable_tokens: reuse.tokens,
         by_tier: found.by_tier,
         by_best_tier: found.by_best_tier,
         pool_blocks: found.pool_blocks,
         ..confirmed_by(key, holder, now)
     })
+}
+
+/// What an engine with one KV-cache group reuses of `blocks` cached blocks: whole blocks, without the last token of the
+/// prompt.
+fn reuse_blocks(blocks: u32, prompt: Prompt) -> Reuse {
+    let block_size = u64::from(prompt.block_size.max(1));
+    let before_last = prompt.tokens.map_or(u64::MAX, |tokens| u64::from(tokens.saturating_sub(1)));
+    let tokens = u64::from(blocks).min(before_last / block_size) * block_size;
+    Reuse { main_group_blocks: blocks, tokens }
 }
 
 /// State of a rank's sources, without its matches. With `explain`, adds the reasons of the state.
@@ -271,6 +290,8 @@ fn nothing_held(
         worker: key.worker,
         rank: key.rank,
         blocks: 0,
+        main_group_blocks: 0,
+        reusable_tokens: 0,
         speculative_blocks: 0,
         by_tier: [0; Tier::COUNT],
         by_best_tier: [0; Tier::COUNT],

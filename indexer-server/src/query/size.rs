@@ -77,6 +77,7 @@ mod tests {
             shared: false,
             next_tokens: None,
             explain: false,
+            prompt_tokens: None,
         }
     }
 

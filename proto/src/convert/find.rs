@@ -1,5 +1,6 @@
 use super::shared::{
-    check_block_size, check_count, check_hash_scheme, check_required, check_text, read_tier,
+    check_block_size, check_count, check_hash_scheme, check_range, check_required, check_text,
+    read_tier,
 };
 use super::{ConvertError, Problem};
 use crate::hash::{
@@ -39,6 +40,8 @@ pub struct FindQuery {
     pub next_tokens: Option<Vec<u32>>,
     /// Whether to return the reasons of states.
     pub explain: bool,
+    /// Tokens of a prompt given by hashes. None: the prompt goes on after its last block.
+    pub prompt_tokens: Option<u32>,
 }
 
 /// The prompt of a query, in one of its forms.
@@ -165,6 +168,15 @@ impl QueryInput {
 }
 
 impl FindQuery {
+    /// Number of tokens of the prompt; none if it goes on after its last block.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u32> {
+        match &self.input {
+            QueryInput::Tokens { tokens, .. } => u32::try_from(tokens.count()).ok(),
+            QueryInput::Locals(_) | QueryInput::Names(_) => self.prompt_tokens,
+        }
+    }
+
     /// Positions of the prompt at workers whose hashes cover the token after each block. Each block has two: its stem,
     /// then its leaf, unless the prompt ends with the block. `locals` are the prompt's local hashes. Returns false if
     /// the tokens after the blocks are unknown.
@@ -249,6 +261,7 @@ pub(super) struct Fields<'a> {
     pub(super) next_tokens_le: Bytes,
     pub(super) wide_token_ids: Vec<u64>,
     pub(super) explain: bool,
+    pub(super) prompt_tokens: Option<u32>,
 }
 
 impl Fields<'_> {
@@ -267,9 +280,11 @@ impl Fields<'_> {
         let shared = self.shared;
         let explain = self.explain;
         let next_tokens = read_next_tokens(&self)?;
+        let prompt_tokens = read_prompt_tokens(&self)?;
         let input = read_input(self)?;
         Ok(FindQuery {
             next_tokens,
+            prompt_tokens,
             explain,
             partition,
             block_size,
@@ -298,6 +313,18 @@ fn read_next_tokens(request: &Fields<'_>) -> Result<Option<Vec<u32>>, ConvertErr
         return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
     }
     Ok(Some(tokens.iter().map(|token| u32::from_le_bytes(*token)).collect()))
+}
+
+/// Checks the number of tokens of a prompt given by hashes.
+fn read_prompt_tokens(request: &Fields<'_>) -> Result<Option<u32>, ConvertError> {
+    const FIELD: &str = "prompt_tokens";
+    let Some(tokens) = request.prompt_tokens else { return Ok(None) };
+    let has_hashes = !request.local_hashes.is_empty() || !request.sequence_hashes.is_empty();
+    if !has_hashes {
+        return Err(ConvertError::new(FIELD, Problem::Unexpected("with tokens: they are counted")));
+    }
+    check_range(FIELD, tokens.into(), 1, QUERY_TOKENS_MAX as u64)?;
+    Ok(Some(tokens))
 }
 
 fn read_tiers(tiers: &[i32]) -> Result<TierSet, ConvertError> {

@@ -47,8 +47,12 @@ pub struct WorkerMatch {
     pub worker: WorkerId,
     /// The worker's rank.
     pub rank: DpRank,
-    /// Leading blocks of the query that the rank or one of its worker's pools has.
+    /// Leading blocks of the query that the rank or one of its worker's pools has, in all KV-cache groups.
     pub blocks: u32,
+    /// Leading blocks of the query in the main group alone.
+    pub main_group_blocks: u32,
+    /// Tokens of the prompt that the engine will not compute.
+    pub reusable_tokens: u64,
     /// Leading blocks of the query that the rank should have because of placements.
     pub speculative_blocks: u32,
     /// Number of `blocks` in each tier, by [`Tier::index`].

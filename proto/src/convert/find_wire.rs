@@ -93,6 +93,10 @@ impl<'a> Fields<'a> {
             23 => uint32::merge(wire_type, &mut self.top_k, rest, context),
             24 => bool::merge(wire_type, &mut self.shared, rest, context),
             25 => bool::merge(wire_type, &mut self.explain, rest, context),
+            26 => {
+                let tokens = self.prompt_tokens.get_or_insert_default();
+                uint32::merge(wire_type, tokens, rest, context)
+            }
             _ => Ok(()),
         }
     }
@@ -180,12 +184,20 @@ impl WriteAnswer for FindStreamReply {
     }
 }
 
-// All tags below are less than 16, so each key takes one byte.
+// Tags are less than 16, so each key takes one byte, unless a function says otherwise.
 
 /// Writes a number; zero is omitted, as in proto3.
 fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         out.push(tag << 3);
+        varint(value, out);
+    }
+}
+
+/// Writes a number whose tag is 16 or more; zero is omitted.
+fn two_byte_number(tag: u64, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        varint(tag << 3, out);
         varint(value, out);
     }
 }
@@ -301,6 +313,8 @@ impl WorkerMatch {
         for (seen, age) in &self.reasons {
             message::encode(16, &state_reason(seen, *age), out);
         }
+        two_byte_number(17, self.reusable_tokens, out);
+        two_byte_number(18, self.main_group_blocks.into(), out);
     }
 }
 

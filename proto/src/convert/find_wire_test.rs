@@ -73,6 +73,8 @@ impl Numbers {
             worker: self.worker(),
             rank: self.small(),
             blocks: self.small(),
+            main_group_blocks: self.small(),
+            reusable_tokens: self.next(),
             speculative_blocks: self.small(),
             by_tier: [self.small(), self.small(), self.small()],
             by_best_tier: [self.small(), self.small(), self.small()],
@@ -118,6 +120,8 @@ impl Numbers {
         let local_hashes = list(input == 2);
         let sequence_hashes = list(input == 3);
         let wide_token_ids = list(input == 4);
+        let prompt_tokens =
+            (!tokens && self.next().is_multiple_of(2)).then(|| 1 + self.small() % 1_000);
         let next_tokens = if self.next().is_multiple_of(2) { local_hashes.len() } else { 0 };
         let next_tokens_le = vec![7; 4 * next_tokens].into();
         let tiers = self.next() % 4;
@@ -147,6 +151,7 @@ impl Numbers {
             next_tokens_le,
             wide_token_ids,
             explain: self.next().is_multiple_of(2),
+            prompt_tokens,
         }
     }
 }
@@ -162,6 +167,8 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         dp_rank: found.rank,
         matched_blocks: found.blocks,
         matched_tokens: u64::from(found.blocks) * u64::from(answer.block_size),
+        reusable_tokens: found.reusable_tokens,
+        main_group_blocks: found.main_group_blocks,
         blocks_by_tier: Some(tiers(found.by_tier)),
         blocks_by_best_tier: Some(tiers(found.by_best_tier)),
         state: state(found.state).into(),

@@ -2,9 +2,13 @@
 
 use super::ConvertError;
 use super::shared::check_count;
-use crate::limits::{DUMP_MEANINGS_MAX, WORKER_LORA_NAMES_MAX};
+use crate::limits::{
+    BLOCK_SIZE_TOKENS_MAX, DUMP_MEANINGS_MAX, FURTHER_GROUPS_MAX, WORKER_LORA_NAMES_MAX,
+};
 use crate::pb;
-use crate::types::{AdapterNumber, BlockName, DpRank, ImageKeys, Learned, NameMeaning, Tier};
+use crate::types::{
+    AdapterNumber, BlockName, DpRank, Group, GroupKind, ImageKeys, Learned, NameMeaning, Tier,
+};
 use prost::Message;
 
 /// A name of a rank, with its meaning.
@@ -92,7 +96,35 @@ pub(super) fn source_learned(learned: &Learned) -> pb::SourceLearned {
         image_keys: image_keys.into(),
         forgot_names: learned.forgot_names,
         adapters: adapters.collect(),
+        groups: learned.groups.iter().map(group_message).collect(),
     }
+}
+
+fn group_message(group: &Group) -> pb::LearnedGroup {
+    pb::LearnedGroup {
+        number: group.number,
+        kind: group.kind.number(),
+        block_size: group.block_size,
+        unit: group.unit,
+        window: group.window,
+    }
+}
+
+/// Reads a group. `None` if a field is out of range: the group is learned again from its next block.
+fn read_group(stated: &pb::LearnedGroup) -> Option<Group> {
+    let size = 1..=BLOCK_SIZE_TOKENS_MAX;
+    let is_valid = stated.number < Group::NUMBERS
+        && size.contains(&stated.block_size)
+        && size.contains(&stated.unit)
+        && stated.window < Group::WINDOW_MAX;
+    Some(Group {
+        number: stated.number,
+        kind: GroupKind::from_number(stated.kind)?,
+        block_size: stated.block_size,
+        unit: stated.unit,
+        window: stated.window,
+    })
+    .filter(|_| is_valid)
 }
 
 /// Decodes a source's learned facts. Without a message, from an earlier version, only the main group is known.
@@ -115,6 +147,8 @@ pub(super) fn read_source_learned(
         adapter: at.adapter_seed,
         number: at.number,
     });
+    check_count("groups", stated.groups.len(), FURTHER_GROUPS_MAX)
+        .map_err(|error| error.within("learned"))?;
     Ok(Learned {
         main_group,
         states_keys: stated.states_keys,
@@ -124,5 +158,6 @@ pub(super) fn read_source_learned(
         image_keys,
         forgot_names: stated.forgot_names,
         adapters: adapters.collect(),
+        groups: stated.groups.iter().filter_map(read_group).collect(),
     })
 }

@@ -8,6 +8,7 @@ mod chunk;
 mod digest;
 mod dump;
 mod error;
+mod facts;
 mod fetch;
 mod find;
 mod find_answer;

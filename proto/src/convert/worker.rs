@@ -3,14 +3,16 @@ use super::shared::{
     check_block_size, check_count, check_hash_scheme, check_name, check_range, check_required_name,
     check_text, read_copy_mode,
 };
-use super::{ConvertError, ImageTokens, Problem, WorkerProfile, pool};
+use super::{ConvertError, ImageTokens, Problem, WorkerProfile, facts, pool};
 use crate::limits::{
     LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
     WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
 };
 use crate::pb;
 use crate::target::read_target;
-use crate::types::{CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId};
+use crate::types::{
+    CopyMode, DpRank, EngineFacts, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -91,6 +93,8 @@ pub struct Registration {
     pub kind: HolderKind,
     /// Pools from which the worker can load blocks, in order, each once. Empty for a pool.
     pub pools: Vec<WorkerId>,
+    /// Facts about the engine that its events do not state.
+    pub facts: EngineFacts,
 }
 
 impl Registration {
@@ -161,6 +165,9 @@ impl Registration {
             let mine = Chunks(&self.connector_chunks);
             let theirs = Chunks(&other.connector_chunks);
             return both("connector_chunks", &mine, &theirs);
+        }
+        if let Some(difference) = facts::difference(&self.facts, &other.facts) {
+            return Some(difference);
         }
         if self.pools != other.pools {
             return both("pool_ids", &pool::Ids(&self.pools), &pool::Ids(&other.pools));
@@ -236,6 +243,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             profile: profile.unwrap_or_default(),
             kind: pool::read_kind(request.kind)?,
             pools: pool::read_pool_ids(&request.pool_ids)?,
+            facts: facts::read_engine_facts(request.engine_facts.as_ref())?,
         };
         pool::check_reader(&registration.worker, &registration.pools)?;
         if registration.kind == HolderKind::Pool {
@@ -246,6 +254,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
                 ("profile", registration.profile == WorkerProfile::default()),
                 ("pool_ids", registration.pools.is_empty()),
                 ("connector_chunks", registration.connector_chunks.is_empty()),
+                ("engine_facts", registration.facts == EngineFacts::default()),
             ])?;
         }
         Ok(registration)
@@ -327,6 +336,7 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
             hash_scheme: None,
             replace: false,
             take_over: false,
+            engine_facts: facts::engine_facts(&registration.facts),
             kind: pool::kind_message(registration.kind).into(),
             pool_ids: registration.pools.iter().map(|at| at.as_str().to_owned()).collect(),
         }

@@ -312,6 +312,11 @@ pub struct FindMatchesRequest {
     /// True: WorkerMatch.reasons lists the reasons of each state. Default false.
     #[prost(bool, tag = "25")]
     pub explain: bool,
+    /// Number of tokens of the prompt, at most 1,048,576; only with local_hashes or sequence_hashes. Engines never reuse
+    /// the last token of a prompt, and engines with several KV-cache groups resume only at some lengths. Default: the prompt
+    /// goes on after its last block.
+    #[prost(uint32, optional, tag = "26")]
+    pub prompt_tokens: ::core::option::Option<u32>,
 }
 impl ::prost::Name for FindMatchesRequest {
     const NAME: &'static str = "FindMatchesRequest";
@@ -385,7 +390,8 @@ pub struct WorkerMatch {
     #[prost(uint32, tag = "2")]
     pub dp_rank: u32,
     /// Number of leading blocks of the query that the rank has cached, each in at least one of the requested tiers.
-    /// Confirmed by events.
+    /// Confirmed by events. For an engine with several KV-cache groups: the longest prefix, in whole blocks, that every
+    /// group can serve.
     #[prost(uint32, tag = "3")]
     pub matched_blocks: u32,
     /// Number of matched tokens: matched_blocks times the block size.
@@ -437,6 +443,14 @@ pub struct WorkerMatch {
     /// Reasons why the state is worse than EXACT; empty if it is EXACT. Only with `explain`.
     #[prost(message, repeated, tag = "16")]
     pub reasons: ::prost::alloc::vec::Vec<StateReason>,
+    /// Number of prompt tokens that the engine will not compute: at most matched_tokens, and fewer than the prompt's tokens,
+    /// because an engine always computes the last token. Without prompt_tokens or tokens, the prompt goes on after its last
+    /// block.
+    #[prost(uint64, tag = "17")]
+    pub reusable_tokens: u64,
+    /// Number of leading blocks in the main KV-cache group (full attention) alone; at least matched_blocks.
+    #[prost(uint32, tag = "18")]
+    pub main_group_blocks: u32,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -800,6 +814,9 @@ pub struct SourceLearned {
     /// Numbers of named LoRA adapters, at most 1,024.
     #[prost(message, repeated, tag = "7")]
     pub adapters: ::prost::alloc::vec::Vec<AdapterNumber>,
+    /// Announced KV-cache groups besides the main group, at most 32.
+    #[prost(message, repeated, tag = "8")]
+    pub groups: ::prost::alloc::vec::Vec<LearnedGroup>,
 }
 impl ::prost::Name for SourceLearned {
     const NAME: &'static str = "SourceLearned";
@@ -809,6 +826,35 @@ impl ::prost::Name for SourceLearned {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.SourceLearned".into()
+    }
+}
+/// A KV-cache group besides the main group, as its events described it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LearnedGroup {
+    /// Number of the group at the engine, at most 255.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// Kind: 0 full attention, 1 sliding window, 2 chunked local attention, 3 Mamba.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// Tokens of the largest announced block, 1 to 65,536.
+    #[prost(uint32, tag = "3")]
+    pub block_size: u32,
+    /// Greatest common divisor of the tokens of all announced blocks, 1 to 65,536.
+    #[prost(uint32, tag = "4")]
+    pub unit: u32,
+    /// Tokens of the window; 0 for other kinds.
+    #[prost(uint32, tag = "5")]
+    pub window: u32,
+}
+impl ::prost::Name for LearnedGroup {
+    const NAME: &'static str = "LearnedGroup";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LearnedGroup".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LearnedGroup".into()
     }
 }
 /// End of one source's part of the dump.
@@ -1244,6 +1290,10 @@ pub struct RegisterWorkerRequest {
     /// replaced by another process since it was registered.
     #[prost(bool, tag = "20")]
     pub take_over: bool,
+    /// Facts that the engine's events do not state, for engines with several KV-cache groups, EAGLE or MTP. Default: none
+    /// of them applies.
+    #[prost(message, optional, tag = "21")]
+    pub engine_facts: ::core::option::Option<EngineFacts>,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -1253,6 +1303,39 @@ impl ::prost::Name for RegisterWorkerRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.RegisterWorkerRequest".into()
+    }
+}
+/// Facts about an engine that its events do not state. They determine how much of a cached prompt the engine reuses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EngineFacts {
+    /// Tokens per chunk of chunked local attention; 0 if unknown: then all blocks of a prompt must be cached.
+    #[prost(uint32, tag = "1")]
+    pub attention_chunk_tokens: u32,
+    /// True: the engine drops the last cached block of a prompt (vLLM with EAGLE or MTP, unless its hashes also cover the
+    /// next token).
+    #[prost(bool, tag = "2")]
+    pub eagle_drops_block: bool,
+    /// Cached tokens that the engine computes again (DeepSeek V4.1: its window is not cached); 0 for none. A prompt with no
+    /// more cached tokens than this is computed as a whole.
+    #[prost(uint32, tag = "3")]
+    pub replay_tokens: u32,
+    /// Tokens between two lengths at which a prompt can be reused (vLLM's prefix_match_unit); 0 if unknown: then the
+    /// announced block sizes determine it.
+    #[prost(uint32, tag = "4")]
+    pub prefix_match_unit: u32,
+    /// True: the engine has KV-cache groups that it never announces (SGLang with sliding windows or Mamba). Its ranks are
+    /// never EXACT and may be high.
+    #[prost(bool, tag = "5")]
+    pub unannounced_groups: bool,
+}
+impl ::prost::Name for EngineFacts {
+    const NAME: &'static str = "EngineFacts";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EngineFacts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EngineFacts".into()
     }
 }
 /// A time to live for blocks on a medium.
@@ -1758,6 +1841,9 @@ pub enum Reason {
     /// The source has more names with a salt, an adapter or own keys than the index remembers. Blocks that follow a
     /// forgotten name match no query. May be low.
     ForgottenNames = 21,
+    /// The engine has KV-cache groups that it does not announce (SGLang with sliding windows or Mamba), or a group of an
+    /// unknown kind. May be high.
+    UnannouncedGroups = 22,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1788,6 +1874,7 @@ impl Reason {
             Self::Disconnected => "REASON_DISCONNECTED",
             Self::NothingReceived => "REASON_NOTHING_RECEIVED",
             Self::ForgottenNames => "REASON_FORGOTTEN_NAMES",
+            Self::UnannouncedGroups => "REASON_UNANNOUNCED_GROUPS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1815,6 +1902,7 @@ impl Reason {
             "REASON_DISCONNECTED" => Some(Self::Disconnected),
             "REASON_NOTHING_RECEIVED" => Some(Self::NothingReceived),
             "REASON_FORGOTTEN_NAMES" => Some(Self::ForgottenNames),
+            "REASON_UNANNOUNCED_GROUPS" => Some(Self::UnannouncedGroups),
             _ => None,
         }
     }

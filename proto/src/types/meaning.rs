@@ -1,4 +1,4 @@
-use super::{BlockName, DpRank, Tier};
+use super::{BlockName, DpRank, Group, Tier};
 
 /// Meaning of an engine's block name besides its tokens, as far as later events do not repeat it: vLLM states a cache
 /// salt only with the first block of a prompt, and connectors never state keys.
@@ -73,4 +73,7 @@ pub struct Learned {
     /// Numbers of named LoRA adapters, at most
     /// [`WORKER_LORA_NAMES_MAX`](crate::limits::WORKER_LORA_NAMES_MAX).
     pub adapters: Vec<AdapterNumber>,
+    /// Announced KV-cache groups besides the main group, at most
+    /// [`FURTHER_GROUPS_MAX`](crate::limits::FURTHER_GROUPS_MAX).
+    pub groups: Vec<Group>,
 }

@@ -3,6 +3,8 @@
 mod cursor;
 mod engine;
 mod event;
+mod facts;
+mod group;
 mod hash;
 mod held;
 mod kind;
@@ -19,6 +21,8 @@ mod worker;
 pub use cursor::{Cursor, Fingerprint, Incarnation, SourceState};
 pub use engine::EngineKind;
 pub use event::{CopyMode, KvEvent, StoredBlock};
+pub use facts::EngineFacts;
+pub use group::{Group, GroupKind};
 pub use hash::{BlockName, LocalHash, SequenceHash};
 pub use held::HeldBlock;
 pub use kind::HolderKind;

@@ -86,6 +86,8 @@ reasons! {
     /// Names with a salt, an adapter or keys of their own exceed the memory for their meanings. Blocks that follow a
     /// forgotten name match only after they are stored again.
     ForgottenNames = 21 "forgotten_names", MayBeLow;
+    /// The engine has KV-cache groups that it does not announce, or whose kind is unknown here.
+    UnannouncedGroups = 22 "unannounced_groups", MayBeHigh;
 }
 
 impl Reason {

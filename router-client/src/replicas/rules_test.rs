@@ -20,6 +20,8 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
     let rank = |rank| Overlap {
         worker: WorkerKey { worker: WorkerId::new("w").expect("a name"), rank },
         blocks: 0,
+        reusable_tokens: 0,
+        main_group_blocks: 0,
         speculative_blocks: 0,
         device_blocks: 0,
         blocks_by_best_tier: [0; 3],

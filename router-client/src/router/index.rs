@@ -244,6 +244,8 @@ mod tests {
         Overlap {
             worker: WorkerKey { worker: id(worker), rank: 0 },
             blocks: 10,
+            reusable_tokens: 0,
+            main_group_blocks: 10,
             speculative_blocks: 0,
             device_blocks: 8,
             host_blocks: 4,

@@ -76,7 +76,14 @@ impl Feed {
         let locals: Vec<_> = names.iter().map(|&name| LocalHash(name)).collect();
         let key = QueryKey::Locals(&locals);
         index.find(
-            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None },
+            Query {
+                key,
+                tiers: TierSet::ALL,
+                workers: None,
+                minimum_overlap: 1,
+                shared: None,
+                prompt: None,
+            },
             scratch,
         );
         let mut held = vec![TierBlocks::default(); sources.len()];

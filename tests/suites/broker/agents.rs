@@ -13,7 +13,9 @@ use kvasir_proto::convert::{
     WorkerProfile,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, EngineKind, HolderKind, Incarnation, PartitionKey, WorkerId};
+use kvasir_proto::types::{
+    CopyMode, EngineFacts, EngineKind, HolderKind, Incarnation, PartitionKey, WorkerId,
+};
 use kvasir_tests::nats::NatsServer;
 use kvasir_tls::Dialer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -108,6 +110,7 @@ pub fn registration() -> Registration {
         lora_names: BTreeMap::new(),
         medium_ttls: BTreeMap::new(),
         connector_chunks: BTreeMap::new(),
+        facts: EngineFacts::default(),
         local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
         lease: Some(Duration::from_secs(60)),
         profile: WorkerProfile::default(),

@@ -284,7 +284,8 @@ impl Subject {
 
     fn find(&mut self, locals: &[LocalHash], rank: DpRank, tiers: TierSet) -> Held {
         let key = QueryKey::Locals(locals);
-        let query = Query { key, tiers, workers: None, minimum_overlap: 0, shared: None };
+        let query =
+            Query { key, tiers, workers: None, minimum_overlap: 0, shared: None, prompt: None };
         self.index.find(query, &mut self.scratch);
         let is_rank =
             |at: &&Match| self.index.holder(at.holder).is_some_and(|holder| holder.rank() == rank);
@@ -322,6 +323,7 @@ impl Subject {
             shared: false,
             next_tokens,
             explain: false,
+            prompt_tokens: None,
         }
     }
 

@@ -170,7 +170,10 @@ fn overlap(index: &Index, names: impl IntoIterator<Item = u64>) -> u32 {
     let key = QueryKey::Locals(&locals);
     let tiers = TierSet::ALL;
     let mut scratch = Scratch::default();
-    index.find(Query { key, tiers, workers: None, minimum_overlap: 0, shared: None }, &mut scratch);
+    index.find(
+        Query { key, tiers, workers: None, minimum_overlap: 0, shared: None, prompt: None },
+        &mut scratch,
+    );
     scratch.matches().first().map_or(0, |best| best.blocks)
 }
 

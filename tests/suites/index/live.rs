@@ -182,6 +182,7 @@ impl Subject for Live {
             workers: question.workers.as_deref(),
             minimum_overlap: question.minimum_overlap,
             shared: question.shared.then_some(&self.shared),
+            prompt: None,
         };
         self.index.find(query, &mut self.scratch);
         let found = self.scratch.matches().iter().map(|at| {

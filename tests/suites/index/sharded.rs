@@ -74,6 +74,7 @@ impl Sharded {
             shared: question.shared,
             next_tokens: None,
             explain: false,
+            prompt_tokens: None,
         };
         let found = self.finder.find(&query, || true).map_err(|error| error.to_string())?;
         found.ok_or_else(|| "nobody gave it up".to_owned())

@@ -227,6 +227,7 @@ fn find(live: &Live, question: &Question) -> Vec<Found> {
         workers: None,
         minimum_overlap: question.minimum_overlap,
         shared: question.shared.then_some(&shared),
+        prompt: None,
     };
     live.index.find(query, &mut scratch);
     let found = scratch.matches().iter().map(|at| {

@@ -64,6 +64,8 @@ def _match(match: pb.WorkerMatch) -> WorkerMatch:
         shed_blocks=match.shed_blocks,
         connected=match.connected,
         may_be_high=match.may_be_high,
+        reusable_tokens=match.reusable_tokens,
+        main_group_blocks=match.main_group_blocks,
     )
 
 

@@ -133,6 +133,7 @@ class Indexer:
         next_tokens = b""
         if token_ids is not None:
             next_tokens = next_tokens_le(token_ids, request.block_size, multimodal)
+            request.prompt_tokens = len(token_ids)
         if (model, tenant) in self._looking_ahead:
             request.next_tokens_le = next_tokens
         answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)

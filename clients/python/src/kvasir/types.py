@@ -106,6 +106,10 @@ class WorkerMatch:
     """Whether all sources that feed this rank are connected. Distinguishes slow from gone."""
     may_be_high: bool
     """Whether the rank may hold less than `matched_blocks`, for a reason that the index noted."""
+    reusable_tokens: int
+    """Tokens of the prompt that the engine will not compute; never its last token."""
+    main_group_blocks: int
+    """Leading blocks in the main KV-cache group alone, at least `matched_blocks`."""
 
 
 @dataclass(frozen=True)

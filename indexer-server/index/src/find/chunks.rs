@@ -52,7 +52,7 @@ impl Index {
 
     /// Replaces `runs` by the runs of a rank's matched blocks. Blocks of one run are cached in the same tiers, of
     /// which only `tiers` count, and are equally available in a pool. The runs end at the last matched block.
-    fn replace_runs(
+    pub(super) fn replace_runs(
         &self,
         at: &Match,
         stretches: &[Stretch],

@@ -5,7 +5,10 @@
 //! size of the answers.
 
 mod chunks;
+mod groups;
 mod pools;
+
+pub use groups::{Prompt, Reuse};
 
 use crate::chunks::{Positions, Run};
 use crate::index::Index;
@@ -15,6 +18,7 @@ use crate::slots::Slot;
 use crate::source::HolderId;
 use crate::table::index_u32;
 use crate::walk::QueryKey;
+use groups::Path;
 use kvasir_proto::types::{BlockName, Tier, TierSet, WorkerId};
 use pools::Pools;
 use std::cmp::Reverse;
@@ -32,6 +36,9 @@ pub struct Query<'a> {
     pub minimum_overlap: u32,
     /// The prompt's blocks in pools, if they count for the ranks that read the pools.
     pub shared: Option<&'a SharedBlocks>,
+    /// The prompt in tokens, to count only what all KV-cache groups of a rank serve. `None` counts the main group
+    /// alone.
+    pub prompt: Option<Prompt>,
 }
 
 /// One rank's overlap.
@@ -48,12 +55,21 @@ pub struct Match {
     pub by_best_tier: [u32; Tier::COUNT],
     /// Matched blocks that are only in pools.
     pub pool_blocks: u32,
+    /// For a rank with several groups, or with facts that limit its matches.
+    pub reuse: Option<Reuse>,
 }
 
 impl Match {
     const fn none(holder: HolderId) -> Self {
         let nothing = [0; Tier::COUNT];
-        Self { holder, blocks: 0, by_tier: nothing, by_best_tier: nothing, pool_blocks: 0 }
+        Self {
+            holder,
+            blocks: 0,
+            by_tier: nothing,
+            by_best_tier: nothing,
+            pool_blocks: 0,
+            reuse: None,
+        }
     }
 
     /// Counts `blocks` blocks; `held` has one flag per tier.
@@ -109,6 +125,8 @@ pub struct Scratch {
     positions: Positions,
     /// The runs in which one rank caches the prompt, for ranks with chunks.
     runs: Vec<Run>,
+    /// The slots along the prompt, if any rank has several groups.
+    path: Path,
 }
 
 impl Scratch {
@@ -124,6 +142,7 @@ impl Scratch {
         self.positions.all = index_u32(query.key.len());
         self.matches.clear();
         self.stretches.clear();
+        self.path.clear();
         self.stopped.clear();
         self.alive.clear();
         self.here.clear();
@@ -323,23 +342,26 @@ impl Index {
         }
         match query.key {
             QueryKey::Locals(locals) => {
-                let reached = self.walk_locals(locals, |sets, from, end| {
+                let has_limits = self.has_limits();
+                let reached = self.walk_locals(locals, |sets, head, from, end| {
+                    scratch.path.extend(has_limits.then_some((head, end)));
                     scratch.enter(self, query.tiers, sets, from, end)
                 });
-                self.finish(reached, query.tiers, scratch);
+                self.finish(reached, query, scratch);
                 true
             }
             QueryKey::Names(names) => {
                 scratch.set_apart_recorded(self);
                 let reached = self.find_names(names, query.tiers, scratch);
-                self.finish(reached, query.tiers, scratch);
-                self.find_recorded(names, (query.tiers, None), scratch, is_wanted)
+                self.finish(reached, query, scratch);
+                self.find_recorded(names, query, None, scratch, is_wanted)
             }
         }
     }
 
     /// Lists the ranks, and counts each one's blocks by tier.
-    fn finish(&self, reached: u32, tiers: TierSet, scratch: &mut Scratch) {
+    fn finish(&self, reached: u32, query: Query<'_>, scratch: &mut Scratch) {
+        let tiers = query.tiers;
         let used = scratch.used(tiers);
         let mut used_tiers = Tier::ALL.into_iter().zip(used).filter(|&(_, used)| used);
         let only = used_tiers.next().filter(|_| used_tiers.next().is_none()).map(|(tier, _)| tier);
@@ -349,6 +371,7 @@ impl Index {
             matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         }
         self.count_chunks((tiers, None), scratch);
+        self.limit_matches(query.prompt, (tiers, None), used, query.key.names(), scratch);
     }
 
     /// Sorts ranks: most blocks first, ties in order of worker and rank.
@@ -384,7 +407,8 @@ impl Scratch {
     /// a name means the slot that has it.
     fn set_apart_recorded(&mut self, index: &Index) {
         self.recorded.clear();
-        let holders = index.holders.iter().flatten().filter(|holder| !holder.records().is_empty());
+        let holders =
+            index.holders.iter().flatten().filter(|holder| holder.records().has_main_group());
         for holder in holders.map(|holder| holder.index()) {
             if has_bit(&self.alive, holder) {
                 clear_bit(&mut self.alive, holder);
@@ -422,36 +446,33 @@ impl Index {
     fn find_recorded(
         &self,
         names: &[BlockName],
-        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        query: Query<'_>,
+        pools: Option<&Pools<'_>>,
         scratch: &mut Scratch,
         is_wanted: impl Fn() -> bool,
     ) -> bool {
         let Scratch { recorded, matches, runs, positions, minimum_overlap, .. } = scratch;
+        let by_number = |number: u32| names.get(number as usize - 1).copied();
         for &holder in recorded.iter() {
             if !is_wanted() {
                 return false;
             }
-            let sizes = self.roles.chunks_of(holder).copied();
-            runs.clear();
-            let mut at = Match::none(HolderId(holder));
-            for (number, &name) in (0..).zip(names) {
-                let held = self.tiers_of(holder, name);
-                let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
-                // A pool may have the block even if the tiers have no complete chunk with it.
-                let in_pool = (sizes.is_some() || counted == [false; Tier::COUNT])
-                    && pools.is_some_and(|pools| pools.has_block(number, holder));
-                if counted == [false; Tier::COUNT] && !in_pool {
+            let count = |names: &[BlockName], runs: &mut Vec<Run>| {
+                self.count_recorded(holder, names, (query.tiers, pools), *positions, runs)
+            };
+            let mut at = count(names, runs);
+            let main_group_blocks = at.blocks;
+            while let Some(prompt) = query.prompt.filter(|_| self.has_limits())
+                && let Some((blocks, reuse)) =
+                    self.limit_match(at.holder, prompt, query.tiers, at.blocks, &by_number)
+            {
+                if blocks < at.blocks {
+                    at = count(names.get(..blocks as usize).unwrap_or_default(), runs);
+                }
+                at.reuse = Some(Reuse { main_group_blocks, ..reuse });
+                if blocks == at.blocks {
                     break;
                 }
-                at.blocks += 1;
-                if sizes.is_some() {
-                    runs.push(Run { tiers: counted, in_pool, end: at.blocks });
-                } else {
-                    at.count(counted.into_iter(), 1);
-                }
-            }
-            if let Some(sizes) = sizes {
-                at = Match::of_chunks(at.holder, runs, sizes, *positions);
             }
             if at.blocks >= *minimum_overlap {
                 matches.push(at);
@@ -461,5 +482,39 @@ impl Index {
             self.sort(matches);
         }
         true
+    }
+
+    /// Counts the leading names that a rank holds, under its own names.
+    fn count_recorded(
+        &self,
+        holder: HolderIndex,
+        names: &[BlockName],
+        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        positions: Positions,
+        runs: &mut Vec<Run>,
+    ) -> Match {
+        let sizes = self.roles.chunks_of(holder).copied();
+        runs.clear();
+        let mut at = Match::none(HolderId(holder));
+        for (number, &name) in (0..).zip(names) {
+            let held = self.tiers_of(holder, name);
+            let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
+            // A pool may have the block even if the tiers have no complete chunk with it.
+            let in_pool = (sizes.is_some() || counted == [false; Tier::COUNT])
+                && pools.is_some_and(|pools| pools.has_block(number, holder));
+            if counted == [false; Tier::COUNT] && !in_pool {
+                break;
+            }
+            at.blocks += 1;
+            if sizes.is_some() {
+                runs.push(Run { tiers: counted, in_pool, end: at.blocks });
+            } else {
+                at.count(counted.into_iter(), 1);
+            }
+        }
+        match sizes {
+            Some(sizes) => Match::of_chunks(at.holder, runs, sizes, positions),
+            None => at,
+        }
     }
 }

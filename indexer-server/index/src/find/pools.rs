@@ -91,7 +91,9 @@ impl Index {
         match query.key {
             QueryKey::Locals(locals) => {
                 let with = (self, &pools);
-                let reached = self.walk_locals(locals, |sets, from, end| {
+                let has_limits = self.has_limits();
+                let reached = self.walk_locals(locals, |sets, head, from, end| {
+                    scratch.path.extend(has_limits.then_some((head, end)));
                     scratch.enter_shared(with, tiers, sets, from, end)
                 });
                 // Pools of other indexes may have more of the prompt than this trie.
@@ -112,10 +114,12 @@ impl Index {
         let used = Tier::ALL.map(|tier| tiers.contains(tier));
         matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         self.count_chunks((tiers, Some(&pools)), scratch);
+        let names = query.key.names();
+        self.limit_matches(query.prompt, (tiers, Some(&pools)), used, names, scratch);
         match query.key {
             QueryKey::Locals(_) => true,
             QueryKey::Names(names) => {
-                self.find_recorded(names, (tiers, Some(&pools)), scratch, is_wanted)
+                self.find_recorded(names, query, Some(&pools), scratch, is_wanted)
             }
         }
     }

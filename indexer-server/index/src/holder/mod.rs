@@ -298,7 +298,8 @@ impl Holder {
 
     /// Recounts the contribution to the index's totals. Returns the old and the new one.
     pub(crate) fn recount(&mut self) -> (Totals, Totals) {
-        let now = Totals { bytes: self.bytes(), parked: self.parked() };
+        let grouped = self.records.grouped();
+        let now = Totals { bytes: self.bytes(), parked: self.parked(), grouped };
         (std::mem::replace(&mut self.counted, now), now)
     }
 

@@ -199,9 +199,11 @@ impl RankChange<'_> {
         }
     }
 
-    /// Parks a name. Returns `false` if it cannot be restored, or the limit is reached.
+    /// Parks a name, or adds a name of a further group. Returns `false` if it cannot be restored, or the limit is
+    /// reached.
     pub(super) fn restore_parked(&mut self, name: BlockName, record: Record) -> bool {
-        let has_room = self.holder.parked() < self.limits.rank_parked_max;
+        let is_grouped = record.is_grouped();
+        let has_room = is_grouped || self.holder.parked() < self.limits.rank_parked_max;
         if !has_room || !self.is_restorable(name, &record) {
             return false;
         }
@@ -210,8 +212,12 @@ impl RankChange<'_> {
         }
         let parent = record.parent;
         let records = self.holder.records_mut();
-        records.insert_parked(name, record);
-        records.wait(name, parent);
+        if is_grouped {
+            records.insert_grouped(name, record);
+        } else {
+            records.insert_parked(name, record);
+            records.wait(name, parent);
+        }
         true
     }
 }

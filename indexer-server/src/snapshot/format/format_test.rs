@@ -9,9 +9,9 @@ use kvasir_index::{
     WorkerImage,
 };
 use kvasir_proto::types::{
-    AdapterNumber, BlockName, CopyMode, Cursor, Fingerprint, ImageKeys, Incarnation, Learned,
-    LocalHash, NameMeaning, PartitionKey, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
-    WorkerId,
+    AdapterNumber, BlockName, CopyMode, Cursor, Fingerprint, Group, GroupKind, ImageKeys,
+    Incarnation, Learned, LocalHash, NameMeaning, PartitionKey, SourceState, SourceStatus,
+    StoredBlock, Tier, TierSet, WorkerId,
 };
 use prost::Message;
 use rand::{Rng, SeedableRng};
@@ -207,6 +207,13 @@ fn learned() -> Learned {
         image_keys: ImageKeys::Pairs,
         forgot_names: true,
         adapters: vec![AdapterNumber { rank: 3, adapter: 5, number: 6 }],
+        groups: vec![Group {
+            number: 1,
+            kind: GroupKind::Window,
+            block_size: 32,
+            unit: 16,
+            window: 128,
+        }],
     }
 }
 

@@ -208,6 +208,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
         extra_keys: None,
         multimodal: None,
         look_ahead: None,
+        window: None,
         slots: None,
     };
     let batch = Batch { ts_bits: 0, rank: None, events: vec![RawEvent::Stored(Box::new(stored))] };

@@ -109,7 +109,7 @@ impl Ask for kvasir_index::Index {
     fn ask(&self, _call: usize, query: &[LocalHash], answer: &mut Scratch) {
         let key = QueryKey::Locals(query);
         let query =
-            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
+            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None, prompt: None };
         self.find(query, answer);
     }
 

@@ -32,6 +32,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_DISCONNECTED: _ClassVar[Reason]
     REASON_NOTHING_RECEIVED: _ClassVar[Reason]
     REASON_FORGOTTEN_NAMES: _ClassVar[Reason]
+    REASON_UNANNOUNCED_GROUPS: _ClassVar[Reason]
 
 class ImageKeys(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -86,6 +87,7 @@ REASON_CATCHING_UP: Reason
 REASON_DISCONNECTED: Reason
 REASON_NOTHING_RECEIVED: Reason
 REASON_FORGOTTEN_NAMES: Reason
+REASON_UNANNOUNCED_GROUPS: Reason
 IMAGE_KEYS_UNSPECIFIED: ImageKeys
 IMAGE_KEYS_BARE: ImageKeys
 IMAGE_KEYS_PAIRS: ImageKeys
@@ -105,7 +107,7 @@ IMAGE_TOKENS_SGLANG_30_BIT: ImageTokens
 IMAGE_TOKENS_SGLANG_62_BIT: ImageTokens
 
 class FindMatchesRequest(_message.Message):
-    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "next_tokens_le", "wide_token_ids", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k", "shared", "explain")
+    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "next_tokens_le", "wide_token_ids", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k", "shared", "explain", "prompt_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +128,7 @@ class FindMatchesRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     model: str
     tenant: str
@@ -146,7 +149,8 @@ class FindMatchesRequest(_message.Message):
     top_k: int
     shared: bool
     explain: bool
-    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., next_tokens_le: _Optional[bytes] = ..., wide_token_ids: _Optional[_Iterable[int]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ..., shared: bool = ..., explain: bool = ...) -> None: ...
+    prompt_tokens: int
+    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., next_tokens_le: _Optional[bytes] = ..., wide_token_ids: _Optional[_Iterable[int]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ..., shared: bool = ..., explain: bool = ..., prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class StateReason(_message.Message):
     __slots__ = ("reason", "count", "example", "age_ms", "may_be_high")
@@ -173,7 +177,7 @@ class BlocksByTier(_message.Message):
     def __init__(self, device: _Optional[int] = ..., host: _Optional[int] = ..., disk: _Optional[int] = ...) -> None: ...
 
 class WorkerMatch(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier", "pool_blocks", "may_be_high", "reasons")
+    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier", "pool_blocks", "may_be_high", "reasons", "reusable_tokens", "main_group_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     MATCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +194,8 @@ class WorkerMatch(_message.Message):
     POOL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAY_BE_HIGH_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    REUSABLE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAIN_GROUP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     matched_blocks: int
@@ -206,7 +212,9 @@ class WorkerMatch(_message.Message):
     pool_blocks: int
     may_be_high: bool
     reasons: _containers.RepeatedCompositeFieldContainer[StateReason]
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., pool_blocks: _Optional[int] = ..., may_be_high: bool = ..., reasons: _Optional[_Iterable[_Union[StateReason, _Mapping]]] = ...) -> None: ...
+    reusable_tokens: int
+    main_group_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., pool_blocks: _Optional[int] = ..., may_be_high: bool = ..., reasons: _Optional[_Iterable[_Union[StateReason, _Mapping]]] = ..., reusable_tokens: _Optional[int] = ..., main_group_blocks: _Optional[int] = ...) -> None: ...
 
 class PoolState(_message.Message):
     __slots__ = ("pool_id", "held_blocks", "state", "connected", "lag_batches", "verified_age_ms")
@@ -355,7 +363,7 @@ class AdapterNumber(_message.Message):
     def __init__(self, dp_rank: _Optional[int] = ..., adapter_seed: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SourceLearned(_message.Message):
-    __slots__ = ("states_keys", "looks_ahead", "has_extra_keys", "splits_chunks", "image_keys", "forgot_names", "adapters")
+    __slots__ = ("states_keys", "looks_ahead", "has_extra_keys", "splits_chunks", "image_keys", "forgot_names", "adapters", "groups")
     STATES_KEYS_FIELD_NUMBER: _ClassVar[int]
     LOOKS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     HAS_EXTRA_KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +371,7 @@ class SourceLearned(_message.Message):
     IMAGE_KEYS_FIELD_NUMBER: _ClassVar[int]
     FORGOT_NAMES_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     states_keys: bool
     looks_ahead: bool
     has_extra_keys: bool
@@ -370,7 +379,22 @@ class SourceLearned(_message.Message):
     image_keys: ImageKeys
     forgot_names: bool
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterNumber]
-    def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_extra_keys: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[LearnedGroup]
+    def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_extra_keys: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[LearnedGroup, _Mapping]]] = ...) -> None: ...
+
+class LearnedGroup(_message.Message):
+    __slots__ = ("number", "kind", "block_size", "unit", "window")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    kind: int
+    block_size: int
+    unit: int
+    window: int
+    def __init__(self, number: _Optional[int] = ..., kind: _Optional[int] = ..., block_size: _Optional[int] = ..., unit: _Optional[int] = ..., window: _Optional[int] = ...) -> None: ...
 
 class DumpEnd(_message.Message):
     __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group", "learned", "reasons")
@@ -535,7 +559,7 @@ class LoraName(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls", "kind", "pool_ids", "connector_chunks", "take_over")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls", "kind", "pool_ids", "connector_chunks", "take_over", "engine_facts")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -555,6 +579,7 @@ class RegisterWorkerRequest(_message.Message):
     POOL_IDS_FIELD_NUMBER: _ClassVar[int]
     CONNECTOR_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FACTS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -574,7 +599,22 @@ class RegisterWorkerRequest(_message.Message):
     pool_ids: _containers.RepeatedScalarFieldContainer[str]
     connector_chunks: _containers.RepeatedCompositeFieldContainer[ConnectorChunk]
     take_over: bool
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ..., kind: _Optional[_Union[HolderKind, str]] = ..., pool_ids: _Optional[_Iterable[str]] = ..., connector_chunks: _Optional[_Iterable[_Union[ConnectorChunk, _Mapping]]] = ..., take_over: bool = ...) -> None: ...
+    engine_facts: EngineFacts
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ..., kind: _Optional[_Union[HolderKind, str]] = ..., pool_ids: _Optional[_Iterable[str]] = ..., connector_chunks: _Optional[_Iterable[_Union[ConnectorChunk, _Mapping]]] = ..., take_over: bool = ..., engine_facts: _Optional[_Union[EngineFacts, _Mapping]] = ...) -> None: ...
+
+class EngineFacts(_message.Message):
+    __slots__ = ("attention_chunk_tokens", "eagle_drops_block", "replay_tokens", "prefix_match_unit", "unannounced_groups")
+    ATTENTION_CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EAGLE_DROPS_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_MATCH_UNIT_FIELD_NUMBER: _ClassVar[int]
+    UNANNOUNCED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    attention_chunk_tokens: int
+    eagle_drops_block: bool
+    replay_tokens: int
+    prefix_match_unit: int
+    unannounced_groups: bool
+    def __init__(self, attention_chunk_tokens: _Optional[int] = ..., eagle_drops_block: bool = ..., replay_tokens: _Optional[int] = ..., prefix_match_unit: _Optional[int] = ..., unannounced_groups: bool = ...) -> None: ...
 
 class MediumTtl(_message.Message):
     __slots__ = ("medium", "ttl_ms")

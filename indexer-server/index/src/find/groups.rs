@@ -1,0 +1,373 @@
+//! Limits matches to what an engine with several KV-cache groups reuses: the longest prefix that every group can
+//! serve. The rule is vLLM 0.33's, for each kind of group:
+//!
+//! - full attention: all blocks of the prefix are held
+//! - sliding window of `w` tokens: the blocks of the last `w - 1` tokens are held
+//! - Mamba: the block that ends with the prefix is held
+//! - chunked local attention: the blocks since the last start of a chunk are held
+//!
+//! The length is a multiple of all block sizes. A block of a further group is found by its name, which equals the name
+//! of the main group's block that ends at the same token. Blocks between such ends are linked backwards from there.
+
+use super::pools::Pools;
+use super::{Match, Scratch, Stretch};
+use crate::chunks::{Positions, Run};
+use crate::holder::{Holder, Place};
+use crate::index::Index;
+use crate::slots::Slot;
+use crate::source::HolderId;
+use crate::table::index_u32;
+use kvasir_proto::types::{BlockName, EngineFacts, Group, GroupKind, Tier, TierSet};
+use smallvec::SmallVec;
+
+/// The prompt of a query, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prompt {
+    /// Tokens per block of the main group.
+    pub block_size: u32,
+    /// Number of tokens; `None` if the prompt goes on after its last block.
+    pub tokens: Option<u32>,
+}
+
+/// How much of a prompt an engine with several groups, or with facts that limit its hits, reuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// Leading blocks in the main group alone.
+    pub main_group_blocks: u32,
+    /// Tokens that the engine does not compute.
+    pub tokens: u64,
+}
+
+/// Slots along a prompt: the first slot of each run, and the number of positions up to the end of the run.
+pub(super) type Path = Vec<(Slot, u32)>;
+
+/// The slot at a position, counted from 0.
+fn slot_at(path: &[(Slot, u32)], position: u32) -> Option<Slot> {
+    let at = path.partition_point(|&(_, end)| end <= position);
+    let &(head, _) = path.get(at)?;
+    let from = at.checked_sub(1).and_then(|before| path.get(before)).map_or(0, |&(_, end)| end);
+    Some(head + (position - from))
+}
+
+/// Part of the names of a prompt's blocks at a rank, in the main group: the name of block `number`, from 1.
+type Names<'a> = &'a dyn Fn(u32) -> Option<BlockName>;
+
+/// The rule for one rank and prompt.
+struct Rule<'a> {
+    index: &'a Index,
+    holder: &'a Holder,
+    facts: EngineFacts,
+    tiers: TierSet,
+    /// The further groups, each once.
+    groups: SmallVec<[Group; 4]>,
+    /// Tokens per block of the main group.
+    block: u64,
+    /// Tokens that the main group serves.
+    matched: u64,
+    names: Names<'a>,
+}
+
+/// A length that cannot be served: no longer one than this can be, up to the length itself.
+struct Shorter(u64);
+
+impl Rule<'_> {
+    /// Tokens per hash: the step in which engines name prefixes.
+    fn unit(&self) -> u64 {
+        let sizes = self.groups.iter().map(|group| u64::from(group.unit));
+        match self.facts.prefix_match_unit {
+            0 => sizes.fold(self.block, greatest_common_divisor),
+            stated => stated.into(),
+        }
+    }
+
+    /// Step between two lengths at which hits can end. Hits inside blocks of the main group are not found.
+    fn step(&self) -> u64 {
+        let unit = self.unit();
+        let size = |group: &Group| u64::from(group.block_size);
+        let is_fine = self.groups.iter().any(|at| at.kind == GroupKind::Mamba && size(at) > unit)
+            && self.groups.iter().all(|at| {
+                matches!(at.kind, GroupKind::Full | GroupKind::Mamba) || size(at) == unit
+            });
+        let sizes = self.groups.iter().filter(|_| !is_fine).map(size);
+        let unit = if is_fine { unit } else { self.block };
+        sizes.fold(least_common_multiple(self.block, unit), least_common_multiple)
+    }
+
+    /// The longest length up to `bound` that every group serves, for a prompt with `room` tokens of complete hashes.
+    fn longest(&self, bound: u64, room: u64) -> u64 {
+        let step = self.step();
+        let mut length = bound.min(self.matched);
+        let full = |group: &&Group| self.needs_all_blocks(group);
+        let reaches: SmallVec<[(u64, u64); 4]> = self
+            .groups
+            .iter()
+            .filter(full)
+            .map(|group| (self.reach(group), self.more(group)))
+            .chain([(self.matched, if self.drops_block() { self.block } else { 0 })])
+            .collect();
+        for (reach, more) in reaches {
+            length = length.min(reach.min(room).saturating_sub(more));
+        }
+        'lengths: loop {
+            length -= length % step;
+            if length == 0 {
+                return 0;
+            }
+            for group in self.groups.iter().filter(|group| !full(group)) {
+                if let Err(Shorter(most)) = self.serves(group, length, room) {
+                    length = most.min(length - 1);
+                    continue 'lengths;
+                }
+            }
+            return length;
+        }
+    }
+
+    fn drops_block(&self) -> bool {
+        self.facts.eagle_drops_block
+    }
+
+    /// Whether a group serves a length only if it holds all blocks of it.
+    fn needs_all_blocks(&self, group: &Group) -> bool {
+        match group.kind {
+            GroupKind::Full => true,
+            GroupKind::Chunked => self.facts.attention_chunk_tokens == 0,
+            GroupKind::Window | GroupKind::Mamba => false,
+        }
+    }
+
+    /// Tokens that a group must serve beyond a length, because the engine drops the last block of a hit.
+    fn more(&self, group: &Group) -> u64 {
+        let is_dropped = self.drops_block() && group.kind != GroupKind::Mamba;
+        if is_dropped { group.block_size.into() } else { 0 }
+    }
+
+    /// Tokens up to which a group holds all blocks.
+    fn reach(&self, group: &Group) -> u64 {
+        let size = u64::from(group.block_size);
+        let ends = (1..=self.matched / size).map(|number| number * size);
+        ends.take_while(|&end| self.holds(group, end)).last().unwrap_or(0)
+    }
+
+    /// Whether a group holds the blocks that it needs for a length. The blocks furthest from its end are checked first:
+    /// a missing one rules out the most lengths.
+    fn serves(&self, group: &Group, length: u64, room: u64) -> Result<(), Shorter> {
+        let size = u64::from(group.block_size);
+        let more = self.more(group);
+        if length + more > room {
+            return Err(Shorter(room.saturating_sub(more)));
+        }
+        let chunk = u64::from(self.facts.attention_chunk_tokens).max(1);
+        let first = match group.kind {
+            GroupKind::Mamba => length.saturating_sub(size),
+            GroupKind::Window => {
+                let blocks = u64::from(group.window).saturating_sub(1).div_ceil(size);
+                length.saturating_sub(blocks * size)
+            }
+            GroupKind::Chunked => length - length % chunk,
+            GroupKind::Full => 0,
+        };
+        if group.kind == GroupKind::Mamba {
+            return if self.holds(group, length) { Ok(()) } else { Err(Shorter(length - 1)) };
+        }
+        let mut end = first + size;
+        while end <= length + more {
+            if !self.holds(group, end) {
+                return Err(Shorter((end - 1).saturating_sub(more)));
+            }
+            end += size;
+        }
+        Ok(())
+    }
+
+    /// Whether a group holds the block that ends after `end` tokens.
+    fn holds(&self, group: &Group, end: u64) -> bool {
+        let Some(name) = self.name_at(group, end) else { return false };
+        let record = self.holder.records().get(name);
+        record.is_some_and(|record| {
+            record.is_grouped()
+                && Tier::ALL.iter().any(|&at| self.tiers.contains(at) && record.is_in(at))
+        })
+    }
+
+    /// Name of the block of a group that ends after `end` tokens; `None` if it is unknown.
+    fn name_at(&self, group: &Group, end: u64) -> Option<BlockName> {
+        let anchor = end.next_multiple_of(self.block);
+        if anchor == 0 || anchor > self.matched {
+            return None;
+        }
+        let number = u32::try_from(anchor / self.block).ok()?;
+        let mut name = Group::name(group.number, (self.names)(number)?);
+        let size = u64::from(group.block_size);
+        if !(anchor - end).is_multiple_of(size) {
+            return None;
+        }
+        for _ in 0..(anchor - end) / size {
+            name = self.holder.records().get(name)?.parent?;
+            // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
+            let own = Group::name(group.number, name);
+            if self.holder.place(&self.index.trie, own) != Place::Unknown {
+                return None;
+            }
+        }
+        Some(name)
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+fn least_common_multiple(a: u64, b: u64) -> u64 {
+    (a / greatest_common_divisor(a, b).max(1)).saturating_mul(b)
+}
+
+impl Index {
+    /// Whether any rank has groups or facts that limit its matches.
+    pub(super) fn has_limits(&self) -> bool {
+        self.totals.grouped > 0 || self.roles.has_facts()
+    }
+
+    /// Leading blocks that all groups of a rank serve, of the `matched` ones in its main group. `None` for a rank
+    /// without further groups and facts.
+    pub(super) fn limit_match(
+        &self,
+        holder: HolderId,
+        prompt: Prompt,
+        tiers: TierSet,
+        matched: u32,
+        names: Names<'_>,
+    ) -> Option<(u32, Reuse)> {
+        let facts = self.roles.facts_of(holder.0);
+        let holder = self.holder_at(holder.0)?;
+        let declared = holder.records().groups();
+        if declared.is_empty() && !facts.limits_matches() {
+            return None;
+        }
+        let block = u64::from(prompt.block_size.max(1));
+        let groups = merge_declared(declared);
+        let is_single = groups.is_empty();
+        let rule = Rule {
+            index: self,
+            holder,
+            facts,
+            tiers,
+            groups,
+            block,
+            matched: u64::from(matched) * block,
+            names,
+        };
+        let tokens = prompt.tokens.map_or(u64::MAX, u64::from);
+        let unit = rule.unit();
+        let whole_units = if prompt.tokens.is_some() { tokens / unit * unit } else { tokens };
+        let served = rule.longest(tokens, whole_units);
+        // An engine always computes the last token.
+        let before_last = tokens - u64::from(prompt.tokens.is_some());
+        let room = if is_single { before_last } else { whole_units };
+        let reused = if before_last >= served && !(is_single && rule.drops_block()) {
+            served
+        } else {
+            rule.longest(before_last, room)
+        };
+        let replayed = u64::from(facts.replay_tokens);
+        let served = if served <= replayed { 0 } else { served };
+        let blocks = u32::try_from(served / block).unwrap_or(u32::MAX);
+        let tokens = reused.saturating_sub(replayed);
+        Some((blocks, Reuse { main_group_blocks: matched, tokens }))
+    }
+
+    /// Limits the listed ranks to what all their groups serve.
+    pub(super) fn limit_matches(
+        &self,
+        prompt: Option<Prompt>,
+        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        used: [bool; Tier::COUNT],
+        names: Option<&[BlockName]>,
+        scratch: &mut Scratch,
+    ) {
+        let Some(prompt) = prompt.filter(|_| self.has_limits()) else { return };
+        let Scratch { matches, stretches, runs, positions, minimum_overlap, path, .. } = scratch;
+        let per_block = positions.per_block.max(1);
+        let mut is_ordered = true;
+        for at in matches.iter_mut() {
+            let holder = at.holder;
+            let name = |number: u32| match names {
+                Some(names) => names.get(number as usize - 1).copied(),
+                None => self.name_of(holder, slot_at(path, number * per_block - 1)?),
+            };
+            let before = at.blocks;
+            let main = blocks_of(before, per_block, positions.all);
+            let mut limited = self.limit_match(at.holder, prompt, tiers, main, &name);
+            let Some((_, reuse)) = limited else { continue };
+            let main_group_blocks = reuse.main_group_blocks;
+            while let Some((blocks, _)) = limited
+                && blocks < blocks_of(at.blocks, per_block, positions.all)
+            {
+                at.blocks = blocks * per_block;
+                self.count_first(at, stretches, (tiers, pools, used), runs, *positions);
+                // Only complete chunks of a connector count, so the length may have become shorter.
+                let left = blocks_of(at.blocks, per_block, positions.all);
+                let again = (left < blocks)
+                    .then(|| self.limit_match(at.holder, prompt, tiers, left, &name));
+                limited = again.unwrap_or(limited);
+                if left == blocks {
+                    break;
+                }
+            }
+            let tokens = limited.map_or(0, |(_, reuse)| reuse.tokens);
+            at.reuse = Some(Reuse { main_group_blocks, tokens });
+            is_ordered &= at.blocks == before;
+        }
+        if !is_ordered {
+            matches.retain(|at| at.blocks >= *minimum_overlap);
+            self.sort(matches);
+        }
+    }
+
+    /// Counts a rank's first `blocks` blocks by tier again.
+    fn count_first(
+        &self,
+        at: &mut Match,
+        stretches: &[Stretch],
+        (tiers, pools, used): (TierSet, Option<&Pools<'_>>, [bool; Tier::COUNT]),
+        runs: &mut Vec<Run>,
+        positions: Positions,
+    ) {
+        if let Some(&sizes) = self.roles.chunks_of(at.holder.0) {
+            self.replace_runs(at, stretches, (tiers, pools), runs);
+            *at = Match::of_chunks(at.holder, runs, sizes, positions);
+            return;
+        }
+        *at = Match { blocks: at.blocks, ..Match::none(at.holder) };
+        self.count_stretches(at, stretches, used);
+    }
+
+    /// The name that a rank uses for a slot.
+    fn name_of(&self, holder: HolderId, slot: Slot) -> Option<BlockName> {
+        let recorded = self.holder_at(holder.0)?.records().names_at(slot);
+        recorded.map_or_else(|| Some(self.trie.slots.name(slot)), |names| names.first().copied())
+    }
+}
+
+/// Number of blocks of `positions` positions. If the prompt ends with the first position of its last block, this
+/// position is the complete block.
+fn blocks_of(positions: u32, per_block: u32, all: u32) -> u32 {
+    if positions == all { positions.div_ceil(per_block) } else { positions / per_block }
+}
+
+/// The declared groups, each once: a group that was declared anew has the largest block and the smallest unit.
+fn merge_declared(declared: &[(BlockName, Group)]) -> SmallVec<[Group; 4]> {
+    let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
+    for &(_, group) in declared {
+        match groups.iter_mut().find(|known| known.number == group.number) {
+            Some(known) => {
+                let unit = greatest_common_divisor(known.unit.into(), group.unit.into());
+                known.unit = index_u32(usize::try_from(unit).unwrap_or(1));
+                known.block_size = known.block_size.max(group.block_size);
+                known.window = known.window.max(group.window);
+            }
+            None => groups.push(group),
+        }
+    }
+    groups
+}
