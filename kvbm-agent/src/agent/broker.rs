@@ -55,7 +55,8 @@ pub(super) fn start(
     Ok(seen)
 }
 
-/// Starts to publish storage events until `stop` is cancelled, if the block manager records them.
+/// Starts to publish storage events until `stop` is cancelled. Does nothing without a block manager, or if it records
+/// no storage events.
 #[cfg(feature = "blocks")]
 fn start_storage(
     context: &Context<'_>,

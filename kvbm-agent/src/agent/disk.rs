@@ -15,8 +15,8 @@ fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, Disk
     Ok(None)
 }
 
-/// Opens the agent's stream and its sources on disk: in memory, and in a folder if one is configured. If the disk
-/// fails, the agent starts without the folder. If the folder is not this agent's, the start fails.
+/// Opens the agent's stream and its persisted sources. Without a folder, the stream is only in memory. If the disk
+/// fails, the agent starts without the folder. If the folder belongs to another agent, the start fails.
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,

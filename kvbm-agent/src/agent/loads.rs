@@ -15,7 +15,7 @@ pub(super) struct StartedLoads {
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
 }
 
-/// Starts to read the engine's metrics, and to expire old loads.
+/// Starts the task that expires old loads. If the configuration has `scrape`, also starts to read the engine's metrics.
 pub(super) fn start(
     feed: &Feed,
     config: &LoadConfig,
@@ -39,7 +39,8 @@ pub(super) fn start(
 }
 
 impl StartedLoads {
-    /// Creates the service for loads on the agent's port, until `stop` is cancelled.
+    /// Creates the service for the worker's loads. Its streams end once `stop` is cancelled, and repeat all loads every
+    /// `refresh_interval`.
     pub(super) fn service(
         &self,
         feed: &Feed,

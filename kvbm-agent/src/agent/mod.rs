@@ -125,7 +125,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent. Its indexers need not be reachable yet.
+    /// Starts an agent: block manager, journal, sources, uplinks and ports. Its indexers need not be reachable yet.
     ///
     /// # Errors
     /// If the source breaks the contract, too many indexers are given, or the port cannot be opened.
@@ -359,8 +359,9 @@ impl Agent {
         self.zmq.as_ref().map(|zmq| zmq.status.clone())
     }
 
-    /// Waits until every indexer and the broker have batch `sequence` of the current incarnation, or that incarnation
-    /// is over. Ignores ZMQ subscribers, because they do not confirm.
+    /// Waits until every indexer and the broker have batch `sequence` of the current incarnation. Also returns when
+    /// that incarnation is over, and does not wait for uplinks that have ended or for ZMQ subscribers, which do not
+    /// confirm.
     pub async fn delivered(&self, sequence: u64) {
         let incarnation = self.feed.status().incarnation;
         for uplink in &self.uplinks {
@@ -406,7 +407,7 @@ impl Agent {
     }
 }
 
-/// Checks that the options are consistent.
+/// Checks that neither list of indexers exceeds its limit, and that `ingest` has a port.
 const fn check(config: &AgentConfig) -> Result<(), AgentError> {
     let count = config.indexers.len();
     let limit = INDEXERS_MAX;
@@ -452,6 +453,7 @@ async fn start_blocks(
     Ok((Some(Arc::new(blocks)), socket))
 }
 
+/// Starts the task that publishes the feed to one index. Returns the receiver of the uplink's status.
 fn start_uplink(
     feed: &Arc<Feed>,
     config: UplinkConfig,
@@ -463,7 +465,8 @@ fn start_uplink(
     receiver
 }
 
-/// The registration, with the address of the agent's own port unless it has another address.
+/// Returns the registration. If it names no local indexer and the agent has a port, adds the port's URL: https if
+/// `has_tls`.
 fn reachable(
     mut registration: Option<Registration>,
     local: Option<SocketAddr>,

@@ -32,8 +32,10 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// Opens the streams. The block manager publishes the volume's blocks after every start. Engines do not repeat
-    /// their announcements, so their pool has a journal on disk, inside the agent's journal folder if there is one.
+    /// Opens the streams of the volume's and the engines' pool, if configured. The block manager publishes the volume's
+    /// blocks after every start. Engines do not repeat their announcements, so their pool has a journal on disk, in a
+    /// folder inside the agent's `journal_dir` if there is one. Without an engines' pool, ends a journal that an
+    /// earlier start left there.
     pub(super) async fn open(
         (volume, engine): (Option<WorkerId>, Option<WorkerId>),
         of: &SourceConfig,
@@ -51,7 +53,8 @@ impl Pools {
         Ok(Self { volume, engine })
     }
 
-    /// Starts the uplinks of all pools to some indexers. Uplinks register a pool that is missing.
+    /// Starts an uplink for each pool and each of `indexers`. An uplink registers its pool at an index that lacks the
+    /// pool.
     pub(super) fn start_uplinks(
         &self,
         (dialer, heartbeat_interval): (&Dialer, Duration),
@@ -80,8 +83,8 @@ impl Pools {
     }
 }
 
-/// Opens the engines' pool, and republishes its blocks from disk in a new incarnation. After a machine crash, indexes
-/// may have other blocks than the disk, and no engine proves the contrary.
+/// Opens the stream of the engines' pool. If its journal was restored from disk, republishes the blocks in a new
+/// incarnation: after a machine crash, indexes may have other blocks than the disk, and no engine proves the contrary.
 async fn open_engine_pool(
     source: SourceConfig,
     folder: Option<PathBuf>,
@@ -99,8 +102,8 @@ async fn open_engine_pool(
     Ok(feed)
 }
 
-/// Ends the pool's journal. Without the pool, removals are not recorded, so a later start with the pool must not resume
-/// it.
+/// Ends the journal of the engines' pool in `folder`. Does nothing if the folder is missing. Without the pool, removals
+/// are not recorded, so a later start with the pool must not resume this journal.
 fn end_journal(folder: Option<PathBuf>, of: &SourceConfig) -> Result<(), AgentError> {
     let Some(folder) = folder.filter(|folder| folder.exists()) else { return Ok(()) };
     Ok(leave(&DiskConfig {

@@ -9,7 +9,8 @@ use kvasir_tasks::tasks::Tasks;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Serves the agent's port and socket, if configured.
+/// Serves the blocks' socket, the port for other agents and the agent's gRPC port, each only if configured. Returns the
+/// bound address of the gRPC port, and the metrics of the ports.
 pub(super) async fn serve_local(
     (address, guard): (Option<SocketAddr>, Guard),
     (offered, socket): (Offered, Option<SocketFile>),

@@ -29,7 +29,8 @@ pub(super) struct Sources {
     pub(super) refusals: Option<Arc<Refusals>>,
 }
 
-/// Opens the sources of an agent, and starts its relays.
+/// Opens the sources of an agent: relays, block manager and `EventIngest`. Starts the relays, and waits for persisted
+/// sources if the incarnation is not settled yet.
 pub(super) fn start(
     (feed, persisted): (&Arc<Feed>, PersistedSources),
     (config, blocks, pools): (SourcesConfig, Option<&Arc<Blocks>>, &Pools),

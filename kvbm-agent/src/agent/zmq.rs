@@ -14,8 +14,8 @@ pub(super) struct Zmq {
 }
 
 impl Zmq {
-    /// Binds the sockets, if configured. Starts a task that publishes and a task that replays, each with the token that
-    /// stops it.
+    /// Binds the ZMQ sockets, and starts a publishing and a replaying task, each with its own stop token. Returns
+    /// `None` without a ZMQ configuration.
     pub(super) async fn start(
         feed: &Arc<Feed>,
         config: Option<ZmqConfig>,

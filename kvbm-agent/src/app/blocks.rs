@@ -54,6 +54,7 @@ fn words(label: &'static str, rows: &[(&str, u64)]) -> Vec<Row> {
     rows.iter().map(|(word, value)| row(label, word, *value)).collect()
 }
 
+/// Writes the metrics of each tier's slots, pins and evictions.
 fn encode_pools(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
     let pools = &metrics.blocks.pools;
     let each = |value: fn(&PoolStats) -> u64| {
@@ -92,6 +93,7 @@ fn encode_pools(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Err
     counter(to, "blocks_corrupt", help, corrupt.collect())
 }
 
+/// Writes the metrics of each copy route between two tiers.
 fn encode_lanes(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
     let lanes = &metrics.blocks.lanes;
     let each = |value: fn(&LaneStats) -> u64| {
@@ -156,6 +158,7 @@ fn encode_lanes(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Err
     )
 }
 
+/// Writes the metrics of engine sessions: leases, commits and onboards.
 fn encode_sessions(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
     let SessionCounts { open, opened, lost, leases, leases_over, leases_aborted } =
         metrics.sessions;
@@ -200,6 +203,7 @@ fn encode_sessions(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), 
     counter(to, "blocks_onboards_stopped", help, words("reason", &stops))
 }
 
+/// Writes the metrics of reads, recovered blocks, erasures and transfers that wait.
 fn encode_transfers(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
     let TransferCounts {
         reads_verified,
@@ -241,6 +245,7 @@ fn encode_events(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Er
     counter(to, "blocks_event_overflows", help, alone(events.overflows))
 }
 
+/// Writes the metrics of published storage events.
 fn encode_storage(to: Encoder<'_, '_>, stats: &StorageStats) -> Result<(), Error> {
     let help = "1 while the connection that publishes storage events is open";
     gauge(to, "storage_connected", help, alone(stats.is_connected.into()))?;
@@ -268,6 +273,7 @@ fn encode_storage(to: Encoder<'_, '_>, stats: &StorageStats) -> Result<(), Error
     counter(to, "storage_overflows", help, alone(stats.overflows))
 }
 
+/// Writes the metrics of transfers between this agent and other agents.
 fn encode_peers(to: Encoder<'_, '_>, metrics: &TransferMetrics) -> Result<(), Error> {
     let figures: [(&str, Figure<TransferMetrics>); 7] = [
         ("served", ("Blocks sent to other agents, verified", |at| at.served)),
@@ -291,6 +297,7 @@ fn encode_peers(to: Encoder<'_, '_>, metrics: &TransferMetrics) -> Result<(), Er
 }
 
 impl BlocksMetrics {
+    /// Writes measured bandwidths, and the counts of load-or-compute answers with the inputs of the latest one.
     fn encode_gate(&self, to: Encoder<'_, '_>) -> Result<(), Error> {
         let measured = self.0.bandwidths().into_iter();
         let measured = measured.filter_map(|(route, rate)| Some(row("route", &route, rate?)));

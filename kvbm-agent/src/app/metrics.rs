@@ -71,6 +71,7 @@ impl Collector for AgentMetrics {
 }
 
 impl AgentMetrics {
+    /// Writes the metrics of each event source: connection, state, lag and counts.
     fn encode_sources(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let reports = self.0.hub.reports();
         let each = |value: fn(&SourceReport) -> u64| {
@@ -134,7 +135,7 @@ impl AgentMetrics {
         counter(to, "source_dropped_operations", help, drops.collect())
     }
 
-    /// Refusals of publishers, if `EventIngest` is enabled.
+    /// Writes the counts of refused publishers. Writes nothing unless `EventIngest` is enabled.
     fn encode_refusals(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(refusals): Option<&Refusals> = self.0.refusals.as_deref() else { return Ok(()) };
         let streams = StreamRefusal::ALL
@@ -145,6 +146,8 @@ impl AgentMetrics {
         counter(to, "refused_batches", help, vec![(Vec::new(), refusals.batches())])
     }
 
+    /// Writes the metrics of the journal on disk. Writes nothing without a journal folder, and only `disk_usable` if
+    /// the folder is not used.
     fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if !self.0.has_disk {
             return Ok(());
@@ -205,6 +208,7 @@ impl AgentMetrics {
         disk.figures().write_seconds.encode(to.encode_descriptor(name, help, None, kind)?)
     }
 
+    /// Writes the metrics of each output: uplinks, NATS and ZMQ.
     fn encode_ways(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let feed = self.0.hub.feed();
         // Until the incarnation is settled, no batch is published, so the lag is 0.

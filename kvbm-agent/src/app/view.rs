@@ -43,7 +43,8 @@ impl View {
         }
     }
 
-    /// Current problems, one line each. The agent still accepts events.
+    /// Returns the current problems, one line each: outputs, sources, journal and engine pool. The agent accepts events
+    /// despite them.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (indexer, status) in self.indexers.iter().chain(&self.pools) {
@@ -87,7 +88,7 @@ fn of_journal(feed: &Feed, of: &str) -> Option<String> {
     }
 }
 
-/// Problem of a source; `None` if it is exact and connected.
+/// Returns the problem of a source, or `None` if it is exact and connected.
 fn of_source(report: &SourceReport) -> Option<String> {
     let SourceReport { name, status, problem, .. } = report;
     if status.state == SourceState::Exact && status.connected {

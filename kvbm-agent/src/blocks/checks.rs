@@ -26,8 +26,8 @@ impl Checks {
         Self { turns: semaphore(CHECKS_MAX), places: semaphore(CHECKS_MAX + CHECKS_WAITING_MAX) }
     }
 
-    /// Runs a blocking closure on another thread, once a permit is free. Cancels its token if the caller no longer
-    /// waits.
+    /// Runs the blocking closure `check` on another thread, once a permit is free. Fails if too many calls wait
+    /// already. Cancels the closure's token if the caller no longer waits.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         check: impl FnOnce(&CancellationToken) -> T + Send + 'static,

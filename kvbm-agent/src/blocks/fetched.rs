@@ -50,8 +50,8 @@ impl BlockManagerService {
         self.manager.find(sequences).blocks.len()
     }
 
-    /// Fetches the blocks that this agent lacks: first complete blocks from single peers, then parts from several.
-    /// Holds the leading blocks meanwhile.
+    /// Fetches the blocks of a prompt that follow the leading blocks of this agent: first complete blocks from single
+    /// peers, then parts from several. Holds the leading blocks meanwhile.
     async fn fetch_all(&self, open: &Open, fetch: &PeerFetch) -> Result<pb::FetchResponse, Status> {
         let began = Instant::now();
         let deadline = began + fetch.timeout;
@@ -106,7 +106,8 @@ impl<'a> Fetching<'a> {
         !self.wanted().is_empty() && !self.stopped.as_ref().is_some_and(FetchFault::is_ours)
     }
 
-    /// Fetches missing blocks from peers with the same layout, one peer after the other.
+    /// Fetches missing blocks from peers with the same layout, one peer after the other. Collects peers with another
+    /// layout in `others`. Stops once nothing more can be fetched.
     async fn whole(&mut self) {
         for peer in &self.fetch.peers {
             if !self.goes_on() {
@@ -127,8 +128,8 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Fetches missing blocks from all peers with another layout together, because one may have parts that another
-    /// lacks.
+    /// Fetches missing blocks from all peers in `others` together, because one may have parts that another lacks. Does
+    /// nothing if `others` is empty, or once nothing more can be fetched.
     async fn parts(&mut self) {
         if self.others.is_empty() || !self.goes_on() {
             return;
@@ -155,7 +156,8 @@ impl<'a> Fetching<'a> {
         self.leading += self.service.leading(self.wanted());
     }
 
-    /// The response: number of leading and fetched blocks, and why the next block is missing.
+    /// Builds the response: numbers of leading and fetched blocks, and why the next block is missing (`Unspecified` if
+    /// none is).
     fn response(self, began: Instant) -> pb::FetchResponse {
         let missing = pb::BlockFault::Missing;
         let why = if self.wanted().is_empty() {
@@ -187,7 +189,7 @@ fn count(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Converts the reason why a fetch stopped.
+/// Converts the reason why a fetch stopped. `NotNeeded` is no fault and becomes `Unspecified`.
 const fn fault(fault: &FetchFault) -> pb::BlockFault {
     match fault {
         FetchFault::Missing | FetchFault::OtherPart | FetchFault::NoOwner { .. } => {

@@ -31,6 +31,7 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) type ReadStream = ReceiverStream<Result<pb::ReadResponse, Status>>;
 
 impl BlockManagerService {
+    /// Writes the bytes of one request into a leased slot, on a blocking thread.
     pub(super) async fn write_part(
         &self,
         open: Arc<Open>,
@@ -43,7 +44,8 @@ impl BlockManagerService {
         written.await?.map_err(|error| of_read("slot", &error))
     }
 
-    /// Commits blocks one after the other. A cancelled call stops before the next block.
+    /// Commits the blocks of one request, one after the other, each with its own outcome. Stops before the next block
+    /// if the caller cancels.
     pub(super) async fn commit_all(
         &self,
         open: Arc<Open>,
@@ -69,7 +71,8 @@ impl BlockManagerService {
         Ok(pb::CommitResponse { blocks: committing.await?.told() })
     }
 
-    /// Verifies held blocks. The call fails if a slot is not held; a corrupt block is reported in the response.
+    /// Recomputes the checksums of held blocks. The call fails if a slot is not held; a corrupt block is reported in
+    /// the response.
     pub(super) async fn verify_all(
         &self,
         open: Arc<Open>,
@@ -92,7 +95,8 @@ impl BlockManagerService {
         Ok(pb::VerifyResponse { blocks: checked.await?? })
     }
 
-    /// Sends blocks from a separate task.
+    /// Starts a task that sends the bytes of held blocks, and returns its stream. Fails if [`READS_MAX`] calls already
+    /// read.
     pub(super) fn read_all(&self, open: Arc<Open>, list: SlotList) -> Result<ReadStream, Status> {
         let place = Arc::clone(&self.reads).try_acquire_owned().map_err(|_full| {
             let text = format_args!("{READS_MAX} calls of Read are under way already: ask later");

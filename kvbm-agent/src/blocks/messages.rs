@@ -48,6 +48,7 @@ pub(super) fn all_held(blocks: &[HeldBlock]) -> Vec<pb::HeldBlock> {
     blocks.iter().map(held).collect()
 }
 
+/// Converts a committed block, with the outcome `New`, `Duplicate` or `Existing`.
 pub(super) fn committed(committed: &Committed) -> pb::CommittedBlock {
     let outcome = match committed.kind {
         CommitKind::New => pb::CommitOutcome::New,
@@ -58,7 +59,8 @@ pub(super) fn committed(committed: &Committed) -> pb::CommittedBlock {
     pb::CommittedBlock { outcome: outcome.into(), block, error: String::new() }
 }
 
-/// Outcome of a block that was not committed. Other blocks of the request may be committed.
+/// Converts the error of a block that was not committed: `ChecksumMismatch`, `LeaseOver`, `Limit` or `Refused`. Other
+/// blocks of the request may be committed.
 pub(super) fn not_committed(error: &CommitError) -> pb::CommittedBlock {
     let outcome = match error {
         CommitError::Checksum { .. } => pb::CommitOutcome::ChecksumMismatch,
@@ -73,6 +75,7 @@ pub(super) fn not_committed(error: &CommitError) -> pb::CommittedBlock {
     pb::CommittedBlock { outcome: outcome.into(), block: None, error: error.to_string() }
 }
 
+/// Converts the reason why an onboard stopped. Also returns the tier of a corrupt or unreadable copy.
 pub(super) const fn fault(reason: StopReason) -> (pb::BlockFault, Option<BlockTier>) {
     match reason {
         StopReason::Missing => (pb::BlockFault::Missing, None),
@@ -94,6 +97,7 @@ pub(super) const fn read_fault(error: &ReadError) -> Option<pb::BlockFault> {
     }
 }
 
+/// Converts the answer to an offload request.
 pub(super) const fn offload_outcome(offered: &Offered) -> pb::OffloadOutcome {
     match offered {
         Offered::Queued { .. } => pb::OffloadOutcome::Queued,
@@ -105,7 +109,7 @@ pub(super) const fn offload_outcome(offered: &Offered) -> pb::OffloadOutcome {
     }
 }
 
-/// Converts the result of pinning a block.
+/// Converts the result of pinning a block: the pin, or the fault `Limit` or `Missing`.
 pub(super) fn pinned(pin: Result<Pin, PinError>) -> pb::PinnedBlock {
     let fault = match pin {
         Ok(Pin { tier: at, id }) => {
@@ -151,7 +155,7 @@ pub(super) const fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
-/// Converts the figures of a tier.
+/// Converts the figures of a tier's pool. Slots being written include quarantined slots.
 pub(super) fn pool(at: BlockTier, pool: &PoolStats, corrupt: u64) -> pb::BlockPoolStats {
     pb::BlockPoolStats {
         tier: tier(at).into(),

@@ -6,9 +6,9 @@ use kvasir_tiers::manager::{OnboardRequest, Onboarded, Session, SessionError};
 use tokio::time::Instant;
 
 impl BlockManagerService {
-    /// Loads blocks into the engines' memory. Blocks that no tier has are looked up in the volume first: the index
-    /// reports the volume's blocks for this worker, whichever agent stored them. No block is held until then, so a
-    /// cancelled call holds none.
+    /// Loads the blocks of `sequences` into the engines' memory. With a volume, first registers the volume's blocks
+    /// that no tier has: the index reports them for this worker, whichever agent stored them. During that lookup no
+    /// block is held, so a cancelled call holds none.
     pub(super) async fn bring(
         &self,
         session: &Session,

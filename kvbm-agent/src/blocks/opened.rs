@@ -19,7 +19,7 @@ use tonic::Status;
 pub(super) type SessionStream = BoxStream<'static, Result<pb::OpenSessionResponse, Status>>;
 
 impl BlockManagerService {
-    /// Opens a session for an engine of this agent's worker. Fails for another worker, and if the engine has another
+    /// Opens a session for an engine. Fails for another worker than this agent's, and if the engine states another
     /// block size or dtype.
     pub(super) fn open_session(
         &self,
@@ -37,7 +37,7 @@ impl BlockManagerService {
         Ok(self.until_over(opened, open))
     }
 
-    /// Refuses engines with another block size or dtype.
+    /// Refuses an engine that states another block size or dtype. Accepts an engine that states neither.
     fn check_bytes(&self, block_bytes: Option<u64>, dtype: Option<&str>) -> Result<(), Status> {
         let ours = self.manager.block_bytes() as u64;
         if let Some(theirs) = block_bytes.filter(|theirs| *theirs != ours) {
@@ -53,7 +53,7 @@ impl BlockManagerService {
         Ok(())
     }
 
-    /// The first message of a session: memory layout and limits.
+    /// Builds the first message of a session: memory layout and limits.
     fn opened(&self, id: SessionId) -> pb::OpenSessionResponse {
         let ManagerConfig { session, lease_max, lease_grace, pin_ttl_max, blocks, .. } =
             &self.config.manager;
@@ -84,7 +84,8 @@ impl BlockManagerService {
         pb::OpenSessionResponse { opened: Some(opened) }
     }
 
-    /// Stream that reports the open session, and ends with it. If it is dropped earlier, the engine counts as lost.
+    /// Returns a stream that sends `opened`, then stays open until the session ends or the agent stops. If the stream
+    /// is dropped earlier, the engine counts as lost.
     fn until_over(&self, opened: pb::OpenSessionResponse, open: OpenStream) -> SessionStream {
         let stop = self.stop.clone();
         let end = async move {
@@ -97,6 +98,7 @@ impl BlockManagerService {
         stream::once(ready(Ok(opened))).chain(end).boxed()
     }
 
+    /// Ends a session at the engine's request, which also ends its stream. Fails if the session is unknown.
     pub(super) fn end_session(&self, id: SessionId) -> Result<(), Status> {
         let open = self.sessions.remove(id).ok_or_else(no_session)?;
         open.session.end();

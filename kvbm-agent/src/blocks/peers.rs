@@ -35,7 +35,8 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Creates both sides, and opens the port if configured.
+    /// Creates the client that fetches blocks from other agents. With `listen`, also creates the server that sends
+    /// blocks to them, and opens its port.
     pub(super) async fn start(
         config: &BlocksConfig,
         address: &WorkerAddress,
@@ -100,7 +101,7 @@ type Books = (BlockSetRegistry, Arc<TransferCounters>);
     not(feature = "nixl"),
     expect(unused_variables, clippy::unused_async, reason = "for NIXL alone")
 )]
-/// Creates the transport for fetches: NIXL if it is configured, else TCP.
+/// Creates the transport for fetches: NIXL if `nixl` is given, else TCP.
 async fn backend(
     client: ClientConfig,
     (registry, counters): Books,
@@ -122,7 +123,7 @@ async fn backend(
     match nixl {}
 }
 
-/// Creates the server of blocks.
+/// Creates the server of blocks for other agents, with NIXL if `nixl` is given.
 #[cfg_attr(not(feature = "nixl"), expect(clippy::unused_async, reason = "for NIXL alone"))]
 async fn serving(
     config: OwnerConfig,

@@ -42,7 +42,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Opens the tiers. On return, blocks on disk can be found. Also returns the socket to serve, if configured.
+    /// Opens the tiers and starts the block manager. On return, blocks on disk can be found. Also returns the socket to
+    /// serve, if configured.
     ///
     /// # Errors
     /// [`BlocksError`] names the option.
@@ -197,8 +198,8 @@ impl Blocks {
         self.service.verdicts.counts()
     }
 
-    /// Refuses calls from now on, completes waiting offloads as far as the time allows, and stops. Events of this time
-    /// are left to the source. Returns whether everything stopped.
+    /// Refuses calls from now on, completes waiting offloads within parts of the remaining time, and stops. The source
+    /// publishes the last changes afterwards. Returns whether everything stopped.
     pub async fn stop(&self, deadline: Instant) -> bool {
         self.stop_calls.cancel();
         self.service.peers.backend.close_idle();

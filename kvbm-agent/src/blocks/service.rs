@@ -45,8 +45,8 @@ impl BlockManagerService {
         self.admit(request).map(|(_principal, checked)| checked)
     }
 
-    /// Finds the leading blocks of a prompt by tier. Holds them for a session, and recommends loading or computing,
-    /// if the query requests this.
+    /// Answers a prefix query: the leading blocks of a prompt in each tier. Also holds these blocks if the query names
+    /// a session, and recommends loading or computing if the query has a question.
     fn found(&self, query: &PrefixQuery) -> Result<pb::MatchPrefixResponse, Status> {
         let found = self.manager.find(&query.sequences);
         let nearest = found.blocks.iter().filter_map(|tiers| tiers.iter().next());
@@ -75,7 +75,7 @@ impl BlockManagerService {
         self.config.manager.blocks.tiers.keys().copied()
     }
 
-    /// Recommends loading or computing, for each lower tier with blocks of the prompt.
+    /// Recommends loading or computing for each lower tier that has blocks of the prompt. Counts each recommendation.
     fn verdicts(&self, found: &Found, question: LoadQuestion) -> Vec<pb::LoadVerdict> {
         let lower = self.tiers().skip_while(|tier| *tier <= self.manager.engine_tier());
         let verdict = |(to, from): (BlockTier, BlockTier)| {
@@ -93,7 +93,7 @@ impl BlockManagerService {
         self.tiers().zip(lower).filter_map(verdict).collect()
     }
 
-    /// The figures of all tiers, routes and sessions.
+    /// Returns the figures of all tiers, routes and sessions.
     fn stats(&self) -> pb::GetBlockStatsResponse {
         let ManagerMetrics { blocks, sessions, corrupt, .. } = self.manager.metrics();
         let pool = |(tier, pool): (&BlockTier, &PoolStats)| {
@@ -134,6 +134,7 @@ impl BlockManager for BlockManagerService {
         self.open_session(&principal, wanted).map(Response::new)
     }
 
+    /// Ends the session that the request names. Fails with `NOT_FOUND` if the session is unknown.
     async fn end_session(
         &self,
         request: Request<pb::EndSessionRequest>,

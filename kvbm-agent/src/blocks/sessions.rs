@@ -19,7 +19,7 @@ pub(super) struct Open {
 pub(super) struct Sessions(Mutex<HashMap<SessionId, Arc<Open>>>);
 
 impl Sessions {
-    /// Adds a session. It is removed when the returned stream is dropped.
+    /// Adds a session under a random id. Dropping the returned stream removes the session.
     pub(super) fn add(self: &Arc<Self>, session: Session) -> OpenStream {
         let half = || RandomState::new().hash_one(0).to_le_bytes();
         let mut id = [0; 16];

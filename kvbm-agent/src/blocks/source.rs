@@ -64,7 +64,8 @@ impl BlockSource {
         Ok(Self { hub: Arc::clone(hub), inlet, rank, readers })
     }
 
-    /// Publishes all blocks, then changes until `stop` is cancelled, then the rest of the changes before that.
+    /// Publishes all blocks, then changes until `stop` is cancelled, then the changes recorded before the stop.
+    /// Publishes nothing if `stop` is cancelled before the incarnation is settled.
     pub(super) async fn run(self, mut feed: EventFeed, stop: CancellationToken) {
         // Until then, it is undecided to which incarnation the blocks belong.
         select! {
@@ -85,7 +86,8 @@ impl BlockSource {
         }
     }
 
-    /// Publishes changes to the pool's stream, to storage subscribers, and to the worker's stream.
+    /// Publishes one step of the manager's feed to the pool's stream, to storage subscribers and to the worker's
+    /// stream, each if there is one.
     fn publish_step(&self, step: &FeedStep) {
         if let Some(pool) = &self.readers.pool {
             publish_pool(pool, published(step, Stream::Pool));
@@ -102,6 +104,7 @@ impl BlockSource {
         self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
     }
 
+    /// Publishes events in the worker's stream. Does nothing without events; counts and logs refused ones.
     fn publish(&self, events: Vec<KvEvent>) {
         if events.is_empty() {
             return;
@@ -132,7 +135,7 @@ fn published(step: &FeedStep, stream: Stream) -> Vec<KvEvent> {
     }
 }
 
-/// Converts the changes that belong to a stream.
+/// Converts changes to events. Skips changes in tiers that do not belong to `stream`.
 fn changes(events: &[BlockEvent], stream: Stream) -> Vec<KvEvent> {
     let mut published = Vec::new();
     for BlockEvent { change, registration: Registration { tier, identity }, .. } in events {
@@ -145,7 +148,7 @@ fn changes(events: &[BlockEvent], stream: Stream) -> Vec<KvEvent> {
     published
 }
 
-/// Image of all registrations in a stream's tiers, which replaces everything published before.
+/// Converts an image of all registrations to events: a clear, then the blocks in the tiers of `stream`.
 fn everything(image: &Image, stream: Stream) -> Vec<KvEvent> {
     let mut published = vec![KvEvent::Cleared];
     for Registration { tier, identity } in &image.registrations {
@@ -163,6 +166,7 @@ fn store(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {
     KvEvent::push_stored(published, parent, tier, block);
 }
 
+/// Adds the removal of a block to `published`. Joins the last event if it also removes from this tier and has room.
 fn remove(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {
     let name = BlockName(identity.sequence.0);
     if let Some(KvEvent::Removed { tier: at, names }) = published.last_mut()

@@ -48,7 +48,7 @@ pub(super) fn of_allocate(error: AllocateError) -> Status {
     }
 }
 
-/// A refusal to read or write the slot that `field` names.
+/// Converts the error of reading or writing the slot that `field` names.
 pub(super) fn of_read(field: &str, error: &ReadError) -> Status {
     let code = match error {
         ReadError::Session(error) => return of_session(*error),

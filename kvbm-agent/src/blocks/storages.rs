@@ -34,7 +34,7 @@ pub(super) struct Opened {
     pub(super) search: Option<VolumeSearch>,
 }
 
-/// Opens the configured storages.
+/// Opens the storages of the configured tiers: host memory, and disk and volume if configured.
 pub(super) fn open_storages(config: &BlocksConfig, runtime: Handle) -> Result<Opened, BlocksError> {
     let slots = |tier| config.manager.blocks.tiers.get(&tier).map_or(0, |at| at.blocks);
     let layout =
@@ -69,7 +69,7 @@ pub(super) fn open_storages(config: &BlocksConfig, runtime: Handle) -> Result<Op
     Ok(Opened { storages, mapped, search })
 }
 
-/// Allocates the memory for the slots. Also returns the path by which engines map it, if it is shared.
+/// Allocates the memory for the slots. Also returns the path by which engines map the memory, if it is shared.
 fn region(
     backing: &ArenaBacking,
     layout: SlotLayout,
@@ -89,7 +89,7 @@ fn region(
     Ok((Box::new(shared), Some(path)))
 }
 
-/// Opens the volume, if one is configured.
+/// Opens the volume. Returns `None` if no volume is configured.
 fn volume(config: &BlocksConfig) -> Result<Option<VolumeSearch>, BlocksError> {
     let Some(place) = &config.volume else { return Ok(None) };
     let descriptor = VolumeDescriptor {

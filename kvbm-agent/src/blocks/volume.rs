@@ -38,7 +38,8 @@ pub(super) struct VolumeSearch {
 }
 
 impl VolumeSearch {
-    /// Searches immediately, then at each interval, until `stop` is cancelled.
+    /// Searches the volume immediately, then at each interval, until `stop` is cancelled. Without an interval, searches
+    /// once.
     pub(super) async fn run(self, manager: Arc<KvBlockManager>, stop: CancellationToken) {
         let searching = async {
             loop {
@@ -52,6 +53,7 @@ impl VolumeSearch {
         stop.run_until_cancelled(searching).await;
     }
 
+    /// Searches the volume once, and logs the number of registered blocks or the error.
     async fn search(&self, manager: &Arc<KvBlockManager>) {
         let mut registered = 0;
         let ended = self.learn(manager, &mut registered).await;
@@ -62,7 +64,8 @@ impl VolumeSearch {
         }
     }
 
-    /// Lists the volume, and reads the headers of unknown blocks until the volume tier is full.
+    /// Lists the volume's blocks, reads the headers of unknown blocks, and registers these blocks until the volume tier
+    /// is full. Adds their number to `registered`.
     async fn learn(
         &self,
         manager: &Arc<KvBlockManager>,
@@ -115,9 +118,10 @@ impl VolumeLookup {
     }
 
     /// Looks up the blocks of `sequences` that no tier has, in order, until the volume lacks one. Registers the blocks
-    /// found. Returns after `within`, or after [`LOOKUP_TIMEOUT`] without an answer. The lookup itself is one of
-    /// `tasks`: it ends when the volume answers or `stop` is cancelled. Therefore at most [`LOOKUPS_MAX`] lookups wait
-    /// for a volume that hangs.
+    /// found. Does nothing if every block is known, after a recent failure, or while [`LOOKUPS_MAX`] lookups run.
+    /// Returns after `within`, or after [`LOOKUP_TIMEOUT`] without an answer. The lookup itself is one of `tasks` and
+    /// ends when the volume answers or `stop` is cancelled, so a volume that hangs blocks at most [`LOOKUPS_MAX`]
+    /// lookups.
     pub(super) async fn register(
         self: &Arc<Self>,
         sequences: &[SequenceHash],
@@ -140,7 +144,8 @@ impl VolumeLookup {
         drop(timeout(within, is_done).await);
     }
 
-    /// Looks blocks up. Drops `done` when it ends, or when the volume is late.
+    /// Looks up and registers `unknown` blocks, in growing parts. Drops `done` when the lookup ends, or when the volume
+    /// does not answer within [`LOOKUP_TIMEOUT`].
     async fn run(&self, unknown: Vec<SequenceHash>, done: oneshot::Sender<()>) {
         let mut done = Some(done);
         let mut rest = &unknown[..];
@@ -169,7 +174,7 @@ impl VolumeLookup {
         }
     }
 
-    /// Reads headers. Returns the readable ones, and the first error.
+    /// Reads the headers of the named blocks. Returns the readable headers and the first error.
     async fn headers(&self, names: &[SequenceHash]) -> (Vec<Sealed>, Option<TransferError>) {
         let names = names.iter().map(|name| name.0).collect();
         let mut blocks = Vec::new();

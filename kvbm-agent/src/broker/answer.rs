@@ -22,7 +22,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
 
-/// Answers requests over NATS until the service ends. Reports in `status` whether requests are received.
+/// Answers requests over NATS, and reconnects with backoff, until the service ends. Reports in `status` whether
+/// requests are received.
 pub async fn answer_questions(
     service: Arc<LocalIndexerService>,
     servers: NatsServers,
@@ -53,7 +54,7 @@ struct Answerer {
 }
 
 impl Answerer {
-    /// Connects, and answers requests until the connection breaks or the service ends.
+    /// Connects, and answers requests until the connection breaks (an error) or the service ends.
     async fn connection(
         &self,
         servers: &NatsServers,
@@ -103,7 +104,8 @@ impl Answerer {
         Ok(questions)
     }
 
-    /// Answers a request in a separate task.
+    /// Answers a request in a separate task. Sends an error instead if `streams_max` requests are being answered.
+    /// Ignores a request without a reply subject.
     async fn spawn_answer(
         &self,
         connection: &Connection,
@@ -132,7 +134,7 @@ impl Answerer {
     }
 }
 
-/// Answers one request, with an error if it is invalid.
+/// Answers one request of the kind `call`. Replies with an error if the request is invalid.
 async fn answer(
     service: &LocalIndexerService,
     reply: &mut Reply,
@@ -173,6 +175,7 @@ async fn status(service: &LocalIndexerService, question: Bytes) -> Answer {
     Ok(stream::iter([Ok(EncodedPart::encode(&status))]).boxed())
 }
 
+/// Decodes the message of a request. Fails if the message exceeds [`QUESTION_BYTES_MAX`] or is invalid.
 fn decode_request<T: prost::Message + prost::Name + Default>(
     question: Bytes,
 ) -> Result<Request<T>, Status> {

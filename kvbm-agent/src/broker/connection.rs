@@ -19,7 +19,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to one of the configured servers.
+    /// Connects to one of the configured servers. Logs a warning if the server's message limit is below
+    /// [`BROKER_MESSAGE_BYTES_MAX`].
     pub(super) async fn connect(servers: &NatsServers) -> Result<Self, BrokerError> {
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
@@ -53,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the server has processed all earlier messages.
+    /// Waits until the server has processed all earlier messages of this connection.
     pub(super) async fn flush(&self) -> Result<(), BrokerError> {
         // The server answers in order, and itself reports that the subject has no responder.
         let nobody = self.client.new_inbox();
@@ -67,7 +68,8 @@ impl Connection {
     }
 }
 
-/// Options of the connection: it is not re-established, and its end cancels `closed`.
+/// Returns options of a connection that is made once: the client may not authenticate again, and the connection's end
+/// cancels `closed`.
 fn options(
     servers: &NatsServers,
     closed: &CancellationToken,

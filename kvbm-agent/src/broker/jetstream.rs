@@ -18,7 +18,7 @@ use kvasir_proto::broker::{
 use std::collections::VecDeque;
 use tokio::select;
 
-/// Creates the stream. An existing stream is used, whatever its limits.
+/// Creates the stream, unless it exists: an existing stream keeps its limits.
 pub(super) async fn open_stream(
     connection: &Connection,
     namespace: &Namespace,
@@ -65,7 +65,8 @@ impl Unacked {
         self.batches.push_back((sequence, bytes, acknowledgement));
     }
 
-    /// Waits for the oldest acknowledgement. Cancel safe: loses nothing when dropped.
+    /// Waits for the oldest acknowledgement. Returns `None` if no batch is unacknowledged. Cancel safe: loses nothing
+    /// when dropped.
     async fn acknowledged(&mut self) -> Option<Result<u64, BrokerError>> {
         let (sequence, bytes, acknowledgement) = self.batches.front_mut()?;
         let sequence = *sequence;
@@ -80,7 +81,8 @@ impl Unacked {
     }
 }
 
-/// Publishes an incarnation over one connection.
+/// Publishes the current incarnation over one connection, with at most [`UNACKED_BATCHES_MAX`] unacknowledged batches.
+/// Returns when the incarnation is over, or the rest was acknowledged after a stop.
 pub(super) async fn publish(
     session: &mut NatsSession<'_>,
     position: &mut Position,

@@ -35,7 +35,7 @@ pub struct LoadPublisher {
 }
 
 impl LoadPublisher {
-    /// Publishes over its own connection, until `stop` is cancelled.
+    /// Publishes loads over a separate connection, with backoff after errors, until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let mut pauses = Pauses::default();
         loop {
@@ -60,7 +60,7 @@ impl LoadPublisher {
         self.status.borrow().published_loads
     }
 
-    /// Connects, and publishes until the connection breaks.
+    /// Connects, and publishes each changed load, and all loads at each refresh, until the connection breaks.
     async fn connection(&self) -> Result<Infallible, BrokerError> {
         let connection = Connection::connect(&self.servers).await?;
         let subject = self.servers.namespace().subject(loads_subject(&self.address));

@@ -70,7 +70,7 @@ impl Envelope {
         BrokerMessage { registration, source, incarnation, first_sequence, message }.into()
     }
 
-    /// Encodes the fields that all messages of an incarnation share.
+    /// Encodes the fields that all messages of one incarnation share.
     pub(super) fn with_incarnation(
         &self,
         incarnation: Incarnation,

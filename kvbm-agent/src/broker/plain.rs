@@ -7,7 +7,8 @@ use async_nats::client::PublishErrorKind;
 use kvasir_feed::journal::Batch;
 use tokio::select;
 
-/// Publishes an incarnation over one connection.
+/// Publishes the current incarnation over one connection of core NATS, which confirms no message. Returns when the
+/// incarnation is over, or the rest is published after a stop.
 pub(super) async fn publish(
     session: &mut NatsSession<'_>,
     position: &mut Position,
@@ -41,7 +42,7 @@ pub(super) async fn publish(
     }
 }
 
-/// Sends a batch. A batch over the server's size limit is skipped.
+/// Sends a batch. Skips and reports a batch over the server's size limit.
 async fn send(
     session: &NatsSession<'_>,
     position: &Position,

@@ -43,7 +43,8 @@ impl NatsPublisher {
         Ok(Self { feed, config, envelope, heartbeat_interval, status, stop })
     }
 
-    /// Publishes until `stop` is cancelled, then publishes the rest of the journal, if there is a connection.
+    /// Publishes the feed until `stop` is cancelled, then publishes the rest of the journal, if there is a connection.
+    /// Reconnects with backoff. Publishes nothing if stopped before the incarnation is settled.
     pub async fn run(mut self, stop: CancellationToken) {
         self.stop = stop;
         select! {
@@ -70,7 +71,8 @@ impl NatsPublisher {
         (status.incarnation, status.published)
     }
 
-    /// Records why there is no connection. Logs it if `line` is set, with the number of suppressed lines.
+    /// Records in the status why there is no connection. Logs the error if `line` is set: it is the number of
+    /// suppressed lines.
     fn record_error(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
@@ -83,7 +85,7 @@ impl NatsPublisher {
         });
     }
 
-    /// Connects, and publishes until the connection breaks or the work is done.
+    /// Connects, and publishes until the connection breaks (an error), or until everything is published after a stop.
     async fn connection(&self) -> Result<(), BrokerError> {
         let connection = select! {
             () = self.stop.cancelled() => return Ok(()),
@@ -131,7 +133,8 @@ impl NatsPublisher {
         }
     }
 
-    /// Position in the current incarnation.
+    /// Returns the position at which to continue in the current incarnation: after the last published batch, or at this
+    /// agent's first one. An earlier agent has published the batches before it.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
         let incarnation = hello.incarnation;

@@ -84,7 +84,8 @@ impl Reply {
         Self { client, inbox, stall_timeout, stop, sent: 0, ahead: 0 }
     }
 
-    /// Sends parts up to the last one. Fails if the last one is missing.
+    /// Sends the parts of an answer up to the last one. Sends an error and fails if the reader confirms too slowly, the
+    /// agent stops, or the last part is missing.
     pub(super) async fn send(
         &mut self,
         mut parts: impl Stream<Item = Result<EncodedPart, Status>> + Unpin,
@@ -114,7 +115,8 @@ impl Reply {
         }
     }
 
-    /// Waits until another part may be sent.
+    /// Waits until another part may be sent: at most [`ANSWER_PARTS_AHEAD_MAX`] parts are unconfirmed. Fails if the
+    /// reader is gone or confirms nothing within the timeout.
     async fn room(&mut self, confirmed: &mut Subscriber) -> Result<(), CutOff> {
         loop {
             let confirmation = if self.ahead < ANSWER_PARTS_AHEAD_MAX {
@@ -137,7 +139,8 @@ impl Reply {
         }
     }
 
-    /// Sends a part. Returns false if an error had to be sent in its place.
+    /// Sends a part, and returns true. If the part exceeds the server's size limit, sends an error in its place and
+    /// returns false.
     async fn send_part(&mut self, bytes: Bytes, confirm: &Subject) -> Result<bool, CutOff> {
         let inbox = self.inbox.clone();
         let size = bytes.len();

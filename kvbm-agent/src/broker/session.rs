@@ -42,7 +42,8 @@ pub(super) struct NatsSession<'a> {
 }
 
 impl NatsSession<'_> {
-    /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
+    /// Returns the next batches of an incarnation, perhaps an empty list, or `None` once the incarnation is over. Skips
+    /// and counts batches that the journal no longer has.
     pub(super) fn next_batches(
         &self,
         position: &mut Position,
@@ -64,7 +65,7 @@ impl NatsSession<'_> {
         Ok(Some(Vec::new()))
     }
 
-    /// Skips a batch that the server refuses, because it would refuse it forever.
+    /// Logs and counts a batch that the server refuses. It is skipped, because the server would refuse it forever.
     pub(super) fn report_skipped(&self, batch: &Batch, error: &str) {
         let source = self.feed.name();
         let sequence = batch.sequence();

@@ -42,8 +42,8 @@ impl StoragePublisher {
         Some(Self { address, blocks, book, servers, began: Instant::now() })
     }
 
-    /// Publishes over its own connection until `stop` is cancelled, then publishes waiting events, if there is a
-    /// connection.
+    /// Publishes storage events over a separate connection until `stop` is cancelled, then publishes waiting events, if
+    /// there is a connection. Reconnects with backoff.
     pub async fn run(self, stop: CancellationToken) {
         let mut outbox = self.blocks.outbox(self.address.clone(), self.book.config());
         let mut pauses = Pauses::default();
@@ -63,7 +63,8 @@ impl StoragePublisher {
         }
     }
 
-    /// Connects, and publishes until the connection breaks or the work is done.
+    /// Connects, and publishes images and events until the connection breaks (an error), or until everything is
+    /// published after a stop.
     async fn connection(
         &self,
         outbox: &mut Outbox,
@@ -138,7 +139,8 @@ impl StoragePublisher {
         Ok(either(own, all))
     }
 
-    /// Publishes all stored blocks as batches.
+    /// Publishes an image: all stored blocks, as batches. Waits for the server after every [`IMAGE_BATCHES_AHEAD_MAX`]
+    /// batches.
     async fn publish_image(
         &self,
         connection: &Connection,
@@ -161,7 +163,8 @@ impl StoragePublisher {
         Ok(())
     }
 
-    /// Publishes a batch, and counts it.
+    /// Publishes a batch, and counts its events. Ignores a refusal because of the batch's size: subscribers notice the
+    /// gap.
     async fn publish(
         &self,
         connection: &Connection,

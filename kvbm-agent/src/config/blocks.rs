@@ -192,7 +192,8 @@ impl BlocksOptions {
         self.storage_events.0.enabled
     }
 
-    /// Refuses other options of the block manager if it has no memory.
+    /// Returns `None` for a block manager without memory, which is off. Fails if another option of the block manager is
+    /// set.
     fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
         let set = [
             ("blocks-geometry", self.blocks_geometry.0.is_set()),
@@ -212,6 +213,7 @@ impl BlocksOptions {
         }
     }
 
+    /// Converts the options to the configuration of the block manager's executor.
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
         Ok(ManagerConfig {
             // One more session holds blocks for other agents.
@@ -230,7 +232,8 @@ fn described(WorkerAddress { partition, .. }: &WorkerAddress, blocks: &str) -> S
     format!("model {model:?}, tenant {tenant:?}, {blocks}")
 }
 
-/// Number of blocks that fit into `bytes`.
+/// Returns the number of blocks that fit into `bytes`, each rounded up to the slot alignment. Fails if no block fits,
+/// or more than 32 bits can count.
 fn blocks_of(
     field: &'static str,
     ByteCount(bytes): ByteCount,

@@ -124,7 +124,7 @@ impl GeometrySettings {
         sizes || self.changed().into_iter().any(|(_, is_set)| is_set)
     }
 
-    /// Settings for the position of heads, and whether each differs from its default.
+    /// Returns the settings for the position of heads, each with true if it differs from its default.
     fn changed(&self) -> [(&'static str, bool); 5] {
         [
             ("blocks-geometry form", self.form.0 != LayoutForm::FullyContiguous),
@@ -169,7 +169,8 @@ impl GeometrySettings {
         Ok(Layout { config, form, dimensions: Some(dimensions), description })
     }
 
-    /// Layout of blocks of which only the size is known.
+    /// Returns the layout of blocks of which only the size is known. Fails if a setting for the position of heads is
+    /// set, or `bytes` is no multiple of `block_size`.
     fn of_bytes(
         &self,
         block_size: u32,
@@ -202,6 +203,8 @@ impl GeometrySettings {
         Ok(Layout { config, form: LayoutForm::FullyContiguous, dimensions: None, description })
     }
 
+    /// Converts the settings to a layout's dimensions. Fails if the alignment is too large, or is set for contiguous
+    /// blocks.
     fn dimensions(&self, layers: u32, inner_dim: u32) -> Result<LayoutDimensions, ConfigError> {
         const ALIGNMENT: &str = "blocks-geometry alignment";
         let form = self.form.0;
@@ -230,7 +233,8 @@ impl GeometrySettings {
         })
     }
 
-    /// Describes the bytes of a block. Options at their default add nothing, so that blocks on disks keep their names.
+    /// Describes the bytes of a block in one line. Settings at their default add nothing, so that existing blocks on
+    /// disks keep their description.
     fn describe(
         &self,
         block_size: u32,
@@ -263,7 +267,7 @@ impl GeometrySettings {
     }
 }
 
-/// Converts a layout error to an error that names the setting.
+/// Converts a layout error to an error that names the setting instead of the layout's field.
 fn named(error: &dyn fmt::Display) -> ConfigError {
     let text = error.to_string();
     let names = [
@@ -281,7 +285,8 @@ fn named(error: &dyn fmt::Display) -> ConfigError {
     ConfigError::invalid(field, text.trim_start_matches(name).trim_start())
 }
 
-/// Checks a name that the operator chose; an empty name by default.
+/// Returns a name that the operator chose, or an empty text if unset. Fails if the name is too long or has a control
+/// character.
 fn checked_name<'a>(
     field: &'static str,
     Unset(name): &'a Unset<String>,

@@ -84,7 +84,8 @@ impl PeerSettings {
         *self != Self::default()
     }
 
-    /// Checks the settings together with the other ports.
+    /// Checks the settings for transfers between agents, together with the agent's other ports. Without TLS, `listen`
+    /// on a reachable address requires `is_insecure`.
     pub(super) fn check(
         &self,
         process: &ProcessConfig,
@@ -124,7 +125,8 @@ impl PeerSettings {
         self.nixl_library != LIBRARY
     }
 
-    /// Options of NIXL; `None` for TCP.
+    /// Returns the options of NIXL, or `None` if the backend is TCP. Fails unless `is_insecure`, because NIXL has no
+    /// TLS.
     fn nixl(&self, is_insecure: bool) -> Result<Option<NixlOptions>, ConfigError> {
         if self.backend == PeerBackend::Tcp {
             if self.names_library() {
@@ -151,7 +153,8 @@ impl PeerSettings {
         }
     }
 
-    /// Address for other agents; `None` if it is known only once the port is open.
+    /// Returns the URL for other agents. Returns `None` without `listen`, or if the port's address is known only once
+    /// it is open.
     fn advertised(&self, has_tls: bool) -> Result<Option<String>, ConfigError> {
         const FIELD: &str = "blocks-peer advertise";
         let scheme = if has_tls { "https" } else { "http" };

@@ -121,7 +121,7 @@ impl DiskSettings {
         self.file.0.is_some() || self.bytes.0.is_some()
     }
 
-    /// The file and its size; `None` without a disk tier.
+    /// Returns the volume and the size of its blocks, or `None` without a volume tier.
     pub(super) fn check(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
         let file = ("blocks-disk file", "a place", self.file.0.clone());
         let bytes = ("blocks-disk bytes", "a size", self.bytes.0);
@@ -198,7 +198,8 @@ impl VolumeSettings {
         Ok(Some((VolumePlace { url, name, options, timeout, search_interval }, bytes)))
     }
 
-    /// Name of the volume, as part of a location.
+    /// Returns the name of the volume, or `None` if it has none. The name becomes a part of a storage location, so its
+    /// length and characters are limited.
     fn name(&self) -> Result<Option<String>, ConfigError> {
         const FIELD: &str = "blocks-volume name";
         let Some(name) = self.name.0.clone() else { return Ok(None) };
@@ -267,7 +268,8 @@ impl Serialize for VolumeSpec {
     }
 }
 
-/// Combines two settings that require each other: name, content and value of each.
+/// Combines two settings that require each other. Returns `None` if both are unset, and fails if only one is set. Each
+/// setting has a name, a word for its content, and a value.
 fn pair<A, B>(
     (first, a_place, a): (&'static str, &str, Option<A>),
     (second, a_size, b): (&'static str, &str, Option<B>),

@@ -128,7 +128,7 @@ impl Config {
     }
 }
 
-/// Registration of the worker, checked like in an index.
+/// Builds the worker's registration from options, and checks it like an index does.
 fn registration(options: &Options) -> Result<Registration, ConfigError> {
     let required = |field: &'static str| {
         move || ConfigError::invalid(field, "is required: nothing is assumed of the engine")
@@ -180,6 +180,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
     Ok(Registration { profile, copy_mode, ..registration })
 }
 
+/// Reads the LoRA adapters: pairs `number=name`.
 fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
     let read = |text: &String| {
         let (id, name) = text.split_once('=')?;
@@ -197,6 +198,8 @@ fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
     millis.map_err(|why| ConfigError::invalid("lease", why))
 }
 
+/// Returns the URL at which indexes reach the agent, or `None` if it is not set. Fails if it is missing although
+/// required, or its scheme contradicts the port's TLS.
 fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let Some(url) = &options.advertise else {
         if options.process.listen.ip().is_unspecified() && !options.indexers.is_empty() {
@@ -224,6 +227,8 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     Ok(Some(url))
 }
 
+/// Checks the relayed engines and the hub's settings. Fails if an engine is given twice, or there are more than
+/// [`SOURCES_MAX`].
 fn sources(
     options: &Options,
     registration: &Registration,
@@ -252,8 +257,8 @@ fn sources(
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
-/// Adds labels that show routers and engines where to fetch the worker's blocks. Labels of the operator take
-/// precedence, and the number of labels is limited.
+/// Adds labels that show routers and engines where to fetch the worker's blocks. Does nothing without a block manager.
+/// Labels of the operator take precedence, and the number of labels is limited.
 fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
     let Some(blocks) = blocks else { return };
     let address = blocks.peer_address().map(str::to_owned);
@@ -280,7 +285,8 @@ fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> 
     blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
 }
 
-/// Pool of the store that the engines of this and other workers share; `None` without one.
+/// Returns the pool id of the store that the engines of several workers share, or `None` if `engine-pool` is not set.
+/// Fails without a source, or if the id is already used.
 fn engine_pool(
     options: &Options,
     volume: Option<&WorkerId>,
@@ -302,7 +308,7 @@ fn engine_pool(
     Ok(Some(id))
 }
 
-/// Warning about a source whose reconnects may empty the pool, if there is one.
+/// Returns a warning if engines share a pool and a source has no replay socket: its reconnects may empty the pool.
 fn without_replay(options: &Options) -> Option<String> {
     options.engine_pool.as_ref()?;
     let source = options.source.iter().find(|source| source.replay.is_none())?;
@@ -313,7 +319,7 @@ fn without_replay(options: &Options) -> Option<String> {
     ))
 }
 
-/// Configuration of the block manager, which is one more source.
+/// Checks the options of the block manager, which counts as a source. Returns `None` if it is off.
 fn blocks(
     options: &Options,
     registration: &Registration,
@@ -336,6 +342,7 @@ fn blocks(
     Ok(Some(blocks))
 }
 
+/// Checks the interval for batching. Fails if it exceeds its limit, or is set together with `journal-dir`.
 fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
     let Span(interval) = options.batch_interval;
     if interval > BATCH_INTERVAL_MAX {
@@ -351,6 +358,7 @@ fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
     Ok(BatchingConfig { interval, ..BatchingConfig::DEFAULT })
 }
 
+/// Builds the configuration of one relayed engine. Fails if an endpoint cannot be used.
 fn relay(
     options: &Options,
     registration: &Registration,
@@ -377,6 +385,7 @@ fn relay(
     }
 }
 
+/// Builds the limits of the journal from `journal-bytes`. Fails if one batch may not fit.
 fn journal(
     options: &Options,
     of_blocks: Option<&BlocksConfig>,
@@ -406,7 +415,7 @@ fn held_blocks_max(of_blocks: Option<&BlocksConfig>) -> usize {
     JournalConfig::DEFAULT.held_blocks_max.saturating_add(slots)
 }
 
-/// How the worker's load is read and reported: from the engine's metrics, or only by reports.
+/// Checks how the worker's load is read: from the engine's metrics at `metrics-url`, or only by reports.
 fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
     let capacity = &options.capacity.0;
     let totals = Totals {

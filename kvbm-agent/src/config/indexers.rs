@@ -7,7 +7,7 @@ use kvasir_tls::Dialer;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// Checks the indexes of an option: each one once, at most `max` in all.
+/// Checks the URLs of an option that names indexes: at most `max`, each only once.
 pub(super) fn checked(
     field: &'static str,
     given: &[String],
@@ -28,7 +28,7 @@ pub(super) fn checked(
     Ok(indexers)
 }
 
-/// Checks that no address of `pool-indexers` is also in `indexers`, and that a pool is configured.
+/// Checks that no URL of `pool-indexers` is also in `indexers`. Also fails if URLs are given and no pool is configured.
 pub(super) fn check_pool_indexers(
     registration: &Registration,
     indexers: &[String],
@@ -58,8 +58,8 @@ pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> O
     })
 }
 
-/// Warning about an index that cannot request missed batches, if there is one: the index is on another machine, but the
-/// agent is reachable only on its own.
+/// Returns a warning if an index on another machine cannot request missed batches, because the agent's port is
+/// reachable only on its own machine.
 pub(super) fn out_of_reach(
     listen: SocketAddr,
     registration: &Registration,

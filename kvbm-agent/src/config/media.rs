@@ -9,7 +9,7 @@ use kvasir_proto::limits::{MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN};
 use kvasir_proto::pb;
 use std::time::Duration;
 
-/// Reads the times to live of blocks, by medium.
+/// Reads the times to live of blocks, pairs `medium=time`. Fails for an unknown medium, and with `journal-dir`.
 pub(super) fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError> {
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
@@ -44,7 +44,7 @@ pub(super) fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, 
     Ok(ttls.into_iter().collect())
 }
 
-/// Reads the sizes of connectors' chunks, by medium.
+/// Reads the chunk sizes of connectors, pairs `medium=blocks`.
 pub(super) fn connector_chunks(options: &Options) -> Result<Vec<pb::ConnectorChunk>, ConfigError> {
     let invalid = |why: String| ConfigError::invalid("connector-chunk", why);
     let read = |text: &String| {

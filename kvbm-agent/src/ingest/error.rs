@@ -56,7 +56,7 @@ pub enum IngestError {
 }
 
 impl IngestError {
-    /// Error code to report.
+    /// Returns the error code to report to the publisher.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -72,7 +72,7 @@ impl IngestError {
         }
     }
 
-    /// Reason under which the refusal is counted.
+    /// Returns the reason under which the refused stream is counted.
     #[must_use]
     pub const fn refusal(&self) -> StreamRefusal {
         match self {

@@ -86,7 +86,8 @@ impl EventIngestService {
     }
 }
 
-/// Sources that published to an earlier agent, and may continue.
+/// Returns the sources that published to an earlier agent and may continue. Logs and skips sources that cannot
+/// continue.
 fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> {
     let mut publishers = BTreeMap::new();
     for persisted in hub.persisted(SourceKind::Ingest) {
@@ -107,7 +108,7 @@ impl Shared {
         self.publishers.lock().retain(|_, source| !source.lock().expire());
     }
 
-    /// Accepts a stream of a source.
+    /// Accepts a stream of a source, and creates the source if it is new. Fails for another worker or block size.
     fn connect(&self, hello: &Hello) -> Result<(Source, Opened), IngestError> {
         let feed = self.hub.feed();
         let served = feed.address().clone();
@@ -144,6 +145,8 @@ struct Callers {
 impl publish::Sources for Callers {
     type Session = IngestSession;
 
+    /// Opens a stream for a publisher. Fails if its identity may not publish for the worker, or the source refuses the
+    /// stream.
     async fn open(
         &self,
         hello: &Hello,
@@ -186,6 +189,7 @@ impl publish::Sources for Callers {
 impl EventIngest for EventIngestService {
     type PublishEventsStream = Answers;
 
+    /// Accepts a stream of batches. Fails if `streams_max` streams are open.
     async fn publish_events(
         &self,
         request: Request<Streaming<pb::PublishEventsRequest>>,

@@ -67,6 +67,7 @@ impl IngestSource {
         Ok(Self::new(inlet, persisted.copy_mode, Some(&persisted.status()), config))
     }
 
+    /// Creates a source without a stream. With `resume`, the source continues at its persisted position.
     fn new(
         inlet: Inlet,
         copy_mode: CopyMode,
@@ -92,7 +93,8 @@ impl IngestSource {
         }
     }
 
-    /// Accepts a stream, and fences the earlier one.
+    /// Accepts a stream for the publisher's incarnation, and fences the earlier stream. Fails for a past incarnation,
+    /// or if the copy mode changes within an incarnation.
     pub(super) fn connect(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         let name = || self.inlet.name().to_owned();
@@ -122,7 +124,8 @@ impl IngestSource {
         Ok(Opened { stream, fence, applied: self.recovery.status().applied })
     }
 
-    /// Applies a batch of a stream.
+    /// Applies a batch of a stream. Answers `Fenced` if a newer stream has replaced this one, and `Gap` if earlier
+    /// batches are missing.
     ///
     /// # Errors
     /// If the rank is reserved, so that the batch cannot be applied yet.
@@ -178,7 +181,7 @@ impl IngestSource {
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
-    /// Passes an input to the recovery, and carries out its steps. Returns the answer, if the input is a batch.
+    /// Passes an input to the recovery, and executes its steps. Returns the answer if the input is a batch.
     fn input(&mut self, input: Input<HeldBatch, Infallible>) -> Option<Answer> {
         self.recovery.handle(input, self.origin.elapsed());
         let mut answer = None;
@@ -219,7 +222,7 @@ impl IngestSource {
         None
     }
 
-    /// Applies a batch to the hub. Refused operations are counted in the answer.
+    /// Applies a batch to the hub. The answer counts applied and refused operations.
     fn apply(&self, cursor: Cursor, batch: PublishedBatch) -> Answer {
         let operations = batch.events.iter().map(KvEvent::operations).sum::<usize>() as u64;
         let refused = match self.inlet.take_at(batch.rank, batch.events, cursor) {

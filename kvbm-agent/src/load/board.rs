@@ -58,7 +58,7 @@ impl LoadBoard {
         self.version.subscribe()
     }
 
-    /// Drops loads that were not reported for too long, until `stop` is cancelled.
+    /// Expires loads that were not reported for too long, until `stop` is cancelled.
     pub async fn run(&self, stop: CancellationToken) {
         let mut reported = self.reported.subscribe();
         loop {

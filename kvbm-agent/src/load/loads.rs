@@ -103,7 +103,7 @@ impl Loads {
         Ok(changed)
     }
 
-    /// Drops loads that were not reported for too long. Returns whether there were any.
+    /// Resets loads that were not reported for `stale_after` to unknown. Returns whether any load was reset.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.version;
         for entry in self.ranks.values_mut() {
@@ -130,7 +130,7 @@ impl Loads {
         self.version
     }
 
-    /// Ranks that changed after the first `version` changes; with 0, all ranks.
+    /// Returns the loads of ranks that changed after the first `version` changes; with 0, of all ranks.
     #[must_use]
     pub fn since(&self, version: u64, now: Instant) -> Vec<Known> {
         let changed = self.ranks.iter().filter(|(_, entry)| entry.version > version);

@@ -87,7 +87,7 @@ impl RelayConfig {
         Ok((attach, replay))
     }
 
-    /// Converts this configuration to a link's configuration.
+    /// Converts the configuration of a relay to the configuration of a link. Fails if a socket address cannot be used.
     pub(super) fn link(self, block_size: u32, has_pool: bool) -> Result<LinkConfig, RelayError> {
         let (attach, replay) = self.sockets()?;
         let mut hasher = DefaultHasher::new();

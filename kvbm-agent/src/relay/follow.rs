@@ -101,7 +101,8 @@ impl Relay {
 }
 
 impl HubSink {
-    /// Forwards commands until the link ends, including the remaining ones.
+    /// Handles the link's commands, in order, until the link ends and all are handled. Before a batch, waits until its
+    /// rank is free.
     async fn forward(
         &mut self,
         mut commands: mpsc::Receiver<SourceCommand>,
@@ -125,7 +126,7 @@ impl HubSink {
         }
     }
 
-    /// Applies a command of the link to the hub.
+    /// Applies one command of the link to the hub.
     fn handle_command(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply {
@@ -180,8 +181,8 @@ impl HubSink {
         self.update_pool();
     }
 
-    /// Records differences between the engine and the agent's stream: the source is partial until a clear. Logs each
-    /// reason once.
+    /// Records why the agent's stream differs from the engine: the source is partial until a clear. Logs each reason
+    /// only once.
     fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
         for (reason, count, example) in reasons {
             let of_example = example.as_str().into();
@@ -203,7 +204,8 @@ impl HubSink {
         }
     }
 
-    /// Publishes an engine's events about the shared store. Returns the number of published block operations.
+    /// Publishes an engine's events about the shared store. Returns the number of published block operations: 0 without
+    /// a pool or events, or if the pool refuses them.
     fn publish_in_pool(&self, rank: DpRank, events: Vec<KvEvent>, own: &[KvEvent]) -> u64 {
         let Some(pool) = self.pool.as_ref().filter(|_| !events.is_empty()) else { return 0 };
         let operations: usize = events.iter().map(KvEvent::operations).sum();
@@ -237,7 +239,7 @@ impl HubSink {
         }
     }
 
-    /// Passes a batch to the hub. A refused batch is counted.
+    /// Passes a batch to the hub. Counts the batch as refused if the hub does not accept it.
     fn apply(
         &mut self,
         position: SourcePosition,

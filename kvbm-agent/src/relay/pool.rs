@@ -30,8 +30,8 @@ pub(super) struct PoolOutcome {
 }
 
 impl EnginePool {
-    /// Publishes an engine's announcements at a rank. `own` are the events of the same batch for the worker. A pool has
-    /// one rank.
+    /// Publishes an engine's announcements about the pool. `own` has the worker's events of the same batch, which
+    /// identify new blocks. A pool has one rank.
     pub(super) fn publish(
         &self,
         rank: DpRank,
@@ -74,7 +74,8 @@ impl EnginePool {
         self.feed.set_state(self.worker.feed_state());
     }
 
-    /// Adds blocks with the identity of their names. Returns the number of unknown names.
+    /// Adds stored blocks to `published`, with the parents and hashes found under `names`: in the same batch, the
+    /// worker's stream or the pool's stream. Returns the number of names without an identity.
     fn identify(
         &self,
         (rank, just_stored): (DpRank, impl Fn(BlockName) -> Option<Identity>),
@@ -104,7 +105,7 @@ impl EnginePool {
     }
 }
 
-/// Blocks stored by `events`, by name.
+/// Returns the blocks stored by `events`, by name, each with its parent.
 fn just_stored(events: &[KvEvent]) -> HashMap<BlockName, Identity> {
     let mut stored = HashMap::new();
     for event in events {

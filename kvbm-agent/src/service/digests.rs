@@ -6,7 +6,8 @@ use kvasir_proto::convert::{DigestsPart, DigestsQuery};
 use kvasir_proto::pb;
 use std::sync::Arc;
 
-/// Sends the digests of a source, then the last batch that they include.
+/// Sends the digests of all ranks of a source, then the last batch that they include. Sends the current incarnation
+/// instead if the query names another one.
 pub(super) async fn send_digests(
     feed: &Arc<Feed>,
     query: DigestsQuery,

@@ -6,7 +6,8 @@ use kvasir_proto::convert::{EventsPart, EventsQuery, publish_batch};
 use kvasir_proto::pb;
 use std::sync::Arc;
 
-/// Sends a range, then its end.
+/// Sends the batches of a range, then the newest batch number. Sends the reason instead if the journal does not have
+/// the range.
 pub(super) async fn send_events(
     feed: &Arc<Feed>,
     query: EventsQuery,

@@ -69,7 +69,7 @@ impl WorkerLoadsService {
 
 impl Watcher {
     /// Sends all loads, then changes, at most one message per `min_interval`; all loads again at each
-    /// `refresh_interval`. Ends if the reader stalls.
+    /// `refresh_interval`. Ends if the reader leaves, or reads nothing for `stall_timeout`.
     async fn run(&self) -> Sent {
         let mut changes = self.board.changes();
         let first = Instant::now() + self.refresh_interval;
@@ -109,6 +109,7 @@ impl Watcher {
 impl WorkerLoads for WorkerLoadsService {
     type WatchLoadsStream = ReceiverStream<Part>;
 
+    /// Stores the load that a worker reports. Fails for another worker, or if a value is out of range.
     async fn report_load(
         &self,
         request: Request<pb::ReportLoadRequest>,
@@ -122,6 +123,7 @@ impl WorkerLoads for WorkerLoadsService {
         Ok(Response::new(pb::ReportLoadResponse {}))
     }
 
+    /// Starts a stream of the worker's loads. Fails if `watchers_max` readers watch already.
     async fn watch_loads(
         &self,
         request: Request<pb::WatchLoadsRequest>,

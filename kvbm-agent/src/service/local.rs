@@ -75,7 +75,7 @@ impl LocalIndexerService {
     }
 
     /// Finds the journal of a source. Fails for another worker, an unknown source, and while it is undecided whether
-    /// the engine survived.
+    /// the incarnation continues.
     fn find(&self, principal: &Principal, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
         check_served(principal, &requested.address, &self.served.address)?;
         let found = self.served.sources.iter().find(|feed| feed.name() == requested.name);
@@ -91,6 +91,7 @@ impl LocalIndexerService {
         Ok(Arc::clone(feed))
     }
 
+    /// Opens a stream of answers. Fails if `streams_max` streams are open.
     fn outlet<T>(&self) -> Result<(Outlet<T>, Parts<T>), Status> {
         let stream = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
             let limit = self.config.streams_max;
@@ -103,7 +104,7 @@ impl LocalIndexerService {
         Ok((outlet, ReceiverStream::new(stream_parts)))
     }
 
-    /// Serves a stream in a separate task. If the agent stops, the task ends, and the stream lacks its last message.
+    /// Serves a stream in a separate task. If the agent stops first, the stream ends without its last message.
     fn spawn(&self, serve: impl Future<Output = Sent> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -173,7 +174,7 @@ impl LocalIndexer for LocalIndexerService {
     }
 }
 
-/// Status of a source, for clients.
+/// Builds the status of a source for clients.
 fn status(feed: &Feed) -> LocalSourceStatus {
     let status = feed.status();
     LocalSourceStatus {

@@ -22,7 +22,7 @@ pub(super) struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Sends a part. Fails if the client is gone or does not read within the timeout.
+    /// Sends a part to the client. Fails if the client is gone, or does not read within the timeout.
     pub(super) async fn send(&self, part: Result<T, Status>) -> Sent {
         match timeout(self.stall_timeout, self.parts.send(part)).await {
             Ok(Ok(())) => Ok(()),

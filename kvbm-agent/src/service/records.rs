@@ -11,7 +11,7 @@ use std::mem;
 use std::sync::Arc;
 use tokio::task::yield_now;
 
-/// Sends the records of a dump, then its end.
+/// Sends the records of a dump, then its end. Sends the current incarnation instead if the query names another one.
 pub(super) async fn send_dump(
     feed: &Arc<Feed>,
     query: LocalDumpQuery,
@@ -54,7 +54,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Whether a record is sent: its block is in a requested bucket, or its name was sent before and has changed.
+    /// Returns whether to send a record: its block is cached and in a requested bucket, or an earlier version of it was
+    /// sent.
     fn takes(&mut self, rank: DpRank, record: &HeldBlock) -> bool {
         let bucket = digest_bucket(block_digest(record.name, record.local));
         let buckets = self.buckets.get(&rank);
@@ -90,7 +91,7 @@ impl Chunks<'_> {
         self.flush(self.chunk_records).await
     }
 
-    /// Sends chunks while there are at least `records_min` records.
+    /// Sends full chunks of records until fewer than `records_min` are left.
     async fn flush(&mut self, records_min: usize) -> Sent {
         while self.records.len() >= records_min {
             let rest = self.records.split_off(self.chunk_records.min(self.records.len()));
@@ -102,7 +103,7 @@ impl Chunks<'_> {
         Ok(())
     }
 
-    /// Sends the last records and the end of the dump.
+    /// Sends the records that changed during the dump, and the end of the dump.
     async fn finish_dump(mut self, cut: DumpCut) -> Sent {
         for (rank, mut records) in cut.records {
             if let Some(wanted) = &mut self.wanted {

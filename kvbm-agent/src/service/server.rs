@@ -126,7 +126,7 @@ pub async fn serve_socket(
     port(Guard::default(), metrics).serve(socket, services, blocks.stop_calls().clone()).await
 }
 
-/// Limits and roles of the agent's gRPC port.
+/// Builds the limits and roles of the agent's gRPC port.
 fn port(guard: Guard, metrics: PortMetrics) -> Port {
     let config = PortConfig {
         max_in_flight: CALLS_MAX,

@@ -55,7 +55,7 @@ impl StorageBook {
         &self.config
     }
 
-    /// Adds events. Never waits for the publisher.
+    /// Queues events for the publisher, without waiting. Wakes the publisher once a full batch is queued.
     pub fn push(&self, events: &[BlockEvent]) {
         let is_full = {
             let waiting = &mut self.pages.lock().waiting;

@@ -47,7 +47,7 @@ impl Outbox {
         Self { address, incarnation, block_bytes, locations }
     }
 
-    /// Batches of at most [`STORAGE_BATCH_EVENTS_MAX`] events, one per concerned location.
+    /// Builds batches of changes, at most one per location. Skips locations without a change.
     pub fn changes(&mut self, events: &[BlockEvent]) -> Vec<StorageBatch> {
         debug_assert!(events.len() <= STORAGE_BATCH_EVENTS_MAX, "they are one batch");
         let bytes = self.block_bytes;
@@ -70,7 +70,7 @@ impl Outbox {
         batches
     }
 
-    /// Heartbeats: empty batches for locations without a batch since the last call.
+    /// Builds heartbeats: an empty batch for each location without a batch since the last call.
     pub fn signs_of_life(&mut self) -> Vec<StorageBatch> {
         let mut batches = Vec::new();
         for at in 0..self.locations.len() {
@@ -87,7 +87,7 @@ impl Outbox {
         ImageBatches { outbox: self, image, location: 0, next: 0 }
     }
 
-    /// Creates the next batch of a location. `None` for an unknown location.
+    /// Builds the next batch of the location with index `location`. Returns `None` if there is no such location.
     fn batch(&mut self, location: usize, content: StorageContent) -> Option<StorageBatch> {
         let location = self.locations.get_mut(location)?;
         location.sequence += 1;
@@ -115,6 +115,8 @@ pub struct ImageBatches<'a> {
 impl Iterator for ImageBatches<'_> {
     type Item = StorageBatch;
 
+    /// Builds the next batch of the image, with at most [`STORAGE_BATCH_EVENTS_MAX`] blocks of one location. Returns
+    /// `None` after the last location.
     fn next(&mut self) -> Option<StorageBatch> {
         let tier = self.outbox.locations.get(self.location)?.tier;
         let begins = self.next == 0;

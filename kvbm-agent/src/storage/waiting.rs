@@ -59,8 +59,8 @@ impl Waiting {
         }
     }
 
-    /// Adds events, in order and without a gap to the earlier ones. Never waits, and takes at most the memory of
-    /// `events_max` events.
+    /// Queues events, which follow the earlier ones without a gap. Never waits. Drops the events if an image is due
+    /// anyway; drops all queued events and demands an image if more than `events_max` are queued.
     pub fn push(&mut self, events: &[BlockEvent]) {
         let new = events.iter().filter(|event| event.number > self.watermark);
         if self.wants_image {
@@ -89,7 +89,7 @@ impl Waiting {
         self.wants_image = true;
     }
 
-    /// The work that is due at `now`.
+    /// Returns the work that is due at `now`: an image, a batch of events, or nothing.
     pub fn next(&mut self, now: Duration) -> Work {
         if self.wants_image && now >= self.image_not_before {
             self.image_not_before = now + self.interval;
@@ -113,7 +113,7 @@ impl Waiting {
         self.events.retain(|event| event.number > watermark);
     }
 
-    /// When work is due, if no further events arrive.
+    /// Returns the time at which work is due if no further events arrive.
     #[must_use]
     pub fn next_at(&self) -> Duration {
         if self.wants_image {

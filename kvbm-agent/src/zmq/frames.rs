@@ -24,7 +24,7 @@ pub(super) fn replay_end(identity: &Bytes) -> ZmqMessage {
     answer(identity, Bytes::new(), Bytes::from_static(&END), Bytes::new())
 }
 
-/// Identity and first number of a request `[identity, "", start]`; `None` for any other message.
+/// Returns the identity and first number of a replay request `[identity, "", start]`, or `None` for any other message.
 pub(super) fn request(message: &ZmqMessage) -> Option<(Bytes, u64)> {
     let identity = message.get(0)?;
     let empty = message.get(1)?;

@@ -104,7 +104,7 @@ impl Writer {
         blocks.iter().for_each(|block| self.int(block.local.0));
     }
 
-    /// Writes four map entries.
+    /// Writes the first four entries of a map for stored blocks: type, names, parent and no tokens.
     fn stored_head(
         &mut self,
         count: usize,
@@ -122,7 +122,8 @@ impl Writer {
         self.array(0);
     }
 
-    /// Writes four more map entries. Keys that readers of vLLM's events may require are present, and nil.
+    /// Writes the last four entries of a map for stored blocks. Keys that readers of vLLM's events may require are
+    /// present with nil.
     fn stored_tail(&mut self, tier: Tier) {
         self.text("block_size");
         self.int(self.block_size.into());

@@ -40,7 +40,8 @@ impl ZmqPublisher {
         Self { feed, socket, topic, room: Room::new(UNSENT_BYTES_MAX), status }
     }
 
-    /// Publishes until `stop` is cancelled, then publishes the rest of the journal.
+    /// Publishes the feed until `stop` is cancelled, then publishes the rest of the journal. Publishes nothing if
+    /// stopped before the incarnation is settled.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         select! {
             () = stop.cancelled() => return,
@@ -76,7 +77,8 @@ impl ZmqPublisher {
         }
     }
 
-    /// Start position in the current incarnation.
+    /// Returns the start position in the current incarnation: this agent's first batch. A replay has the batches that
+    /// an earlier agent published.
     fn position(&self) -> Position {
         let status = self.feed.status();
         // A replay has the batches that an earlier agent published.
@@ -88,7 +90,8 @@ impl ZmqPublisher {
         Position { incarnation, next: Some(first), encoder }
     }
 
-    /// The next batches of an incarnation, perhaps an empty list; `None` once the incarnation is over.
+    /// Returns the next batches of an incarnation, perhaps an empty list, or `None` once the incarnation is over. Skips
+    /// and counts batches that the journal no longer has.
     fn next_batches(&self, position: &mut Position) -> Option<Vec<Arc<Batch>>> {
         while let Some(next) = position.next {
             match self.feed.range(position.incarnation, next..=u64::MAX, BATCHES_AT_ONCE) {
@@ -107,8 +110,7 @@ impl ZmqPublisher {
         (!over).then(Vec::new)
     }
 
-    /// Sends batches. A batch without room, or that cannot be sent, is skipped and counted: subscribers notice the
-    /// gap.
+    /// Sends batches. Skips and counts a batch that has no room or cannot be sent: subscribers notice the gap.
     async fn publish(&mut self, position: &mut Position, batches: &[Arc<Batch>]) {
         let mut unsent = 0;
         for batch in batches {

@@ -50,6 +50,7 @@ struct Replay {
 }
 
 impl Replayer {
+    /// Creates the task that answers replay requests, at most [`REPLAYS_UNSENT_MAX`] with unsent batches.
     pub(super) fn new(
         feed: Arc<Feed>,
         socket: RouterSocket,
@@ -60,7 +61,7 @@ impl Replayer {
         Self { feed, socket, topic, places, status }
     }
 
-    /// Answers requests until `stop` is cancelled.
+    /// Answers replay requests until `stop` is cancelled, then closes the socket.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         select! {
             () = stop.cancelled() => {}
@@ -96,8 +97,8 @@ impl Replayer {
         }
     }
 
-    /// Sends the batches from `start` to the newest one, then the end. Fails if earlier replays occupy all slots for
-    /// too long.
+    /// Sends the batches from `start` to the newest one, then the end mark. Fails if earlier replays occupy all slots
+    /// for [`REPLAY_STALL_TIMEOUT`].
     async fn answer(&mut self, identity: Bytes, start: u64) -> Result<(), Broken> {
         let place = Arc::clone(&self.places).acquire_owned();
         let place = timeout(REPLAY_STALL_TIMEOUT, place).await;
@@ -124,8 +125,8 @@ impl Replayer {
         }
     }
 
-    /// The next batches of a replay; empty at its end. A start before the journal is moved to the oldest retained
-    /// batch.
+    /// Returns the next batches of a replay, or an empty list at its end. If the journal no longer has the start,
+    /// continues at the oldest retained batch.
     fn next_batches(&self, replay: &mut Replay) -> Vec<Arc<Batch>> {
         while let Some(next) = replay.next {
             match self.feed.range(replay.incarnation, next..=replay.last, BATCHES_AT_ONCE) {

@@ -41,7 +41,8 @@ impl Room {
         Some(Bytes::from_owner(Counted { payload, _room: room, _place: None }))
     }
 
-    /// Adds a payload as soon as there is room. Always succeeds, because the budget is never closed.
+    /// Waits until the payload fits into the budget, then returns it as bytes that release the budget when dropped.
+    /// Returns `None` only if the budget were closed, which never happens.
     pub(super) async fn add_payload(
         &self,
         payload: Vec<u8>,

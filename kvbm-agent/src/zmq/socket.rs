@@ -62,8 +62,8 @@ impl ZmqSockets {
         self.endpoints
     }
 
-    /// Tasks that publish `feed`, each of which runs until it is stopped. The first publishes, the second replays. Both
-    /// report their progress in `status`.
+    /// Returns two futures: the first publishes `feed`, the second answers replay requests. Each runs until its token
+    /// stops it, and reports its progress in `status`.
     pub fn tasks(
         self,
         feed: &Arc<Feed>,

@@ -35,7 +35,7 @@ impl ScrapeConfig {
         self.target().map(drop)
     }
 
-    /// Target of the requests.
+    /// Returns the address to request. Fails if a time is too short or the URL is invalid.
     pub(super) fn target(&self) -> Result<Target, LoadError> {
         let times = [("scrape.interval", self.interval), ("scrape.timeout", self.timeout)];
         for (field, actual) in times {

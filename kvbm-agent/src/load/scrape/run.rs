@@ -49,8 +49,8 @@ pub fn scrape(
     })
 }
 
-/// Reads the engine's metrics once, and reports each rank's load. The last invalid load is returned as error; the
-/// other loads count.
+/// Reads the engine's metrics once, and reports the load of each rank. If a load is invalid, reports the others and
+/// returns the last error.
 async fn attempt(
     board: &LoadBoard,
     target: &Target,
@@ -68,7 +68,7 @@ async fn attempt(
     seen
 }
 
-/// Updates the status after a read. Logs the first failure of an outage.
+/// Counts a read in the status, as a success or a failure. Logs only the first failure of an outage.
 fn record_outcome(status: &watch::Sender<ScrapeStatus>, url: &str, seen: Result<(), ScrapeError>) {
     let error: Option<Arc<str>> = seen.err().map(|error| error.to_string().into());
     // Logged once per outage, not at every read.
