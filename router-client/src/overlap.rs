@@ -104,6 +104,7 @@ impl TryFrom<FindMatchesResponse> for Answer {
     }
 }
 
+/// Converts the state of a pool. Fails if its id is invalid.
 fn pool_state(at: &pb::PoolState) -> Result<PoolState, ClientError> {
     Ok(PoolState {
         pool: worker_id(&at.pool_id)?,

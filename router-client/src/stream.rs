@@ -138,6 +138,7 @@ impl Pipeline {
 }
 
 impl Lanes {
+    /// Opens a new stream in a task, and makes it the current lane.
     fn open_lane(&mut self, stub: Stub<Channel>, queued_max: usize) -> Lane {
         while self.tasks.try_join_next().is_some() {}
         let (questions, queue) = mpsc::channel(queued_max);
@@ -150,6 +151,7 @@ impl Lanes {
 }
 
 impl Drop for Place<'_> {
+    /// Handles a query that is abandoned before its answer: retires the lane if the stream has stalled.
     fn drop(&mut self) {
         if self.done {
             return;
@@ -167,6 +169,7 @@ impl Drop for Place<'_> {
 }
 
 impl Waiting {
+    /// Passes an answer to the query with this id. Drops the answer if the query was cancelled.
     fn answer(&self, id: u64, answer: Answer) {
         let mut state = lock(&self.0);
         state.answered += 1;

@@ -227,6 +227,7 @@ pub unsafe extern "C" fn kvasir_publisher_get_status(
     })
 }
 
+/// Converts the progress to the C structure. A long error text is truncated.
 fn publisher_status(progress: &Progress) -> PublisherStatus {
     let uplink = &progress.uplink;
     let mut status = PublisherStatus {

@@ -29,6 +29,7 @@ impl Fault {
         Self::Argument(format!("{field} {problem}"))
     }
 
+    /// Returns the error code of the fault.
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::Argument(_) => Code::KVASIR_INVALID_ARGUMENT,

@@ -135,6 +135,8 @@ impl Publisher {
         self.feed.block_size()
     }
 
+    /// Publishes stored blocks, and returns the event's id. Fails with `Full`, and counts the event as dropped, if
+    /// `held_blocks_max` blocks are held.
     pub(crate) fn stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, Fault> {
         let _storing = self.storing.lock();
         // The journal has room for one additional event.
@@ -182,6 +184,8 @@ impl Publisher {
         delivered
     }
 
+    /// Returns the progress of the publisher. Numbers of an earlier incarnation count as none, because the new
+    /// incarnation republishes all blocks.
     pub(crate) fn progress(&self) -> Progress {
         let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
         // Batches below the first of an incarnation belong to earlier incarnations. The new incarnation
@@ -225,6 +229,7 @@ impl Publisher {
         }
     }
 
+    /// Waits for `wait` until `deadline`. After the deadline, fails with the text of `problem` and the uplink's error.
     fn within(
         &self,
         deadline: Instant,
@@ -288,6 +293,7 @@ fn registration(config: &Config<'_>) -> Result<Registration, Fault> {
     Ok(Registration { copy_mode: config.copy_mode, ..registration })
 }
 
+/// Creates the feed of the publisher. Fails if the rank or a limit is out of range.
 fn feed(
     config: &Config<'_>,
     registration: &Registration,

@@ -41,7 +41,8 @@ unsafe fn check_size<T>(pointer: *const T, field: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reads a structure that the caller has filled in.
+/// Returns the structure at `pointer`, which the caller has filled in. Fails if `pointer` is null or misaligned, or if
+/// the structure has the size of another version.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to a `T` that begins with its size and stays as it is for `'a`.
@@ -52,7 +53,8 @@ pub(crate) unsafe fn structure<'a, T>(pointer: *const T, field: &str) -> Result<
     Ok(unsafe { &*pointer })
 }
 
-/// Writes a result into a structure whose size the caller has set.
+/// Writes `value()` to `pointer`. Fails, before it calls `value`, if `pointer` is null or misaligned, or if the
+/// structure has the size of another version.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to a `T` that begins with its size and that nobody else uses meanwhile.
@@ -73,7 +75,7 @@ pub(crate) fn check_out<T>(pointer: *mut T, field: &str) -> Result<(), Fault> {
     check(pointer, field)
 }
 
-/// Writes a result, unless `pointer` is null.
+/// Writes a result. Has no effect if `pointer` is null or misaligned.
 ///
 /// # Safety
 /// `pointer` is null, or leads to a place for a `T` that nobody else uses meanwhile.
@@ -84,7 +86,8 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) {
     }
 }
 
-/// Reads a text; `None` for null.
+/// Reads a text of at most `bytes_max` bytes. Returns `None` if `pointer` is null. Fails if the text is longer or is
+/// not UTF-8.
 ///
 /// # Safety
 /// `pointer` is null, or leads to bytes up to a 0 byte that stay as they are for `'a`.
@@ -131,7 +134,7 @@ pub(crate) unsafe fn name<'a>(pointer: *const c_char, field: &str) -> Result<&'a
     name.ok_or_else(|| Fault::argument(field, "is NULL: it is required"))
 }
 
-/// Reads a list of `count` items. If `count` is 0, any pointer is valid.
+/// Reads a list of `count` items, at most `count_max`. If `count` is 0, returns an empty list for any pointer.
 ///
 /// # Safety
 /// `pointer` is null, not aligned, or leads to `count` of `T` that stay as they are for `'a`.

@@ -140,7 +140,9 @@ impl Connection {
         }
     }
 
-    /// Handles a reached deadline. A handshake that has just advanced is checked in its next turn.
+    /// Checks the deadline of the current phase, if it is reached. A handshake fails, unless the peer has just sent
+    /// bytes (`received`): then it is checked after the next read. In traffic, queues a PING, or fails if the peer is
+    /// silent for too long.
     fn check_deadline(&mut self, received: bool) -> Result<(), LinkError> {
         let now = Instant::now();
         match &mut self.phase {

@@ -108,7 +108,8 @@ impl SubSocket {
         }
     }
 
-    /// Waits for the next event: opens a connection if there is none, then reads a message.
+    /// Returns the next event. Waits for the backoff and opens a connection first, if none is open. Fails if the
+    /// connection ends or cannot be opened; then call `schedule_attempt`.
     async fn advance(&mut self) -> Result<SubEvent, LinkError> {
         loop {
             match &mut self.state {

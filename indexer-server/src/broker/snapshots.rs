@@ -69,7 +69,9 @@ impl Snapshots {
         Self { connection, shared_store, shards, own, replica, threshold, turns: Turns::default() }
     }
 
-    /// Imports the shard's snapshot into an empty local store. `None` if the snapshot is missing or the download fails.
+    /// Imports the shard's snapshot into the local store. Returns `None` if the store has workers already, NATS cannot
+    /// be reached, the snapshot is missing, or all downloads fail. A failed download is retried only if a newer
+    /// snapshot has replaced the old one.
     pub async fn fetch(&self) -> Option<Imported> {
         let is_empty = self.shared_store.call(|store| store.is_empty()).await;
         if !matches!(is_empty, Ok(true)) {
@@ -120,8 +122,8 @@ impl Snapshots {
         matches!(up, Ok(Ok(_)))
     }
 
-    /// Imports the shard's snapshot. `None` if there is none. With `another`, refuses a snapshot that is too old for
-    /// the stream, because a newer one may follow.
+    /// Imports the shard's snapshot, if there is one. If `another` is true, a further attempt may follow: then refuses
+    /// a snapshot that is too old for the stream, because a newer one may be uploaded meanwhile.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
         let Some(bucket) = Bucket::find(&context, &self.connection.namespace, &self.own).await?

@@ -201,6 +201,7 @@ fn principal(entry: Entry) -> Result<Principal, String> {
     })
 }
 
+/// Reads the query rate of an identity. Returns `None` if its rate is unlimited.
 fn rate(entry: &Entry) -> Result<Option<Rate>, String> {
     let Some(per_second) = entry.queries_per_second else {
         return match entry.query_burst {

@@ -162,6 +162,8 @@ impl EntryOptions {
         }
     }
 
+    /// Opens the TLS files of the server. Returns `None` if `tls-cert` is unset, and fails if other TLS options are set
+    /// then.
     fn server_tls(&self) -> Result<Option<ServerTls>, ConfigError> {
         let client_ca = self.tls_client_ca.clone();
         let client_crl = self.tls_client_crl.clone();
@@ -216,6 +218,7 @@ impl ProcessOptions {
             .map_err(|error| ConfigError::invalid("tenant-queries-per-second", error.to_string()))
     }
 
+    /// Opens the TLS files and the token for connections to other servers.
     fn dialer(&self) -> Result<Dialer, ConfigError> {
         let mut dialer = Dialer::default();
         if let Some(ca) = self.tls_ca.clone() {

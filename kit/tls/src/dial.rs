@@ -334,6 +334,7 @@ async fn plain(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
+/// Connects to an address and performs the TLS handshake.
 async fn connect(
     address: SocketAddr,
     name: ServerName<'static>,

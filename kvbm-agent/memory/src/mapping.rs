@@ -73,8 +73,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the bytes of a file from `skip` to `end`, shared with other processes. The file must have at least `end`
-    /// bytes.
+    /// Maps a file up to `end`, shared with other processes, and returns the bytes from `skip` to `end`. The file must
+    /// have at least `end` bytes.
     pub(crate) fn of_file(file: BorrowedFd<'_>, skip: usize, end: usize) -> io::Result<Self> {
         let bytes = end.checked_sub(skip).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
@@ -87,7 +87,8 @@ impl Mapping {
         Ok(Self { pages, pages_bytes: end, first, bytes })
     }
 
-    /// Locks the pages in memory.
+    /// Locks the mapping's pages in memory, so that they are never swapped. Fails above the process's limit of locked
+    /// memory.
     pub(crate) fn lock(&self) -> Result<(), AllocateError> {
         let bytes = self.pages_bytes;
         check_memory(bytes)?;

@@ -152,7 +152,7 @@ fn memfd() -> io::Result<File> {
 }
 
 /// Creates a file, and locks it while it is open. Removes a file that a dead owner left behind; engines that still map
-/// the old file keep their mapping.
+/// the old file keep their mapping. Fails if a live owner has the file.
 fn fresh_file(path: &Path) -> Result<File, AllocateError> {
     let name = path.display().to_string();
     let error = |error| file_error(&name, error);
@@ -222,7 +222,7 @@ fn header(layout: SlotLayout) -> Vec<u8> {
     .concat()
 }
 
-/// Decodes the layout in a header, or describes the error.
+/// Decodes the layout in the header of a shared arena. The error text states why the header is invalid.
 fn read_header(header: &[u8; HEADER_BYTES]) -> Result<SlotLayout, String> {
     let (magic, rest) = header.split_first_chunk().unwrap_or((&[0; 8], &[]));
     let (version, rest) = rest.split_first_chunk().unwrap_or((&[0; 4], &[]));

@@ -55,8 +55,7 @@ pub(super) fn start(
     Ok(seen)
 }
 
-/// Starts to publish storage events until `stop` is cancelled. Does nothing without a block manager, or if it records
-/// no storage events.
+/// Starts to publish storage events until `stop` is cancelled, if there is a block manager that records them.
 #[cfg(feature = "blocks")]
 fn start_storage(
     context: &Context<'_>,

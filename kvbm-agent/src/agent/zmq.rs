@@ -15,7 +15,7 @@ pub(super) struct Zmq {
 
 impl Zmq {
     /// Binds the ZMQ sockets, and starts a publishing and a replaying task, each with its own stop token. Returns
-    /// `None` without a ZMQ configuration.
+    /// `None` if ZMQ is off.
     pub(super) async fn start(
         feed: &Arc<Feed>,
         config: Option<ZmqConfig>,

@@ -135,7 +135,7 @@ impl AgentMetrics {
         counter(to, "source_dropped_operations", help, drops.collect())
     }
 
-    /// Writes the counts of refused publishers. Writes nothing unless `EventIngest` is enabled.
+    /// Writes the counts of refused publishers, if `EventIngest` is enabled.
     fn encode_refusals(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(refusals): Option<&Refusals> = self.0.refusals.as_deref() else { return Ok(()) };
         let streams = StreamRefusal::ALL
@@ -146,8 +146,8 @@ impl AgentMetrics {
         counter(to, "refused_batches", help, vec![(Vec::new(), refusals.batches())])
     }
 
-    /// Writes the metrics of the journal on disk. Writes nothing without a journal folder, and only `disk_usable` if
-    /// the folder is not used.
+    /// Writes the metrics of the journal on disk, if a journal folder is configured. If the folder cannot be used,
+    /// writes only `disk_usable`.
     fn encode_disk(&self, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if !self.0.has_disk {
             return Ok(());

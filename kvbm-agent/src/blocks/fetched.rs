@@ -107,7 +107,7 @@ impl<'a> Fetching<'a> {
     }
 
     /// Fetches missing blocks from peers with the same layout, one peer after the other. Collects peers with another
-    /// layout in `others`. Stops once nothing more can be fetched.
+    /// layout in `others`. Stops when no further block can be fetched.
     async fn whole(&mut self) {
         for peer in &self.fetch.peers {
             if !self.goes_on() {
@@ -128,8 +128,8 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Fetches missing blocks from all peers in `others` together, because one may have parts that another lacks. Does
-    /// nothing if `others` is empty, or once nothing more can be fetched.
+    /// Fetches missing blocks from all peers in `others` together, because one may have parts that another lacks.
+    /// Returns immediately if `others` is empty, or if no further block can be fetched.
     async fn parts(&mut self) {
         if self.others.is_empty() || !self.goes_on() {
             return;
@@ -189,7 +189,7 @@ fn count(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Converts the reason why a fetch stopped. `NotNeeded` is no fault and becomes `Unspecified`.
+/// Converts the reason why a fetch stopped. `NotNeeded` is the normal end and becomes `Unspecified`.
 const fn fault(fault: &FetchFault) -> pb::BlockFault {
     match fault {
         FetchFault::Missing | FetchFault::OtherPart | FetchFault::NoOwner { .. } => {

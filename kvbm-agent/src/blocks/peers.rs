@@ -35,8 +35,8 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Creates the client that fetches blocks from other agents. With `listen`, also creates the server that sends
-    /// blocks to them, and opens its port.
+    /// Creates the client that fetches blocks from other agents. With `listen`, also creates the server for requests of
+    /// other agents, and opens its port.
     pub(super) async fn start(
         config: &BlocksConfig,
         address: &WorkerAddress,

@@ -104,7 +104,8 @@ impl BlockSource {
         self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
     }
 
-    /// Publishes events in the worker's stream. Does nothing without events; counts and logs refused ones.
+    /// Publishes events in the worker's stream. Counts and logs refused events. Returns immediately if `events` is
+    /// empty.
     fn publish(&self, events: Vec<KvEvent>) {
         if events.is_empty() {
             return;

@@ -89,7 +89,7 @@ fn region(
     Ok((Box::new(shared), Some(path)))
 }
 
-/// Opens the volume. Returns `None` if no volume is configured.
+/// Opens the volume, if one is configured.
 fn volume(config: &BlocksConfig) -> Result<Option<VolumeSearch>, BlocksError> {
     let Some(place) = &config.volume else { return Ok(None) };
     let descriptor = VolumeDescriptor {

@@ -65,8 +65,8 @@ impl Unacked {
         self.batches.push_back((sequence, bytes, acknowledgement));
     }
 
-    /// Waits for the oldest acknowledgement. Returns `None` if no batch is unacknowledged. Cancel safe: loses nothing
-    /// when dropped.
+    /// Waits for the oldest acknowledgement. Returns `None` if all batches are acknowledged. Cancel safe: dropping the
+    /// call loses nothing.
     async fn acknowledged(&mut self) -> Option<Result<u64, BrokerError>> {
         let (sequence, bytes, acknowledgement) = self.batches.front_mut()?;
         let sequence = *sequence;

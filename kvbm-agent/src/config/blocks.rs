@@ -192,8 +192,8 @@ impl BlocksOptions {
         self.storage_events.0.enabled
     }
 
-    /// Returns `None` for a block manager without memory, which is off. Fails if another option of the block manager is
-    /// set.
+    /// Handles the options of a disabled block manager, which has no memory: returns `None`, or fails if another option
+    /// of the block manager is set.
     fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
         let set = [
             ("blocks-geometry", self.blocks_geometry.0.is_set()),

@@ -153,8 +153,8 @@ impl PeerSettings {
         }
     }
 
-    /// Returns the URL for other agents. Returns `None` without `listen`, or if the port's address is known only once
-    /// it is open.
+    /// Returns the URL for other agents. Returns `None` if `listen` is unset, or if the port is only known once it is
+    /// open.
     fn advertised(&self, has_tls: bool) -> Result<Option<String>, ConfigError> {
         const FIELD: &str = "blocks-peer advertise";
         let scheme = if has_tls { "https" } else { "http" };

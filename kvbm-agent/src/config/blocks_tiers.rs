@@ -121,7 +121,7 @@ impl DiskSettings {
         self.file.0.is_some() || self.bytes.0.is_some()
     }
 
-    /// Returns the volume and the size of its blocks, or `None` without a volume tier.
+    /// Returns the volume and the size of its blocks, if there is a volume tier.
     pub(super) fn check(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
         let file = ("blocks-disk file", "a place", self.file.0.clone());
         let bytes = ("blocks-disk bytes", "a size", self.bytes.0);
@@ -198,7 +198,7 @@ impl VolumeSettings {
         Ok(Some((VolumePlace { url, name, options, timeout, search_interval }, bytes)))
     }
 
-    /// Returns the name of the volume, or `None` if it has none. The name becomes a part of a storage location, so its
+    /// Returns the name of the volume, or `None` if it is unset. The name becomes a part of a storage location, so its
     /// length and characters are limited.
     fn name(&self) -> Result<Option<String>, ConfigError> {
         const FIELD: &str = "blocks-volume name";

@@ -198,8 +198,8 @@ fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
     millis.map_err(|why| ConfigError::invalid("lease", why))
 }
 
-/// Returns the URL at which indexes reach the agent, or `None` if it is not set. Fails if it is missing although
-/// required, or its scheme contradicts the port's TLS.
+/// Returns the URL at which indexes reach the agent, or `None` if `advertise` is unset. Fails if the URL is required
+/// but missing, or its scheme contradicts the port's TLS.
 fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let Some(url) = &options.advertise else {
         if options.process.listen.ip().is_unspecified() && !options.indexers.is_empty() {
@@ -257,8 +257,8 @@ fn sources(
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
-/// Adds labels that show routers and engines where to fetch the worker's blocks. Does nothing without a block manager.
-/// Labels of the operator take precedence, and the number of labels is limited.
+/// Adds labels that show routers and engines where to fetch the worker's blocks, if there is a block manager. Labels of
+/// the operator take precedence, and the number of labels is limited.
 fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
     let Some(blocks) = blocks else { return };
     let address = blocks.peer_address().map(str::to_owned);
@@ -285,7 +285,7 @@ fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> 
     blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
 }
 
-/// Returns the pool id of the store that the engines of several workers share, or `None` if `engine-pool` is not set.
+/// Returns the pool id of the store that the engines of several workers share, or `None` if `engine-pool` is unset.
 /// Fails without a source, or if the id is already used.
 fn engine_pool(
     options: &Options,

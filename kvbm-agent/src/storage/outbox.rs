@@ -87,7 +87,7 @@ impl Outbox {
         ImageBatches { outbox: self, image, location: 0, next: 0 }
     }
 
-    /// Builds the next batch of the location with index `location`. Returns `None` if there is no such location.
+    /// Builds the next batch of the location with index `location`. Returns `None` if the index is out of range.
     fn batch(&mut self, location: usize, content: StorageContent) -> Option<StorageBatch> {
         let location = self.locations.get_mut(location)?;
         location.sequence += 1;

@@ -42,7 +42,7 @@ impl Room {
     }
 
     /// Waits until the payload fits into the budget, then returns it as bytes that release the budget when dropped.
-    /// Returns `None` only if the budget were closed, which never happens.
+    /// Always succeeds, because the budget is never closed.
     pub(super) async fn add_payload(
         &self,
         payload: Vec<u8>,

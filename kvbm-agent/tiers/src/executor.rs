@@ -170,7 +170,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Starts the threads.
+    /// Starts the threads of an executor for one storage.
     ///
     /// # Errors
     /// If a thread can't be started.
@@ -257,7 +257,7 @@ impl Drop for Executor {
 }
 
 impl Shared {
-    /// Main function of a thread. A panic ends only the transfer.
+    /// Executes transfers on one thread until the executor is stopped. A panic fails only the transfer.
     fn run(&self, thread: usize) {
         while let Some(Waiting { index, mut job, cancel, outcome }) = self.next(thread) {
             let storage = &*self.storage;
@@ -269,7 +269,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next transfer of a thread; `None` once the executor is stopped and the queue is empty.
+    /// Waits for the next transfer of a thread. Returns `None` once the executor is stopped and the queue is empty.
     fn next(&self, thread: usize) -> Option<Waiting> {
         let mut queue = self.queue.lock();
         loop {
@@ -289,7 +289,8 @@ impl Shared {
     }
 }
 
-/// Executes a transfer on its storage, unless it was cancelled.
+/// Executes a job on its storage. Fails if the job was cancelled before. Returns the block that was stored or loaded,
+/// or `None` after an erasure.
 fn transfer(
     storage: &dyn Storage,
     job: &mut Job,

@@ -99,7 +99,8 @@ impl Plan {
         self.state.lock().next().checked_rem(limit).unwrap_or_default()
     }
 
-    /// Selects one of the faults by its rate, or none.
+    /// Draws one of the possible faults, each with its rate in thousandths, and counts it. Returns `None` if the call
+    /// stays correct.
     fn pick(&self, possible: &[(Fault, u32)]) -> Option<Fault> {
         let mut state = self.state.lock();
         let drawn = state.next() % 1_000;
@@ -347,6 +348,8 @@ impl fmt::Debug for Planned {
 }
 
 impl Hook for Planned {
+    /// Injects a fault before a call, if one is drawn: fails, waits, damages the slot, or returns a cancelled token in
+    /// place of `cancel`.
     fn before(&self, call: Call, place: Place, cancel: &Cancel) -> Result<Cancel, TransferError> {
         let Rates { flip, full, io, delay, cancel: stop, delay_max, .. } = self.plan.rates;
         let always = [(Fault::Io, io), (Fault::Delay, delay), (Fault::Cancel, stop)];
@@ -374,7 +377,7 @@ impl Hook for Planned {
     }
 }
 
-/// Flips a bit of a slot in host memory, if the slot is not in use.
+/// Returns a function that flips a bit of a slot in host memory. The function changes nothing if the slot is in use.
 #[must_use]
 pub fn damage_host(host: &HostStorage) -> Damage {
     let arena = Arc::clone(host.arena());

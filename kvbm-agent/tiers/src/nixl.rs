@@ -111,7 +111,8 @@ impl NixlStorage {
         Ok((agent, file))
     }
 
-    /// Moves the block between the buffer and a slot of the file, and returns when it has been moved.
+    /// Moves a block between `block`, a slot of the buffer, and a slot of the file. Returns the buffer's slot once the
+    /// block has been moved.
     fn transfer(
         &self,
         lane: &mut Lane,

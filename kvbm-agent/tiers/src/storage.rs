@@ -101,7 +101,7 @@ pub(crate) fn check_size(bytes: usize, limit: usize) -> Result<(), TransferError
     Ok(())
 }
 
-/// Copies a block and computes its checksum in one pass.
+/// Copies the first `bytes` bytes of a slot, and computes their checksum in the same pass.
 ///
 /// # Errors
 /// If the copy fails or is cancelled.

@@ -107,7 +107,8 @@ impl FetchedParts {
         }
     }
 
-    /// Records how the fetch ended. Peers without a fault of their own stopped for the same reason.
+    /// Records how the fetch ended. A peer that was asked and has no fault yet gets the fault of the whole fetch, or
+    /// `OtherPart` if another peer caused it.
     pub(crate) fn record_end(&mut self, ended: Result<(), FetchFault>) {
         self.stopped = ended.err();
         let Some(fault) = &self.stopped else { return };

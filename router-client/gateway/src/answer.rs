@@ -159,6 +159,7 @@ impl Tally {
         self.fetched = fetched.or(self.fetched);
     }
 
+    /// Reads the token counts of an answer or chunk. Returns false if it has no `usage`.
     fn usage(&mut self, value: &Value) -> bool {
         let Some(usage) = value.get("usage").filter(|at| at.is_object()) else { return false };
         let number = |path: &str| usage.pointer(path).and_then(Value::as_u64);

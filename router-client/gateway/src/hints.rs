@@ -80,6 +80,7 @@ impl<'a> Fields<'a> {
         value.map(Some).ok_or_else(|| self.refused(name, "must be a whole number, 0 or more"))
     }
 
+    /// Reads an optional number from 0 to `max`.
     fn number(&self, name: &str, max: f64) -> Result<Option<f64>, ApiError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let value = value.as_f64().filter(|at| (0.0..=max).contains(at));

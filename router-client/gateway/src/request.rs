@@ -149,6 +149,7 @@ impl ApiRequest {
     }
 }
 
+/// Reads an optional flag of the request. Missing or null means false.
 fn flag(object: &Map<String, Value>, name: &str) -> Result<bool, ApiError> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(false),

@@ -277,6 +277,7 @@ pub fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
     }
 }
 
+/// Returns the label value for what happened to the prefill of a request.
 const fn prefill_word(outcome: PrefillOutcome) -> &'static str {
     match outcome {
         PrefillOutcome::NotAsked => "not_asked",

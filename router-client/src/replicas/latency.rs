@@ -20,6 +20,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
+    /// Adds the duration of one query, in place of the oldest of the last [`RECENT`].
     pub(super) fn add(&mut self, took: Duration) {
         if let Some(place) = self.micros.get_mut(self.next) {
             *place = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);

@@ -72,6 +72,8 @@ impl Replica {
         self.observed.filter(recent).map(|observed| observed.freshness)
     }
 
+    /// Returns how usable the replica is, compared with the freshest replica (`best`): fresh, behind, failing, or
+    /// unknown if either has not answered `since`.
     pub(super) fn status(&self, best: Option<Freshness>, since: Duration) -> Status {
         if self.is_failing() {
             return Status::Failing;

@@ -347,6 +347,7 @@ impl<T> Queue<T> {
         self.input_tokens
     }
 
+    /// Removes a request from the queue, and returns it with its waiting time. Returns `None` if the ticket is unknown.
     fn release(&mut self, ticket: Ticket, now: Duration) -> Option<Released<T>> {
         let Entry { item, lane, place, arrived, deadline, input_tokens } =
             self.entries.remove(&ticket)?;

@@ -185,6 +185,7 @@ impl Hints {
 // === impl Filter ===
 
 impl Filter {
+    /// Returns the constraints that a candidate must satisfy.
     pub(super) fn constraints(&self) -> Constraints<'_> {
         Constraints {
             pin: self.pin.as_ref(),

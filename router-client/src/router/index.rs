@@ -66,6 +66,8 @@ pub(super) struct Overlaps {
 }
 
 impl Index {
+    /// Queries the index for the blocks of a prompt that each rank has, and the trust in each rank. Without an answer,
+    /// the decision uses loads alone.
     pub(super) async fn overlaps(&self, prompt: &HashedPrompt, trust: &TrustConfig) -> Overlaps {
         let begin = Instant::now();
         if self.is_none() {
@@ -83,9 +85,10 @@ impl Index {
         }
     }
 
-    /// [`Index::overlaps`], and the blocks that agents can serve to others. This may take a second query: for a rank
-    /// with leading blocks only in device memory, the first answer does not show which blocks are also elsewhere. Both
-    /// queries share one deadline.
+    /// Queries the index as [`Index::overlaps`], and also for the blocks that agents can serve to other agents. If a
+    /// rank has leading blocks in device memory, sends a second query, because the first answer does not show which of
+    /// these blocks are also in host memory or on disk. Both queries share one deadline. If the second query fails, no
+    /// blocks are fetched.
     pub(super) async fn overlaps_for_fetches(
         &self,
         prompt: &HashedPrompt,
@@ -156,6 +159,7 @@ impl Overlaps {
         Self { by_rank: Vec::new(), below_device: None, index_use: IndexUse::NotNeeded }
     }
 
+    /// Converts the answer of the index: the credited blocks of each rank, and how many ranks are trusted.
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
         let below_device = below_device(&answer, config, false);
         let Answer { overlaps, missing_shards, restoring, pools, .. } = answer;
@@ -181,6 +185,7 @@ impl Overlaps {
     }
 }
 
+/// Returns how far the reported blocks of a rank can be trusted.
 fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
     config.judge(&Freshness {
         state: at.state,

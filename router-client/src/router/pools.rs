@@ -234,6 +234,7 @@ impl Pools {
         self.local(asked, None, PrefillOutcome::NotAsked).await
     }
 
+    /// Chooses a worker of the main pool for prefill and decode together.
     async fn local(
         &self,
         asked: Pending<'_>,

@@ -94,6 +94,8 @@ impl Shared {
         self.enqueue(pending, &mut self.state(), now)
     }
 
+    /// Queues a request that must wait; any other request gets `None`. Fails if the request's queue timeout is 0, or
+    /// the queue refuses it.
     fn enqueue(
         self: &Arc<Self>,
         pending: &Pending<'_>,

@@ -119,6 +119,7 @@ impl State {
         (self.queue.len(), self.queue.input_tokens())
     }
 
+    /// Changes the busy thresholds, and releases queued requests that fit now.
     pub(super) fn set_busy(
         &mut self,
         busy: BusyThresholds,

@@ -238,6 +238,7 @@ impl Inner {
         true
     }
 
+    /// Reports a placement to one shard.
     async fn place(&self, shard: u8, request: &RecordPlacementRequest) -> Result<(), ClientError> {
         match self.shards.get(usize::from(shard)) {
             Some(shard) => shard.place(request).await,

@@ -73,6 +73,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// Creates the clients of a shard's replicas. Connections are opened later.
     pub(super) fn new(
         number: u32,
         endpoints: &[impl AsRef<str>],

@@ -104,6 +104,7 @@ impl ContentKey {
     }
 }
 
+/// Appends the prefix of all contents keys of one worker and generation.
 fn push_generation(key: &mut Vec<u8>, worker: u32, generation: u32) {
     key.push(CONTENTS);
     key.extend(worker.to_be_bytes());
@@ -133,6 +134,7 @@ pub(in crate::snapshot) const fn import_key() -> [u8; 1] {
     [IMPORT]
 }
 
+/// Builds a key from its kind and the worker's number.
 fn numbered(kind: u8, worker: u32) -> [u8; 5] {
     let [a, b, c, d] = worker.to_be_bytes();
     [kind, a, b, c, d]
@@ -159,6 +161,7 @@ pub(in crate::snapshot) fn registration_of(key: &[u8]) -> Result<u32, FormatErro
     number_of(REGISTRATION, key)
 }
 
+/// Reads the worker's number from a key. Fails if the key is of another kind.
 fn number_of(kind: u8, key: &[u8]) -> Result<u32, FormatError> {
     let mut reader = Reader::new("key", key);
     if reader.byte()? != kind {
@@ -229,7 +232,7 @@ pub(in crate::snapshot) enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of any key.
+    /// Returns the kind of a key, by its first byte. Keys that exports leave out are [`Other`](Self::Other).
     pub(in crate::snapshot) const fn of(key: &[u8]) -> Self {
         match key.first() {
             Some(&WORKER) => Self::Worker,

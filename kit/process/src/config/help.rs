@@ -35,6 +35,7 @@ pub(super) fn short_help(command: Command) -> String {
     command.mut_args(without_variable).render_help().to_string()
 }
 
+/// Sets the help texts of an option: `-h` shows its first sentence, `--help` all.
 fn texts(option: Arg) -> Arg {
     let defaults = option.get_default_values();
     // A default without text would be shown as empty brackets. Flags without a value have none.

@@ -279,6 +279,7 @@ fn texts(value: Value) -> Vec<String> {
     }
 }
 
+/// Describes an unknown option, with the known option that is spelt most like it.
 fn unknown_option(option: &str, known: impl Iterator<Item = String>) -> String {
     let distance = |name: &String| strsim::damerau_levenshtein(option, name);
     match known.min_by_key(distance) {
@@ -301,6 +302,7 @@ pub fn warn_of_unknown_variables<O: Options>() {
     }
 }
 
+/// Builds the command line of a program: its options, `--config`, and the options that print.
 fn command<O: Options>() -> Command {
     let config = Arg::new(CONFIG)
         .long(CONFIG)
@@ -341,6 +343,7 @@ fn variable<O: Options>(option: &Arg) -> Option<VariableName> {
     Some(format!("{}{name}", O::VARIABLE_PREFIX).into())
 }
 
+/// Reads a TOML file. Passwords in the file are removed from errors.
 fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
     let text = fs::read_to_string(path)
         .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
@@ -379,6 +382,7 @@ pub fn own_options_table<O: Options, Other: Options>() -> String {
     })
 }
 
+/// Writes the Markdown table of the listed options.
 fn table<O: Options>(is_listed: impl Fn(&Arg) -> bool) -> String {
     let command = with_options::<O>(Command::new(""));
     let mut table =

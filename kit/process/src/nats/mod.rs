@@ -123,7 +123,8 @@ impl NatsServers {
         Ok(Self { url: url.clone(), addresses, access, sign_on: Arc::new(sign_on) })
     }
 
-    /// Connection options that sign on as often as `may_sign_on` allows.
+    /// Returns options of a connection that signs on only while `may_sign_on` returns true. The client library calls
+    /// `may_sign_on` for each attempt. Credentials are read again for each attempt.
     pub fn options(
         &self,
         may_sign_on: impl Fn() -> bool + Send + Sync + 'static,
@@ -204,6 +205,7 @@ impl NatsServers {
     }
 }
 
+/// Parses the URLs of the servers, which are separated by commas.
 fn addresses(url: &ServerUrl) -> Result<Vec<ServerAddr>, String> {
     let read = |text: &str| {
         if !["nats://", "tls://"].iter().any(|scheme| text.starts_with(scheme)) {

@@ -320,7 +320,8 @@ impl Drop for Connection {
 }
 
 impl AsyncRead for Connection {
-    /// Fails with `TimedOut` if the peer has sent nothing for too long.
+    /// Reads from the socket. Fails with `TimedOut` if the peer has sent nothing for `patience.first_byte` at the start
+    /// or `patience.idle` later, or has left an answer unread for `patience.untaken`.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

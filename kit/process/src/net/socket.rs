@@ -42,6 +42,7 @@ impl Listening {
         }
     }
 
+    /// Accepts a connection. Returns the client's address, or `None` for a socket file.
     pub(super) fn poll_accept(
         &self,
         context: &mut Context<'_>,

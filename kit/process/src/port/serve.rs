@@ -133,6 +133,7 @@ impl Port {
         Ok(())
     }
 
+    /// Builds the HTTP/2 settings of a connection.
     fn http2(&self) -> http2::Builder<TokioExecutor> {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2

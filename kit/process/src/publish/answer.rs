@@ -69,6 +69,7 @@ pub(super) fn fenced(sequence: u64) -> PublishEventsResponse {
     response(refusal(sequence, RefusalReason::Fenced, 0, text))
 }
 
+/// Builds the refusal of a batch.
 pub(super) fn refusal(
     sequence: u64,
     reason: RefusalReason,

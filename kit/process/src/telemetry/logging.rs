@@ -135,6 +135,7 @@ fn shows_no_secret(of: &Metadata<'_>) -> bool {
     *of.level() <= Level::INFO || !of.target().starts_with(NATS_CLIENT)
 }
 
+/// Creates the exporter that sends spans to an OpenTelemetry collector.
 fn span_exporter(
     name: &'static str,
     endpoint: &str,

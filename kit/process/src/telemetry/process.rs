@@ -30,6 +30,7 @@ struct Figures {
 }
 
 impl Figures {
+    /// Reads the figures of this process from `/proc`.
     #[expect(clippy::cast_precision_loss, reason = "ticks since boot are far below 2^53")]
     fn read() -> ProcResult<Self> {
         let process = Process::myself()?;

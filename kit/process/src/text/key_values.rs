@@ -132,6 +132,7 @@ fn table(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(table.into_iter().map(entry).collect())
 }
 
+/// Sets the setting with this key. Fails for an unknown key, and names the most similar one.
 fn set<T: Settings>(value: &mut T, key: &str, text: &str) -> Result<(), String> {
     let mut known = value.settings();
     if let Some((_, setting)) = known.iter_mut().find(|(name, _)| *name == key) {

@@ -125,7 +125,7 @@ impl EventManager {
         Self::image_of(self.book.lock())
     }
 
-    /// Releases the lock before it sorts the registrations.
+    /// Returns all registrations in the order of their positions. Releases the lock before it sorts.
     fn image_of(book: MutexGuard<'_, Book>) -> Image {
         let watermark = book.last_number;
         let mut held: Vec<_> = book.held.values().map(|at| (at.identity, at.tiers)).collect();
@@ -188,7 +188,7 @@ impl EventManager {
         Ok(())
     }
 
-    /// Records that a block left a tier, and queues the event.
+    /// Records that a block has left a tier, and queues the event.
     pub(super) fn remove_registration(&self, registration: Registration) {
         let mut book = self.book.lock();
         let sequence = registration.identity.sequence;
@@ -207,7 +207,8 @@ impl EventManager {
 }
 
 impl Book {
-    /// Queues an event. If the queue is full, drops all events: the reader must read an image.
+    /// Queues an event. If the queue is full, drops all events: the reader must then read an image. Drops further
+    /// events until the image is read.
     fn push(&mut self, change: Change, registration: Registration) {
         self.last_number += 1;
         if self.is_overflowed {

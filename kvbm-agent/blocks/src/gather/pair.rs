@@ -95,6 +95,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
+    /// Builds the copy of `run` tokens that begin at `stretch`, with its place on both sides.
     fn op(&self, stretch: Stretch, run: u64) -> Result<CopyOp, CopyError> {
         let width = u64::from(self.destination.config().dtype_width_bytes);
         Ok(CopyOp {
@@ -105,7 +106,8 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Position of a range on one side. No sum overflows, because the result lies in a region of a checked layout.
+    /// Returns the place of a range on one side. The sums cannot overflow, because the place is in a region of a
+    /// checked layout.
     fn place(&self, at: &CopyRank<'_>, stretch: Stretch) -> Result<CopyPlace, LayoutError> {
         let config = at.config();
         let page = u64::from(config.page_size);

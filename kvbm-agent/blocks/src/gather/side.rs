@@ -77,8 +77,8 @@ fn first<'a, 'b>(side: Side, ranks: &'a [CopyRank<'b>]) -> Result<&'a CopyRank<'
     ranks.first().ok_or(CopyError::NoRanks { side })
 }
 
-/// Compares the ranks of one side: some fields with the side's first rank, fields common to both sides with the first
-/// source.
+/// Checks the ranks of one side. Fields that may differ between the sides are compared with the first rank of the side
+/// (`group`), all other fields with the first source (`all`).
 fn check_side(
     side: Side,
     ranks: &[CopyRank<'_>],
@@ -113,6 +113,7 @@ fn check_side(
     Ok(())
 }
 
+/// Fails if a destination rank lists a block twice.
 fn check_written_once(at: &CopyRank<'_>) -> Result<(), CopyError> {
     let mut sorted = at.blocks.to_vec();
     sorted.sort_unstable();

@@ -35,8 +35,8 @@ impl TinyLfu {
         WARM.iter().map(|least| u32::from(uses >= *least)).sum()
     }
 
-    /// Ages blocks of a priority: in each frequency tier, checks the block that entered first. If its estimate has
-    /// dropped, moves it to a colder tier.
+    /// Ages blocks of a priority: in each frequency tier except the coldest, checks the block that entered first, and
+    /// moves it to a colder tier if its estimate has dropped.
     fn cool(&mut self, priority: Priority) {
         let first = u32::from(priority.0) * TIERS;
         for class in first + 1..first + TIERS {
@@ -69,6 +69,7 @@ impl InactiveIndex for TinyLfu {
         self.lists.remove(entry.slot);
     }
 
+    /// Moves `count` slots to `slots`, coldest first. Returns false, and changes nothing, if fewer are inactive.
     fn evict(&mut self, count: usize, slots: &mut Vec<SlotId>) -> bool {
         if self.lists.len() < count {
             return false;

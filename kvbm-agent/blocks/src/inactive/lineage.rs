@@ -48,6 +48,8 @@ impl Lineage {
         Self::default()
     }
 
+    /// Adds a registered block. If it has a parent, the parent gains a child, and is not evictable while it has
+    /// children.
     fn add_block(&mut self, key: Key, parent: Option<Key>) {
         let node = self.nodes.entry(key).or_default();
         (node.parent, node.is_registered) = (parent, true);
@@ -59,7 +61,7 @@ impl Lineage {
         }
     }
 
-    /// Removes a block. Its parent becomes evictable if this was its last child.
+    /// Removes a registered block. Its parent becomes evictable if this was its last child and it is inactive.
     fn remove_block(&mut self, key: Key) {
         let Some(node) = self.nodes.get_mut(&key) else { return };
         node.is_registered = false;
@@ -116,6 +118,8 @@ impl InactiveIndex for Lineage {
         self.unpark(key(&entry.identity));
     }
 
+    /// Moves `count` slots to `slots`, leaves before their parents. Returns false, and changes nothing, if fewer blocks
+    /// are evictable.
     fn evict(&mut self, count: usize, slots: &mut Vec<SlotId>) -> bool {
         if self.inactive < count {
             return false;

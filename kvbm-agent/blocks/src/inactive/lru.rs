@@ -27,6 +27,8 @@ impl InactiveIndex for Lru {
         self.lists.remove(entry.slot);
     }
 
+    /// Moves `count` slots to `slots`, the least recently used first. Returns false, and changes nothing, if fewer are
+    /// inactive.
     fn evict(&mut self, count: usize, slots: &mut Vec<SlotId>) -> bool {
         if self.lists.len() < count {
             return false;

@@ -34,7 +34,8 @@ impl FrequencySketch {
         Self { words: vec![0; words], period, due: 0, next: 0 }
     }
 
-    /// Counts a use.
+    /// Counts a use of a block, unless its counters are full. Also halves some counters of the sketch, so that old uses
+    /// lose weight.
     pub fn record(&mut self, hash: SequenceHash) {
         let estimate = self.estimate(hash);
         if u32::from(estimate) < COUNTERS - 1 {
@@ -62,7 +63,7 @@ impl FrequencySketch {
         u8::try_from(least).unwrap_or(u8::MAX)
     }
 
-    /// Word and shift of each of a hash's four counters.
+    /// Returns the word and the shift of each of a hash's four counters.
     fn places(&self, hash: SequenceHash) -> [(usize, u32); SPREAD.len()] {
         let mask = self.words.len() - 1;
         SPREAD.map(|spread| {

@@ -79,7 +79,7 @@ impl LayoutConfig {
         mul("region_bytes", elements, u64::from(self.dtype_width_bytes))
     }
 
-    /// Checks that a block, layer and outer index exist.
+    /// Checks that the indices of a block, layer and outer dimension exist.
     pub(super) fn check(&self, block: u32, layer: u32, outer: u32) -> Result<(), LayoutError> {
         for (field, value, count) in [
             ("block", block, self.num_blocks),

@@ -266,6 +266,7 @@ struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
+    /// Adds the lanes between two tiers: down, with a filter if the lower tier requires several offers, and up.
     fn add<U: AnyTier, L: AnyTier>(&mut self, upper: &BlockPool<U>, lower: &BlockPool<L>) {
         let bytes = self.block_bytes;
         let tier = |tier| self.config.tiers.get(&tier).copied().unwrap_or(TierConfig::new(1));

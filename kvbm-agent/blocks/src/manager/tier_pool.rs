@@ -41,6 +41,7 @@ fn wrapped<T: AnyTier>(pool: &BlockPool<T>, sequences: &[SequenceHash]) -> Vec<T
 }
 
 impl TierPool {
+    /// Creates the pool of a tier. Fails if `config` is out of range.
     pub(super) fn new(
         tier: BlockTier,
         config: PoolConfig,
@@ -124,7 +125,7 @@ impl TierPool {
         each!(self, pool => pool.reset_inactive())
     }
 
-    /// See [`BlockPool::pin`]. Returns `None` if the block is in another tier.
+    /// Pins a block of this pool, as [`BlockPool::pin`]. Returns `None` if the block is in another tier.
     ///
     /// # Errors
     /// Same errors as [`BlockPool::pin`].

@@ -34,7 +34,8 @@ impl FrequencyFilter {
         }
     }
 
-    /// Counts an offer. Returns whether the block is admitted.
+    /// Counts an offer of a block: each offer doubles the block's count. Returns whether the count has reached
+    /// `count_min`.
     pub fn admit(&mut self, hash: SequenceHash) -> bool {
         let count = match self.ends.remove(&hash) {
             None => 1,
@@ -54,7 +55,7 @@ impl FrequencyFilter {
         count >= self.count_min
     }
 
-    /// Decrements every count.
+    /// Decrements the counts of all blocks.
     pub fn decay(&mut self) {
         self.tick += 1;
         while let Some(&(end, hash)) = self.by_end.first() {

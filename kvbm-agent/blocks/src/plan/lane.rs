@@ -100,6 +100,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         (!is_frequent).then_some(Offered::Infrequent)
     }
 
+    /// Returns `Pending` if the block is queued or being copied, and `Present` if the destination has it. Counts both.
+    /// Returns `None` for any other block.
     fn refused_present(&mut self, sequence: SequenceHash) -> Option<Offered> {
         let refused = if self.is_pending(sequence) {
             Offered::Pending
@@ -112,7 +114,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         Some(refused)
     }
 
-    /// Queues a block for a copy. A full queue refuses it, or displaces a block of lower priority.
+    /// Queues a block for a copy. A full queue refuses the block (`QueueFull`), or displaces a block of lower priority.
     fn enqueue(&mut self, candidate: Candidate<S>) -> Offered {
         match self.queue.push(candidate) {
             Err(_refused) => {
@@ -128,7 +130,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
     }
 
-    /// Starts the next transfers and returns their orders, up to the limits and the destination's free room.
+    /// Starts the next transfers and returns their orders, up to the limits and the destination's free room. Skips
+    /// blocks that the destination has by now, or whose source is gone.
     pub fn start(&mut self, now: Duration) -> Vec<TransferOrder> {
         let mut orders = Vec::new();
         while orders.len() < self.limits.batch_blocks_max && self.has_room() {
@@ -158,8 +161,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         transfers < self.limits.in_flight_transfers_max && bytes <= self.limits.in_flight_bytes_max
     }
 
-    /// Creates a transfer. The destination is quarantined, so that its slot is not reused before the transfer has
-    /// ended.
+    /// Creates a transfer and its order. The destination is quarantined, so that its slot is reused only after the
+    /// transfer has ended.
     fn order(
         &mut self,
         source: RegisteredBlock<S>,
@@ -203,7 +206,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         order
     }
 
-    /// Accepts the outcome of a transfer, once. Returns `None` for an unknown or already finished transfer.
+    /// Ends a transfer with its outcome: registers the copy if it is correct and on time, else frees its slot. Counts
+    /// and ignores an unknown or already finished transfer, and returns `None`.
     pub fn finish(&mut self, id: TransferId, outcome: Outcome, now: Duration) -> Option<Settled> {
         let found = (id.route == Self::ROUTE).then(|| self.in_flight.remove(&id.number)).flatten();
         let Some(mut transfer) = found else {
@@ -241,7 +245,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         Some(Settled { id, identity, verdict, copy, bytes: self.block_bytes, took })
     }
 
-    /// Decides whether a copy may be registered, and with which checksum.
+    /// Decides whether the copy may be registered. Returns the verdict, and for `Committed` the checksum of the bytes
+    /// that were read.
     fn judge(&self, transfer: &Transfer<S, D>, outcome: Outcome) -> (Verdict, Option<Checksum>) {
         let is_late = transfer.is_cancelled && !is_planted(Planted::CommitLate);
         let verdict = match outcome {
@@ -270,7 +275,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         (verdict, None)
     }
 
-    /// Registers a copy in the destination pool.
+    /// Registers a copy in the destination pool. If the source has no checksum yet, stores the checksum of the bytes
+    /// that were read.
     fn commit(
         block: MutableBlock<D>,
         transfer: &Transfer<S, D>,
@@ -308,7 +314,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
     }
 
-    /// Cancels a transfer. Its slots stay reserved until its outcome is reported. Returns whether it was running.
+    /// Cancels a transfer. Its slots stay reserved until its outcome is reported. Returns false if the transfer is
+    /// unknown or already cancelled.
     pub fn cancel(&mut self, id: TransferId) -> bool {
         let found = (id.route == Self::ROUTE).then(|| self.in_flight.get_mut(&id.number)).flatten();
         let Some(transfer) = found.filter(|transfer| !transfer.is_cancelled) else { return false };
@@ -331,7 +338,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         self.cancel(id).then_some(id)
     }
 
-    /// Cancels overdue transfers. Returns the transfers that executors should stop.
+    /// Cancels overdue transfers. Returns their ids, so that executors stop them.
     pub fn expire(&mut self, now: Duration) -> Vec<TransferId> {
         let mut expired = Vec::new();
         while let Some(&(deadline, number)) = self.deadlines.first() {

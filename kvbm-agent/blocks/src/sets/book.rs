@@ -70,7 +70,7 @@ impl Book {
         Ok(below("exports_max", self.exports.len(), self.limits.exports_max)?)
     }
 
-    /// Exports a set. If the export is refused, `regions` is unchanged.
+    /// Exports a set, and takes its `regions`. If the export is refused, `regions` is unchanged.
     pub(super) fn export(
         &mut self,
         description: BlockSetDescription,
@@ -86,7 +86,8 @@ impl Book {
         Ok(set)
     }
 
-    /// The exported set with this id and fence.
+    /// Returns the exported set with this id and fence. Fails if the id is unknown, has another fence, or its set has
+    /// ended.
     pub(super) fn exported(&self, id: BlockSetId, fence: Fence) -> Result<Arc<Set>, AccessError> {
         let set = self.exports.get(&id).ok_or(AccessError::Unknown(id))?;
         let exported = set.layout.fence();
@@ -99,7 +100,8 @@ impl Book {
 
     // --- imports
 
-    /// Imports an owner's set. A newer set fences older ones, even if it is refused itself.
+    /// Imports an owner's set. A newer set fences older ones, even if it is refused itself. Returns the known set if it
+    /// has the same layout.
     pub(super) fn import(
         &mut self,
         owner: &WorkerId,
@@ -148,7 +150,8 @@ impl Book {
         set.is_live().then(|| Arc::clone(set))
     }
 
-    /// Withdraws the owner's set with this fence, and all older sets with the same id.
+    /// Withdraws the owner's set with this fence, and all older sets with the same id. Returns immediately for a fence
+    /// of another incarnation: its sets have ended already.
     pub(super) fn withdraw(
         &mut self,
         owner: &WorkerId,
@@ -190,6 +193,8 @@ impl Book {
 
     // --- common to exports and imports
 
+    /// Takes all `blocks` of a set for reading or writing. Fails, and takes no block, if the set has ended or a block
+    /// is in use.
     pub(super) fn acquire_blocks(
         &mut self,
         set: &Set,
@@ -208,6 +213,7 @@ impl Book {
         }
     }
 
+    /// Counts one more transfer of a set. Fails if the set has ended, or at a limit of transfers.
     pub(super) fn begin_transfer(&mut self, set: &Set) -> Result<(), AccessError> {
         set.check_live()?;
         below("transfers_max", self.transfers, self.limits.transfers_max)?;
@@ -219,6 +225,7 @@ impl Book {
         Ok(())
     }
 
+    /// Counts one transfer of a set less, and removes the set if it has ended and this was its last transfer.
     pub(super) fn end_transfer(&mut self, set: &Set, released: &mut Released) {
         self.transfers = self.transfers.saturating_sub(1);
         self.counters.transfers_ended_late += u64::from(!set.is_live());
@@ -236,7 +243,7 @@ impl Book {
         }
     }
 
-    /// Whether an id is not quarantined. If it is, the end of the quarantine wakes `waker`.
+    /// Returns whether the id is usable, that is, not quarantined. The end of a quarantine wakes `waker`.
     pub(super) fn poll(
         &mut self,
         owner: Option<&WorkerId>,
@@ -275,6 +282,7 @@ impl Book {
 
     // --- helpers
 
+    /// Creates a set under the next number, with an activity that owns the regions.
     fn create_set(
         &mut self,
         owner: Owner,
@@ -286,7 +294,8 @@ impl Book {
         Arc::new(Set::new(self.last_number, owner, layout))
     }
 
-    /// Removes a set that has ended and has no running transfers.
+    /// Removes a set, and moves its regions and wakers to `released`. Returns immediately if the set is live or still
+    /// has transfers.
     fn release(&mut self, set: &Set, released: &mut Released) {
         let is_over = |activity: &Activity| !set.is_live() && activity.transfers == 0;
         if !self.activities.get(&set.number).is_some_and(is_over) {
@@ -308,7 +317,8 @@ impl Book {
         }
     }
 
-    /// Begins the owner's incarnation if it is new, which ends all older sets.
+    /// Begins the owner's incarnation if it is new, which ends all older sets. Fails for an older incarnation, or if
+    /// there are too many owners.
     fn enter_epoch(
         &mut self,
         owner: &WorkerId,
@@ -344,7 +354,7 @@ impl Book {
     }
 
     /// Records that sets of this owner and id with a lower fence are refused from now on. Fails if the owner has too
-    /// many ids.
+    /// many ids. An unknown owner is ignored.
     fn raise_floor(
         &mut self,
         owner: &WorkerId,

@@ -11,6 +11,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
+    /// Reads the next `N` bytes. Fails with the name of `field` if fewer are left.
     fn take_array<const N: usize>(
         &mut self,
         field: &'static str,

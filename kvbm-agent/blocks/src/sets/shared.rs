@@ -44,7 +44,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes all `blocks`, or returns an error and takes no block.
+    /// Takes all `blocks` of a set. Fails, and takes no block, if one is out of range, listed twice or in use, or there
+    /// are too many.
     pub(super) fn new(
         shared: &Arc<Shared>,
         set: &Arc<Set>,

@@ -93,7 +93,7 @@ impl Activity {
         Self { regions, ..Self::default() }
     }
 
-    /// Registers a waker for the end of the quarantine. It may be woken earlier.
+    /// Registers a waker for the end of the quarantine. At [`WAKERS_MAX`] wakers, the earlier ones are woken now.
     pub(super) fn wake_later(&mut self, waker: &Waker, released: &mut Released) {
         if self.wakers.iter().any(|other| other.will_wake(waker)) {
             return;
@@ -104,7 +104,8 @@ impl Activity {
         self.wakers.push(waker.clone());
     }
 
-    /// Takes all `blocks`, which are distinct, or returns an error and takes no block.
+    /// Takes all `blocks`, which are distinct. Fails, and takes no block, if one is in use: several transfers may read
+    /// a block, only one may write it.
     pub(super) fn acquire_blocks(
         &mut self,
         blocks: &[SlotId],
@@ -132,7 +133,7 @@ impl Activity {
         Ok(())
     }
 
-    /// Releases blocks that were taken.
+    /// Releases blocks that a transfer has taken.
     pub(super) fn give_back(&mut self, blocks: &[SlotId]) {
         for block in blocks {
             match self.used.get_mut(block) {

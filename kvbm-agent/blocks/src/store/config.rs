@@ -44,6 +44,7 @@ impl PoolConfig {
         }
     }
 
+    /// Checks that the numbers of blocks and tokens are within their limits.
     pub(crate) fn validate(&self) -> Result<(), PoolConfigError> {
         for (field, value, max) in [
             ("blocks", self.blocks, POOL_BLOCKS_MAX),

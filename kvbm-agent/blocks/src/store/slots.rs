@@ -70,7 +70,7 @@ impl Slots {
         }
     }
 
-    /// Takes a free slot, or evicts a block.
+    /// Takes a free slot. If none is free, evicts a block, which is also returned.
     pub(crate) fn allocate_one(&mut self) -> Result<(SlotId, Option<Evicted>), Exhausted> {
         if let Some(slot) = self.free.pop_back(0) {
             self.mark_mutable(slot);
@@ -83,7 +83,8 @@ impl Slots {
         slot.map(|slot| (slot, evicted.pop())).ok_or(self.exhausted(1))
     }
 
-    /// Takes `count` slots: free ones first, then of evicted blocks. On an error, takes none.
+    /// Takes `count` slots: free ones first, then slots of evicted blocks, which are added to `evicted`. Fails, and
+    /// takes no slot, if too few blocks are evictable.
     pub(crate) fn allocate(
         &mut self,
         count: usize,
@@ -108,8 +109,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Returns a free slot without reserving it: another call may take it. If none is free and `evicts` is set, evicts
-    /// an unused block.
+    /// Returns a free slot without reserving it: another call may take it. If all slots are used and `evicts` is true,
+    /// evicts an unused block first.
     pub(crate) fn free_slot(&mut self, evicts: bool) -> Option<SlotId> {
         self.victims.clear();
         if self.free.len() == 0 && evicts && self.inactive.evict(1, &mut self.victims) {
@@ -133,7 +134,8 @@ impl Slots {
         Exhausted { wanted, free: self.free.len(), inactive: self.inactive.len() }
     }
 
-    /// Releases one reference to a slot.
+    /// Drops one reference to a slot. The last reference frees the slot, or makes its registered block evictable. A
+    /// quarantined slot stays reserved.
     pub(super) fn release(&mut self, slot: SlotId) {
         let at = &mut self.slots[slot.index()];
         match &mut at.content {
@@ -178,7 +180,7 @@ impl Slots {
         self.free.push_back(0, slot);
     }
 
-    /// Resets a block that the eviction policy has removed.
+    /// Frees the slot of a block that the eviction policy has removed. Returns the block.
     fn reset_evicted(&mut self, slot: SlotId) -> Option<Evicted> {
         let Content::Registered { block, .. } = &self.slots[slot.index()].content else {
             debug_assert!(false, "{slot:?} was not inactive");
@@ -193,7 +195,7 @@ impl Slots {
         Some(block)
     }
 
-    /// Adds a reference to a registered block.
+    /// Adds a reference to a registered block, which is then not evictable.
     pub(crate) fn share(&mut self, slot: SlotId) {
         match &mut self.slots[slot.index()].content {
             Content::Registered { block, shares, .. } => {
@@ -211,7 +213,8 @@ impl Slots {
         }
     }
 
-    /// Adds a reference to a registered block, unless the generation has changed.
+    /// Adds a reference to a registered block, unless the slot's generation has changed. Returns whether the reference
+    /// was added.
     pub(super) fn share_again(&mut self, slot: SlotId, generation: u32) -> bool {
         let at = &self.slots[slot.index()];
         let is_same = at.generation == generation;
@@ -223,7 +226,8 @@ impl Slots {
         is_same && is_shared
     }
 
-    /// Registers a block that the slot's owner has filled.
+    /// Registers a block whose bytes are in its slot. Returns `New`, or as [`register_again`](Self::register_again) if
+    /// its hash is registered already.
     pub(crate) fn register(&mut self, block: BlockInfo) -> Result<Registered, RegisterError> {
         let slot = block.slot;
         debug_assert_eq!(self.state(slot), SlotState::Mutable);
@@ -278,7 +282,8 @@ impl Slots {
         self.slots[block.slot.index()].content = content;
     }
 
-    /// Registers a block from before the start of the process, as an inactive block.
+    /// Registers a block that was stored before the process started. The block is evictable. Fails if the slot is not
+    /// free, or the hash is registered already.
     pub(crate) fn restore(&mut self, block: BlockInfo) -> Result<(), RestoreError> {
         let slot = block.slot;
         match self.state_of(slot) {
@@ -297,7 +302,7 @@ impl Slots {
     }
 
     /// Ends the registration of a block with wrong bytes, even if it is in use. The slot is freed when the last
-    /// reference is dropped.
+    /// reference is dropped. Returns false if the slot has no registered block.
     pub(crate) fn withdraw(&mut self, slot: SlotId) -> bool {
         let at = &mut self.slots[slot.index()];
         if let Content::Duplicate { primary, shares, .. } = at.content {
@@ -328,7 +333,7 @@ impl Slots {
         true
     }
 
-    /// Finds a registered block and adds a reference to it.
+    /// Finds a registered block by its hash, and adds a reference to it.
     pub(crate) fn take_match(&mut self, sequence: SequenceHash) -> Option<BlockInfo> {
         self.stats.match_requests += 1;
         let slot = self.find(sequence)?;
@@ -344,7 +349,7 @@ impl Slots {
         self.by_hash.get(&sequence).copied()
     }
 
-    /// Evicts all inactive blocks that the policy allows to evict.
+    /// Evicts all inactive blocks that the eviction policy allows.
     pub(crate) fn reset_inactive(&mut self) -> Vec<Evicted> {
         let mut evicted = Vec::new();
         self.victims.clear();
@@ -401,6 +406,7 @@ impl Slots {
         slot.is_some()
     }
 
+    /// Releases the pins that have expired at `now`. Returns their number.
     pub(crate) fn expire_pins(&mut self, now: Duration) -> usize {
         let mut expired = 0;
         while let Some(slot) = self.pins.pop_expired(now) {

@@ -57,8 +57,8 @@ impl Consolidator {
         }
     }
 
-    /// Applies a source's batch for a rank. If the batch is an image (a clear, then all blocks of the source), only the
-    /// differences are published: blocks held before and after do not change.
+    /// Applies a source's batch for a rank, and returns the events to publish. If the batch is an image (a clear, then
+    /// all blocks of the source), only the differences are published, provided there is room for both states.
     pub fn take(
         &mut self,
         source: ConsolidatedSource,
@@ -107,7 +107,8 @@ impl Consolidator {
         self.ranks.entry(rank).or_default().bring_back(source, holdings);
     }
 
-    /// Moves the holdings of one source number, at one rank or at all ranks, to another number without holdings.
+    /// Moves the holdings of source number `from` to the source `to`, which has none: at the rank `at_rank`, or at all
+    /// ranks if it is `None`.
     pub fn hand_over(
         &mut self,
         from: SourceNumber,

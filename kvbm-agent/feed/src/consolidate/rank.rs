@@ -75,6 +75,7 @@ impl Output {
         KvEvent::push_stored(&mut self.events, parent, tier, block);
     }
 
+    /// Adds a stored name. Joins the last event if it also stores names in this tier and has room.
     fn stored_name(&mut self, tier: Tier, name: BlockName) {
         if let Some(KvEvent::StoredNames { tier: at, names }) = self.events.last_mut()
             && *at == tier
@@ -86,6 +87,7 @@ impl Output {
         self.events.push(KvEvent::StoredNames { tier, names: vec![name] });
     }
 
+    /// Adds a removed name. Joins the last event if it also removes from this tier and has room.
     fn removed(&mut self, tier: Tier, name: BlockName) {
         if let Some(KvEvent::Removed { tier: at, names }) = self.events.last_mut()
             && *at == tier
@@ -115,7 +117,7 @@ impl Rank {
         in_tiers.and_then(|tiers| tiers.get(tier.index())).is_some_and(|holding| *holding > 0)
     }
 
-    /// Applies an event of a source, with at most `room` new names.
+    /// Applies an event of a source. At most `room` names may be new; further ones are refused and counted.
     pub(super) fn apply_event(
         &mut self,
         source: ConsolidatedSource,
@@ -148,7 +150,7 @@ impl Rank {
         }
     }
 
-    /// All blocks, and the names of a source.
+    /// Returns all blocks, and the names of a source, which is added if it is new.
     fn parts_of(&mut self, source: ConsolidatedSource) -> (&mut Blocks, Option<&mut SourceNames>) {
         let Self { blocks, held } = self;
         let known = held.iter().position(|held| held.source.number == source.number);
@@ -171,7 +173,8 @@ impl Rank {
         SetAside(held.map(|held| mem::take(&mut held.names)).unwrap_or_default())
     }
 
-    /// Releases a source's earlier holdings.
+    /// Releases the holdings that a source had before its image. If the rank is empty then, publishes a single clear in
+    /// place of the removals.
     pub(super) fn release(&mut self, SetAside(before): SetAside, output: &mut Output) {
         let mut names: Vec<(BlockName, Named)> = before.into_iter().collect();
         names.sort_unstable_by_key(|(name, _)| *name);
@@ -210,7 +213,8 @@ impl Rank {
         }
     }
 
-    /// The current state of all holdings that changed.
+    /// Returns the current state of all holdings that changed, for the disk. Empty if the consolidator does not record
+    /// them.
     pub(super) fn changes(&self, source: SourceNumber, output: &Output) -> Vec<HoldingChange> {
         if !output.tells_holdings {
             return Vec::new();
@@ -241,8 +245,8 @@ impl SourceNames {
         self
     }
 
-    /// Stores blocks under the source's names. A name is joined if its chain to the root is known: then its canonical
-    /// hash joins equal blocks of other sources. Otherwise only this source uses its block.
+    /// Stores blocks under the source's names. A name is joined if its chain to the root is known: its canonical hash
+    /// then joins equal blocks of other sources. Otherwise only this source uses its block.
     fn store(
         &mut self,
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),
@@ -287,7 +291,7 @@ impl SourceNames {
         }
     }
 
-    /// Stores names without tokens. A new name is not joined.
+    /// Stores names whose tokens are unknown. A new name is not joined. Refuses and counts new names beyond `room`.
     fn store_names(
         &mut self,
         tier: Tier,
@@ -338,8 +342,8 @@ impl SourceNames {
         *holding == 1
     }
 
-    /// Removes one copy, or all copies, of each name in a tier. A block without a remaining holding is removed from
-    /// the stream.
+    /// Removes one copy of each name in a tier, or all copies if `all_copies`. Skips names that the source does not
+    /// hold there. A block without a remaining holding is removed from the stream.
     fn remove(
         &mut self,
         tier: Tier,
@@ -369,7 +373,7 @@ impl SourceNames {
         }
     }
 
-    /// Removes a name from all tiers.
+    /// Removes a name of the source from all tiers. Returns immediately if the name is unknown.
     fn release(&mut self, name: BlockName, all: &mut Blocks, output: &mut Output) {
         let Some(Named { block, copies, .. }) = self.names.remove(&name) else { return };
         output.change(name);

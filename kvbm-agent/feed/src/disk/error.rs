@@ -82,7 +82,8 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Whether the configuration is wrong, so that the process should exit. Other errors cost only the journal on disk.
+    /// Whether the configuration is wrong, so that the process should exit. After any other error, the agent continues
+    /// without its journal on disk.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(

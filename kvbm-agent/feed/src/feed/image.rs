@@ -23,7 +23,8 @@ enum ImageError {
     Stopping,
 }
 
-/// Writes an image of the held blocks whenever one is due, until `stop` is cancelled. Publishing continues meanwhile.
+/// Writes an image of the held blocks whenever one is due, until `stop` is cancelled or the disk fails. Returns
+/// immediately if the feed has no disk. Publishing continues meanwhile.
 pub async fn write_images(feed: Arc<Feed>, stop: CancellationToken) {
     let Some(disk) = feed.disk() else { return };
     loop {
@@ -54,7 +55,7 @@ async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), Im
     made.unwrap_or(Err(ImageError::Stopping))
 }
 
-/// Writes an image from the steps of a dump.
+/// Writes an image from the steps of a dump, and makes it current. Stops if `stop` is cancelled.
 fn write_image(feed: &Feed, dump: FeedDump, stop: &CancellationToken) -> Result<(), ImageError> {
     let Some(disk) = feed.disk() else { return Ok(()) };
     let complete = disk.write_image(move || {

@@ -274,7 +274,8 @@ impl Feed {
         self.disk.as_ref()
     }
 
-    /// Settles whether the incarnation on disk continues. If it is over, a new one begins.
+    /// Records whether the incarnation on disk continues. Begins the incarnation `fresh` if the engine restarted, the
+    /// source is gone or the journal is damaged. Readers may publish from now on.
     pub fn settle(&self, verdict: Verdict) {
         if matches!(
             verdict,
@@ -352,7 +353,7 @@ impl Feed {
         self.journal.lock().digests(incarnation)
     }
 
-    /// Message for indexes between batches; `None` if another incarnation has begun.
+    /// Returns the message for indexes between batches, or `None` if another incarnation has begun.
     #[must_use]
     pub fn heartbeat(&self, incarnation: Incarnation) -> Option<Heartbeat> {
         let (head_sequence, digest) = {
@@ -368,7 +369,7 @@ impl Feed {
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away, reasons })
     }
 
-    /// Sets how far the source can be trusted. A change is sent to indexes immediately.
+    /// Sets how far the source can be trusted. A change of state, connection or reasons is sent to indexes immediately.
     pub fn set_state(&self, feed_state: FeedState) {
         let shown = |at: &FeedState| {
             let reasons: Vec<_> = at.reasons.iter().map(|seen| seen.reason).collect();
@@ -393,7 +394,7 @@ impl Feed {
         self.journal.lock().status()
     }
 
-    /// Message that introduces the source to an index.
+    /// Returns the message that introduces the source to an index.
     #[must_use]
     pub fn hello(&self) -> Hello {
         let JournalStatus { incarnation, first, head, copy_mode, .. } = self.status();

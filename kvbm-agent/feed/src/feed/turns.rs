@@ -30,7 +30,7 @@ impl Turns {
         Self { turn: Arc::new(Semaphore::new(1)), places }
     }
 
-    /// Waits until earlier callers have finished.
+    /// Waits for the permit to read the journal, which one caller has at a time.
     ///
     /// # Errors
     /// If too many callers wait, or the wait times out.

@@ -98,7 +98,7 @@ impl Hub {
         self.sources.lock().persisted(kind)
     }
 
-    /// Ends the restore once all configured sources are open: drops the other sources on disk.
+    /// Ends the restore once all configured sources are open: drops the persisted sources that were not opened.
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.end_restore(self.feed.ranks());
@@ -153,6 +153,7 @@ impl Hub {
         self.open_as(name, copy_mode, Resumption::Image(rank))
     }
 
+    /// Opens a source under a name. With `resumption`, the source continues from disk.
     fn open_as(
         self: &Arc<Self>,
         name: &str,
@@ -187,7 +188,8 @@ impl Hub {
         self.waiting.as_ref().map_or(0, |waiting| waiting.lock().blocks())
     }
 
-    /// Publishes waiting events when they are due, until cancelled. Then call [`flush`](Self::flush) for the rest.
+    /// Publishes waiting events when they are due, until `stop` is cancelled. Returns immediately without batching.
+    /// Then call [`flush`](Self::flush) for the rest.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(waiting) = &self.waiting else { return };
         loop {
@@ -216,8 +218,8 @@ impl Hub {
         self.publish_all(all);
     }
 
-    /// Publishes events, or adds them to the waiting ones. The caller holds the sources' lock, which preserves their
-    /// order.
+    /// Publishes events, or with batching adds them to the waiting events. The caller holds the sources' lock, which
+    /// preserves the order of events.
     fn publish(
         &self,
         published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
@@ -255,7 +257,7 @@ impl Hub {
     }
 
     /// Publishes removals of blocks that sources no longer hold, in one write with the source's new position. Settles
-    /// the incarnation if this decides it.
+    /// the incarnation if `gone` has a verdict.
     fn release(&self, mut gone: Gone, position: SourceChange<'_>) {
         let released = gone.released.iter_mut();
         let published: Vec<_> =
@@ -339,8 +341,8 @@ impl Inlet {
         self.take_from(rank, events, Some(&position.into()))
     }
 
-    /// As [`take`](Self::take), with the source's position for the disk. The first position proves
-    /// that the engine survived.
+    /// Publishes events of one rank, as [`take`](Self::take). `position` is the source's position to write to disk. The
+    /// first position proves that the engine survived, which settles the incarnation.
     fn take_from(
         &self,
         rank: DpRank,
@@ -402,7 +404,8 @@ impl Inlet {
         self.hub.sources.lock().set_copy_mode(self.key, copy_mode)
     }
 
-    /// Updates the counts of events that the hub did not receive. Has no effect once the source was closed.
+    /// Updates the counts of events that the hub did not receive. Logs a new problem, and marks the source as partial.
+    /// Has no effect once the source is closed.
     pub fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
         let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
         let known = sources.lacking(self.key, block_size).is_some();
@@ -445,7 +448,8 @@ impl Inlet {
         });
     }
 
-    /// Sets the status of the source.
+    /// Sets the status of the source, and logs a change of its state. A confirmed state proves that the engine
+    /// survived.
     pub fn show(&self, status: SourceStatus<Instant>) {
         let mut sources = self.hub.sources.lock();
         // In the states exact and gap, the applied cursor was compared with the engine's own.

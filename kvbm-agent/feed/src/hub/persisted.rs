@@ -50,7 +50,8 @@ impl Persisted {
         mem::replace(&mut self.is_pending, false)
     }
 
-    /// Records a batch, with or without a clear.
+    /// Records a batch of a rank, with the source's position. A clear (`is_cleared`) removes earlier flaws if the
+    /// source has fed only this rank.
     pub(super) fn record_batch(
         &mut self,
         rank: DpRank,
@@ -84,7 +85,7 @@ impl Persisted {
         at.flaws = at.flaws.and(flaws);
     }
 
-    /// Ends the source's incarnation.
+    /// Ends the source's incarnation, and adds it to the past ones. Returns early if the source has no position yet.
     pub(super) fn end_incarnation(&mut self) {
         self.early = Flaws::default();
         let Some(at) = self.at.take() else { return };

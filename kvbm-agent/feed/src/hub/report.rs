@@ -62,8 +62,8 @@ pub struct SourceReport {
     pub problem: Option<String>,
 }
 
-/// Diagnosis of a source's dropped blocks, for a worker of `block_size` tokens per block; `None` if the cause is
-/// unknown.
+/// Diagnoses the dropped blocks of a source, for a worker of `block_size` tokens per block: cause and fix. Returns
+/// `None` if the cause is unknown.
 pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> {
     let drops = &counts.drops;
     if let Some(stated) = drops.stated_block_size() {

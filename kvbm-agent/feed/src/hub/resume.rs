@@ -16,8 +16,8 @@ fn absent(number: SourceNumber, name: &str) -> ConsolidatedSource {
 }
 
 impl Sources {
-    /// Takes over the sources read from disk; from now on sources are written to disk. Unless the incarnation is
-    /// settled, sources with a position are pending. Returns false if the holdings cannot belong to sources.
+    /// Takes over the sources read from disk; from now on sources are written to disk. While the incarnation is
+    /// undecided, sources with a position are pending. Returns false if there are holdings that belong to no source.
     pub(super) fn restore(&mut self, persisted: PersistedSources, is_settled: bool) -> bool {
         self.has_disk = true;
         self.is_settled = is_settled;
@@ -58,7 +58,8 @@ impl Sources {
         positions.filter(|source| source.kind == kind).cloned().collect()
     }
 
-    /// Position from which a source continues, if its kind and copy mode are unchanged.
+    /// Removes and returns the position from which a source continues, if there is one and its kind and copy mode are
+    /// unchanged.
     pub(super) fn take_position(
         &mut self,
         name: &str,
@@ -71,7 +72,7 @@ impl Sources {
     }
 
     /// Gives a source the holdings that were restored under its name. A source that continues from its position gets
-    /// all holdings. A source that begins with an image gets those of the image's rank, other sources none.
+    /// all holdings. A source that begins with an image gets the holdings of the image's rank, any other source none.
     pub(super) fn take_holdings(&mut self, number: SourceNumber, resumption: Resumption) {
         let Some(source) = self.open.get_mut(&number) else { return };
         let at_rank = match resumption {

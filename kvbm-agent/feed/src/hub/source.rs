@@ -97,7 +97,7 @@ impl Source {
         state.max(if is_partial { SourceState::Partial } else { SourceState::Exact })
     }
 
-    /// Known reasons why the state is worse than exact.
+    /// Returns why the source's state is worse than exact, including refused blocks.
     pub(super) fn reasons(&self) -> Vec<StateReason> {
         let mut reasons = self.reasons.clone();
         let refused = self.counts.refused.saturating_add(self.counts.misplaced);

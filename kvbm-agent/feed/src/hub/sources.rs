@@ -43,6 +43,8 @@ pub(super) const fn consolidator(config: &HubConfig, tells_holdings: bool) -> Co
 }
 
 impl Sources {
+    /// Creates an empty set of sources. Fails if the maximum is out of range, or if sources are to be consolidated and
+    /// their copies counted.
     pub(super) fn new(
         config: HubConfig,
         copy_mode: CopyMode,
@@ -67,8 +69,8 @@ impl Sources {
         })
     }
 
-    /// Opens a source, which continues from disk as `resumption` says. A position is used only if kind and copy mode
-    /// are unchanged.
+    /// Opens a source, which continues from disk as `resumption` states. Fails if the name is taken, there are too many
+    /// sources, or the copy mode does not fit. A position is used only if kind and copy mode are unchanged.
     pub(super) fn open_source(
         &mut self,
         name: &str,
@@ -133,7 +135,8 @@ impl Sources {
         found.filter(|source| source.opened == key.opened).ok_or(HubError::Closed)
     }
 
-    /// Takes a source's events of one rank, and returns the resulting events.
+    /// Applies a source's events of one rank, and returns the events to publish. Fails, and changes nothing, if an
+    /// event is too large or another source feeds the rank.
     pub(super) fn apply_events(
         &mut self,
         key: Key,
@@ -178,8 +181,8 @@ impl Sources {
         Ok(Outcome { id, refused, events, holdings })
     }
 
-    /// Checks that a source may feed a rank. Without consolidation, a rank has one source; a source that is still to
-    /// be restored reserves its ranks.
+    /// Checks that a source may feed a rank. Without consolidation, a rank has one source, and a source that is still
+    /// pending reserves its ranks.
     fn check_rank(&self, number: SourceNumber, rank: DpRank) -> Result<(), HubError> {
         let Some(owner) = self.ranks.get(&rank) else {
             let limit = WORKER_RANKS_MAX;
@@ -215,7 +218,8 @@ impl Sources {
         is_news && !mem::replace(&mut self.is_settled, true)
     }
 
-    /// Clears a source, because its incarnation is over or events were lost.
+    /// Clears a source: its incarnation is over (`is_over`), or events were lost. Returns the removals to publish, and
+    /// the verdict if this settles the incarnation.
     pub(super) fn clear_source(&mut self, key: Key, is_over: bool) -> Result<Gone, HubError> {
         let source = self.source(key)?;
         let mut was_pending = false;
@@ -345,7 +349,7 @@ impl Sources {
         Ok(&self.source(key)?.status)
     }
 
-    /// How far all sources together can be trusted.
+    /// Returns how far all sources together can be trusted: the worst state and all reasons.
     pub(super) fn feed_state(&self) -> FeedState {
         let mut feed_state = FeedState::OWN;
         for source in self.open.values() {

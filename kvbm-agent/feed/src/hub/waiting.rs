@@ -33,7 +33,8 @@ impl Waiting {
         self.due
     }
 
-    /// Adds events of a rank. A clear, and all events before it, are due immediately.
+    /// Adds events of a rank, which are due after the interval. A clear, or a full batch, makes all waiting events due
+    /// immediately.
     pub(super) fn add(&mut self, rank: DpRank, events: Vec<KvEvent>, now: Instant) {
         if events.is_empty() {
             return;

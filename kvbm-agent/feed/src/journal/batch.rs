@@ -65,7 +65,7 @@ impl Batch {
         wire_bytes(&self.events)
     }
 
-    /// Bytes of memory, without the allocator's overhead.
+    /// Bytes of memory that the batch uses, without the allocator's overhead.
     pub(super) fn memory_bytes(&self) -> usize {
         let lists = self.events.iter().map(|event| match event {
             KvEvent::Stored { blocks, .. } => blocks.capacity() * size_of::<StoredBlock>(),

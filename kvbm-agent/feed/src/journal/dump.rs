@@ -36,6 +36,7 @@ pub struct DumpCut {
 }
 
 impl Inventory {
+    /// Begins a dump and returns its id. Fails if a dump is in progress.
     pub(super) fn begin_dump(&mut self) -> Result<DumpId, DumpError> {
         if self.scan.is_some() {
             return Err(DumpError::Busy);
@@ -47,7 +48,8 @@ impl Inventory {
         Ok(id)
     }
 
-    /// Reads the next records. `None` once everything was read, and the dump must be cut.
+    /// Reads the next records of one rank. Returns `None` once all records were read: then call
+    /// [`cut_dump`](Self::cut_dump). Fails if the dump is over.
     pub(super) fn step_dump(
         &mut self,
         id: DumpId,
@@ -69,7 +71,7 @@ impl Inventory {
         Ok(Some((number, records)))
     }
 
-    /// Ends a dump, and returns the names that changed after they were read.
+    /// Ends a dump, and returns the records that changed after they were read.
     pub(super) fn cut_dump(&mut self) -> Vec<(DpRank, Vec<HeldBlock>)> {
         self.scan = None;
         let ranks = self.ranks.iter_mut().filter(|(_, rank)| !rank.dirty.is_empty());
@@ -111,7 +113,7 @@ impl Inventory {
     }
 }
 
-/// States of the given names, parents first.
+/// Returns the current records of the `dirty` names, parents first.
 fn changed_records(names: &Names, mut dirty: FxHashSet<BlockName>) -> Vec<HeldBlock> {
     let mut order: Vec<BlockName> = dirty.iter().copied().collect();
     order.sort_unstable();

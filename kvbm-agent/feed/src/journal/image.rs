@@ -29,6 +29,8 @@ struct Image {
 }
 
 impl Image {
+    /// Returns whether `next` can join the run: same copies, and the next block of a chain or another name without
+    /// tokens.
     fn continues(&self, next: &HeldBlock) -> bool {
         self.run.last().is_none_or(|last| {
             let is_chain = next.parent == Some(last.name) && next.local.is_some();
@@ -39,7 +41,7 @@ impl Image {
         })
     }
 
-    /// Converts the current run to events: one store per tier and copy.
+    /// Converts the current run to events: one store event per tier and copy. Returns immediately if the run is empty.
     fn end_run(&mut self) {
         let run = mem::take(&mut self.run);
         let Some(first) = run.first() else { return };
@@ -54,6 +56,7 @@ impl Image {
     }
 }
 
+/// Builds the event that stores a run of records.
 fn stored(parent: Option<BlockName>, tier: Tier, run: &[HeldBlock]) -> KvEvent {
     let block =
         |at: &HeldBlock| at.local.map(|local: LocalHash| StoredBlock { name: at.name, local });

@@ -139,7 +139,7 @@ impl Inventory {
         held.map(|(number, _)| *number).collect()
     }
 
-    /// Whether all held blocks satisfy a condition.
+    /// Returns whether `is_fine` is true for each held block and tier.
     pub(super) fn all_held(
         &self,
         is_fine: &mut impl FnMut(DpRank, BlockName, Tier) -> bool,
@@ -153,7 +153,8 @@ impl Inventory {
         })
     }
 
-    /// Restores a name from a record of a dump. Later records of a name replace earlier ones.
+    /// Restores a name from a record of a dump. A later record replaces an earlier one, and removes the name if it has
+    /// no copies.
     pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
         let HeldBlock { name, parent, local, copies } = *held;
         if let Some(rank) = self.ranks.get_mut(&number)
@@ -196,7 +197,8 @@ impl Inventory {
         }
     }
 
-    /// Adds a copy of a name in a tier. A known name keeps its content, unless it had none.
+    /// Adds a copy of a name in a tier. Adds the name if it is new. A known name keeps its content, but gets content if
+    /// it has none yet.
     fn store(&mut self, number: DpRank, name: BlockName, place: Place) {
         let found = self.ranks.get(&number).and_then(|rank| rank.names.find(name));
         let Some(slot) = found else {
@@ -226,7 +228,7 @@ impl Inventory {
         rank.change_digest(name, &before, &after);
     }
 
-    /// Adds a new name. If the inventory is full, marks the rank as incomplete instead.
+    /// Adds a new name with one copy. If the inventory is full, marks the rank as incomplete instead.
     fn store_new(&mut self, number: DpRank, name: BlockName, place: Place) {
         let is_full = self.held_blocks >= self.held_blocks_max;
         let rank = self.rank(number);
@@ -240,7 +242,7 @@ impl Inventory {
         self.held_blocks += 1;
     }
 
-    /// Removes one copy, or all copies, of a name in a tier, if the tier has any.
+    /// Removes one copy of a name in a tier, or all copies if `all_copies`. Returns early if the tier has no copy.
     fn remove(&mut self, number: DpRank, name: BlockName, tier: Tier, all_copies: bool) {
         let Some(rank) = self.ranks.get(&number) else { return };
         let Some(slot) = rank.names.find(name) else { return };
@@ -277,6 +279,7 @@ impl Inventory {
         self.abort(DumpAbort::Cleared);
     }
 
+    /// Removes all copies in a tier of a rank.
     fn clear_tier(&mut self, number: DpRank, tier: Tier) {
         let Some(rank) = self.ranks.get(&number) else { return };
         let records = (0..rank.names.len()).filter_map(|slot| rank.names.at(slot));
@@ -303,6 +306,8 @@ impl Inventory {
         });
     }
 
+    /// Marks a record as changed for the dump in progress, if `is_due` requires it. Aborts the dump after too many
+    /// changed names.
     fn note_if(&mut self, number: DpRank, slot: usize, is_due: impl FnOnce(&mut Record) -> bool) {
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(record) = rank.names.at_mut(slot) else { return };

@@ -169,7 +169,7 @@ impl Names {
         self.read_ahead(last.filter_map(|slot| self.at(slot).map(Record::name)));
     }
 
-    /// Appends a record for a new name. The name is held once it has a copy.
+    /// Appends a record for a new name, and returns its slot. The name counts as held once it has a copy.
     pub(super) fn insert(&mut self, record: Record) -> usize {
         debug_assert!(self.find(record.name()).is_none(), "{:?} twice", record.name());
         let slot = self.len;
@@ -190,7 +190,7 @@ impl Names {
         slot
     }
 
-    /// Removes a record, which the last one replaces. Returns whether another record is at `slot` now.
+    /// Removes the record at `slot`, and moves the last record there. Returns whether another record is at `slot` now.
     pub(super) fn remove(&mut self, slot: usize) -> bool {
         let Some(&gone) = self.at(slot) else { return false };
         self.forget(gone.name(), slot);
@@ -226,6 +226,7 @@ impl Names {
         }
     }
 
+    /// Removes the last record, and its chunk if it is empty then.
     fn pop(&mut self) -> Option<Record> {
         let chunk = self.chunks.last_mut()?;
         let last = chunk.pop()?;
@@ -244,7 +245,7 @@ impl Names {
         }
     }
 
-    /// Sets the copies of one tier. Returns whether the name is still held in any tier.
+    /// Sets the copies of the record at `slot` in one tier. Returns whether its name is still held in any tier.
     pub(super) fn set_copies(&mut self, slot: usize, tier: Tier, copies: u32) -> bool {
         let few = u8::try_from(copies).unwrap_or(MANY);
         let Some(record) = self.at_mut(slot) else { return false };

@@ -43,7 +43,7 @@ impl Rank {
         }
     }
 
-    /// Updates the digest after a change of a name.
+    /// Updates the rank's digest after the entry of a name has changed.
     pub(super) fn change_digest(&mut self, name: BlockName, before: &Entry, after: &Entry) {
         if before == after {
             return;

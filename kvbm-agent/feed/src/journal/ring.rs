@@ -76,7 +76,8 @@ impl Ring {
         self.bytes
     }
 
-    /// Up to `batches_max` batches of a range. `first` is the number of the incarnation's first batch.
+    /// Returns up to `batches_max` batches of a range. `first` is the number of the incarnation's first batch. Fails if
+    /// the range begins with an evicted batch, or more than one after the newest.
     pub(super) fn range(
         &self,
         first: u64,

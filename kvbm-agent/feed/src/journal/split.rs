@@ -69,8 +69,8 @@ impl Pieces {
     }
 }
 
-/// Keeps the first `fit` blocks in an event, and returns the rest as another event. `None` if one of both would be
-/// empty.
+/// Keeps the first `fit` blocks in an event, and returns the other blocks as a second event. Returns `None` if one of
+/// the two would be empty.
 fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
     if fit == 0 || fit >= event.operations() {
         return None;

@@ -150,7 +150,7 @@ impl Journal {
         self.append_each(rank, events, |_batch| {})
     }
 
-    /// Like [`append`](Self::append), and passes each resulting batch to `show`.
+    /// Appends events, as [`append`](Self::append), and passes each resulting batch to `show`.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -243,7 +243,7 @@ impl Journal {
         self.inventory.digest()
     }
 
-    /// Digests by rank, after the newest batch of one incarnation.
+    /// Returns the digests of all ranks, after the newest batch of one incarnation.
     ///
     /// # Errors
     /// If it is another incarnation, or blocks are missing.
@@ -257,7 +257,7 @@ impl Journal {
         Ok(RankDigests { watermark: self.ring.head(), ranks: self.inventory.digests() })
     }
 
-    /// Status of the journal.
+    /// Returns the status of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         JournalStatus {

@@ -19,7 +19,7 @@ async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, U
     answer.map_err(|status| UplinkError::Status(Box::new(status)))
 }
 
-/// Registers a worker. Replaces a worker of the same name that is registered differently.
+/// Registers a worker at an index. Replaces a worker of the same name whose registration differs.
 pub(super) async fn register(
     to: (&Dialer, &str),
     registration: &Registration,
@@ -34,7 +34,7 @@ pub(super) async fn register(
     }
 }
 
-/// Removes a worker, if it is registered.
+/// Removes a worker from an index. Succeeds if the worker is unknown there.
 pub(super) async fn remove(to: (&Dialer, &str), worker: &WorkerAddress) -> Result<(), UplinkError> {
     let mut index = IndexerClient::new(connect(to).await?);
     let request = RemoveWorkerRequest {

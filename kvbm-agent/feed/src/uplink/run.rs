@@ -92,8 +92,8 @@ impl UplinkStatus {
     }
 }
 
-/// Keeps a stream of a source open to an indexer, and reports its progress in `status`. Once `stop` is cancelled, sends
-/// the rest of the journal, waits for the answers and returns. Without a stream, returns immediately.
+/// Keeps a stream of a source open to an indexer, with backoff after errors, and reports its progress in `status`. Once
+/// `stop` is cancelled, sends the rest of the journal, waits for the answers, and deregisters the worker if configured.
 pub async fn run_uplink(
     feed: Arc<Feed>,
     config: UplinkConfig,
@@ -165,7 +165,8 @@ impl Runner {
         (status.incarnation, status.acknowledged)
     }
 
-    /// Records why there is no stream. Logs it if `line` is set, with the number of suppressed lines.
+    /// Records in the status why there is no stream. Logs the error if `line` is set: it is the number of suppressed
+    /// lines.
     fn record_error(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
@@ -183,7 +184,7 @@ impl Runner {
         }
     }
 
-    /// Opens a stream and uses it until it ends.
+    /// Opens a stream and uses it until it ends. Returns whether it ended because of a stop or a new incarnation.
     async fn stream(&self) -> Result<End, UplinkError> {
         let mut news = self.feed.news();
         let hello = self.feed.hello();
@@ -250,7 +251,8 @@ impl Runner {
         Uplink::open_as(to, hello).await
     }
 
-    /// Removes the worker with its agent, if configured and no other agent has taken over.
+    /// Removes the worker from the index, if configured and no other agent has taken over. If the removal fails, the
+    /// worker stays until its lease ends.
     async fn deregister_worker(&self) {
         if !self.config.deregister || !self.has_place.load(Ordering::Acquire) {
             return;
@@ -261,7 +263,7 @@ impl Runner {
         }
     }
 
-    /// Records an open stream in log and status.
+    /// Records an open stream in log and status. `applied` is the last batch that the index has.
     fn accepted(&self, incarnation: Incarnation, applied: Option<u64>) {
         tracing::info!(
             source = self.feed.name(),
@@ -286,7 +288,8 @@ impl Runner {
         }
     }
 
-    /// Sends batches while the window has room.
+    /// Sends batches while the window has room. Returns `NewIncarnation` if the journal has begun another incarnation.
+    /// Skips or republishes batches that were evicted.
     fn fill(
         &self,
         uplink: &mut Uplink,
@@ -329,6 +332,7 @@ impl Runner {
         Ok(None)
     }
 
+    /// Publishes all held blocks in a new incarnation, and logs it.
     fn republish(&self, present: Incarnation) {
         let source = self.feed.name();
         let endpoint = &self.config.endpoint;
@@ -341,7 +345,7 @@ impl Runner {
         self.status.send_modify(|status| status.retold += 1);
     }
 
-    /// Skips batches that were evicted from the journal, so that the index sees a gap.
+    /// Logs and counts the evicted batches from `next` to before `oldest`. The index sees them as a gap.
     fn report_skipped(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
         let source = self.feed.name();

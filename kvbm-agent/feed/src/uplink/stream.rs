@@ -94,7 +94,7 @@ impl Uplink {
             .map_err(|_late| UplinkError::Silent(ACCEPT_TIMEOUT))?
     }
 
-    /// Opens the stream over a channel, and waits for the answer to the hello.
+    /// Opens the stream over a channel, and waits for the index to accept the hello.
     async fn open_on(channel: Channel, hello: Hello) -> Result<Self, UplinkError> {
         let (requests, outgoing) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let hello = PublishEventsRequest { message: Some(Sent::Hello(hello.into())) };
@@ -127,8 +127,8 @@ impl Uplink {
         self.next_sequence
     }
 
-    /// Sends one batch and waits until the index has it. A dropped call leaves the stream unusable: open a new one,
-    /// which reports the index's position.
+    /// Sends one batch and waits until the index has it. A call that is dropped leaves the stream unusable: then open a
+    /// new stream, which reports the index's position.
     ///
     /// # Errors
     /// If the stream ended, the batch was refused, or the numbers are used up.
@@ -171,7 +171,7 @@ impl Uplink {
         drop(sent);
     }
 
-    /// Queues a heartbeat. Returns false if only the slots reserved for batches are free.
+    /// Queues a heartbeat. Returns false, and queues nothing, if only the slots reserved for batches are free.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> bool {
         let has_room = self.requests.capacity() > UNACKED_BATCHES_MAX;
         if has_room {

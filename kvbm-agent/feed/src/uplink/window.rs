@@ -37,7 +37,7 @@ impl Window {
         self.unacked.push_back(Unacked { sequence, bytes });
     }
 
-    /// Processes an acknowledgement. Acknowledgements arrive in the order of the batches.
+    /// Removes the oldest batch from the window. Fails if the acknowledgement is for another batch.
     pub(super) fn acknowledged(&mut self, sequence: u64) -> Result<(), UplinkError> {
         match self.unacked.pop_front() {
             Some(oldest) if oldest.sequence == sequence => {

@@ -20,7 +20,7 @@ impl<'a> View<'a> {
         Self { access, start, layout }
     }
 
-    /// The slot as a slice, if only this process writes the region. The claim must belong to this slot.
+    /// Returns the slot's bytes, or `None` if another process may write the region. The claim must be for this slot.
     pub(super) fn shared<'b>(&self, _claim: &'b impl Claim) -> Option<&'b [u8]>
     where
         'a: 'b,
@@ -36,7 +36,8 @@ impl<'a> View<'a> {
         Some(bytes)
     }
 
-    /// The slot as an exclusive slice, if only this process writes the region. The claim must belong to this slot.
+    /// Returns the slot's bytes for writing, or `None` if another process may write the region. The claim must be for
+    /// this slot.
     pub(super) fn exclusive<'b>(&self, _claim: &'b mut WriteClaim) -> Option<&'b mut [u8]>
     where
         'a: 'b,
@@ -50,7 +51,7 @@ impl<'a> View<'a> {
         Some(bytes)
     }
 
-    /// Copies a part of the block into `into`.
+    /// Copies the bytes at `offset` of the block into `into`. Fails if the range is outside the block.
     pub(super) fn read(
         &self,
         claim: &impl Claim,
@@ -77,7 +78,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Copies `from` into a part of the block.
+    /// Copies `from` into the block at `offset`. Fails if the range is outside the block.
     pub(super) fn write(
         &self,
         claim: &mut WriteClaim,

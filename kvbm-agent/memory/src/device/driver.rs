@@ -59,7 +59,7 @@ impl Calls {
         })
     }
 
-    /// Converts a failed call to the driver's error message.
+    /// Returns an error with the driver's message, unless `status` is 0.
     fn check(&self, call: &str, status: Status) -> Result<(), String> {
         if status == 0 {
             return Ok(());
@@ -127,7 +127,7 @@ impl Context {
         self.number
     }
 
-    /// Runs a call with the context current on this thread.
+    /// Runs a driver call with the context current on this thread.
     fn run(&self, call: &str, body: impl FnOnce(&Calls) -> Status) -> Result<(), String> {
         // SAFETY: the context is retained until this value is dropped.
         let pushed = unsafe { (self.calls.push)(self.handle.as_ptr()) };
@@ -162,6 +162,8 @@ impl Context {
         debug_assert!(outcome.is_ok(), "{outcome:?}");
     }
 
+    /// Copies memory of the accelerator to `into`.
+    ///
     /// # Safety
     /// The range is in live memory that this context allocated at `first`.
     pub(super) unsafe fn copy_out(
@@ -177,6 +179,8 @@ impl Context {
         })
     }
 
+    /// Copies `from` to memory of the accelerator.
+    ///
     /// # Safety
     /// Same contract as `copy_out`.
     pub(super) unsafe fn copy_in(

@@ -55,6 +55,7 @@ impl DeviceAllocator {
         Ok(DriverPinnedStorage { context: Arc::clone(&self.context), first, bytes })
     }
 
+    /// Allocates memory of the accelerator, aligned to at most [`DEVICE_ALIGNMENT`].
     fn device(&self, bytes: usize, alignment: usize) -> Result<DeviceStorage, AllocateError> {
         check(bytes, alignment)?;
         if alignment > DEVICE_ALIGNMENT {

@@ -322,7 +322,7 @@ impl<T> Agent<T> {
         Ok(id)
     }
 
-    /// The local addresses of the pieces' blocks.
+    /// Returns the local addresses of the pieces' slots. Fails if the arena of a slot is not registered.
     fn near(&self, pieces: &[Piece<T>]) -> Result<Vec<Stretch>, NixlError> {
         let stretch = |piece: &Piece<T>| {
             let slot = &piece.slot;
@@ -335,7 +335,7 @@ impl<T> Agent<T> {
         pieces.iter().map(stretch).collect()
     }
 
-    /// The descriptor of a registered file that contains all pieces.
+    /// Returns the file descriptor of a registered file. Fails if a piece is outside the registered range.
     fn device(&self, FileId(id): FileId, pieces: &[Piece<T>]) -> Result<u64, NixlError> {
         let (file, bytes) = self.files.get(id).ok_or(NixlError::Unregistered("the file"))?;
         let lies_inside = |piece: &Piece<T>| {
@@ -348,7 +348,7 @@ impl<T> Agent<T> {
         Ok(u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX))
     }
 
-    /// Polls the state of a transfer. A finished transfer is removed with this call.
+    /// Polls a transfer. A finished transfer is removed by this call; a failed one keeps its slots.
     pub fn poll(&mut self, id: TransferId) -> Progress<T> {
         let Some(flying) = self.flying.get(&id) else {
             return Progress::Failed(NixlError::Unknown);
@@ -376,7 +376,7 @@ impl<T> Agent<T> {
         !self.failed.is_empty()
     }
 
-    /// Releases NIXL's request.
+    /// Releases the request of a transfer in NIXL. A request that NIXL refuses to release is leaked.
     fn release(&self, flying: &mut Flying<T>) {
         let request = mem::replace(&mut flying.request, null_mut());
         // SAFETY: both arguments are valid, and the request is no longer used. A request that can't be released is
@@ -390,6 +390,7 @@ impl<T> Agent<T> {
 }
 
 impl<T> Drop for Agent<T> {
+    /// Destroys the agent. Its memory is leaked if NIXL may still access it.
     fn drop(&mut self) {
         let mut left: Vec<_> = mem::take(&mut self.flying).into_values().collect();
         left.append(&mut self.failed);

@@ -29,7 +29,7 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Creates an object with a function that takes no other arguments.
+    /// Creates an object with the NIXL function `create`. `free` destroys the object.
     fn new(
         call: &'static str,
         create: impl FnOnce(*mut Object) -> Status,
@@ -56,7 +56,7 @@ pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<CStri
     text.ok_or(NixlError::Text { field, max })
 }
 
-/// A list of a plugin's parameters.
+/// Creates the list of a plugin's parameters.
 pub(super) fn parameters(calls: &Calls, plugin: &Plugin) -> Result<Owned, NixlError> {
     const BYTES_MAX: usize = 4 << 10;
     // SAFETY: NIXL writes one pointer.
@@ -72,7 +72,7 @@ pub(super) fn parameters(calls: &Calls, plugin: &Plugin) -> Result<Owned, NixlEr
     Ok(list)
 }
 
-/// Options that select one backend.
+/// Creates options that select one backend.
 pub(super) fn options(calls: &Calls, backend: Object) -> Result<Owned, NixlError> {
     // SAFETY: NIXL writes one pointer.
     let create = |to| unsafe { (calls.create_opt_args)(to) };
@@ -83,7 +83,7 @@ pub(super) fn options(calls: &Calls, backend: Object) -> Result<Owned, NixlError
     Ok(options)
 }
 
-/// A list of one range, for registration.
+/// Creates a list of one range, for registration.
 pub(super) fn registered(calls: &Calls, memory: Memory, at: Stretch) -> Result<Owned, NixlError> {
     // SAFETY: NIXL writes one pointer.
     let create = |to| unsafe { (calls.create_reg_dlist)(memory as c_int, to) };
@@ -96,7 +96,7 @@ pub(super) fn registered(calls: &Calls, memory: Memory, at: Stretch) -> Result<O
     Ok(list)
 }
 
-/// The list of ranges on one side of a transfer.
+/// Creates the list of the ranges on one side of a transfer.
 pub(super) fn side(
     calls: &Calls,
     memory: Memory,

@@ -46,11 +46,8 @@ fn lock(file: &File, path: &Path) -> Result<(), DiskError> {
 /// Suffix of the table's file name.
 const TABLE: &str = ".kvasir-table";
 
-/// Opens or creates the file's table. Truncates the table of an earlier file at the same path, unless a process still
-/// has it open.
-///
-/// The table is a separate file because of kernel locks: a write through the page cache waits for all direct I/O of its
-/// file, and blocks later calls meanwhile.
+/// Opens or creates the table of the file at `path`, with `bytes` bytes. Empties an existing table if the file is new
+/// (`is_new`). Fails if a process has the table open.
 pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, DiskError> {
     let mut name = path.as_os_str().to_owned();
     name.push(TABLE);
@@ -67,7 +64,8 @@ pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, 
     Ok(file)
 }
 
-/// Preallocates the file. Returns whether the file system supports it; otherwise room is taken as blocks are written.
+/// Preallocates the file. Returns true if the file system supports preallocation. Otherwise only sets the file's size,
+/// returns false, and room is taken as blocks are written.
 pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, DiskError> {
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(true),
@@ -84,8 +82,8 @@ pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, Disk
     }
 }
 
-/// Opens the file a second time for direct I/O, and tests it by reading a page and writing it back. Also returns the
-/// resulting mode.
+/// Opens the file a second time for direct I/O, and tests it by reading a page and writing it back. Returns no file,
+/// and the reason in `Way::Buffered`, if the test fails.
 pub(super) fn direct(path: &Path) -> Result<(Option<File>, Way), DiskError> {
     let mut page = AlignedBuffer::new(PAGE_BYTES, PAGE_BYTES)
         .map_err(|error| DiskError::Memory(error.to_string()))?;

@@ -80,7 +80,8 @@ impl Header {
         page
     }
 
-    /// Decodes a page. In this order: an empty page, another file type, another version, a wrong checksum.
+    /// Decodes the header from a page. The first error applies: an empty page, another file type, another version, a
+    /// wrong checksum.
     pub(super) fn decode(page: &[u8]) -> Result<Self, NoHeader> {
         if page.iter().all(|byte| *byte == 0) {
             return Err(NoHeader::Empty);
@@ -142,7 +143,8 @@ impl Record {
 }
 
 impl Entry {
-    /// Decodes a record of [`RECORD_BYTES`] bytes, in a file whose blocks have at most `block_bytes` bytes.
+    /// Decodes a record of [`RECORD_BYTES`] bytes. Returns `Empty` for zeros, and `Damaged` for a wrong checksum or a
+    /// block of more than `block_bytes` bytes.
     pub(super) fn decode(record: &[u8], file_id: u64, slot: u32, block_bytes: usize) -> Self {
         if record.iter().all(|byte| *byte == 0) {
             return Self::Empty;
@@ -175,7 +177,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Returns `None` if there are no blocks, blocks are too large for a record, or the file would be too large.
+    /// Computes the positions in a file of `slots` blocks. Returns `None` if a number is 0, blocks are too large for a
+    /// record, or the file would be too large.
     pub(super) fn new(block_bytes: usize, slots: u32) -> Option<Self> {
         if block_bytes == 0 || slots == 0 || u32::try_from(block_bytes).is_err() {
             return None;

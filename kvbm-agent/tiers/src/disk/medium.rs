@@ -35,8 +35,9 @@ impl Medium for File {
 /// Maximum consecutive calls without progress, because they are interrupted or move less than a page.
 const STALLS_MAX: usize = 100;
 
-/// Moves `wanted` bytes by repeated calls, which may be incomplete or interrupted. After an incomplete call it resumes
-/// at a page boundary, as direct I/O requires. Bytes moved twice are identical.
+/// Repeats `call` until `wanted` bytes are moved, because a call may be incomplete or interrupted. After an incomplete
+/// call, resumes at a page boundary, as direct I/O requires: bytes moved twice are identical. Fails if the file ends,
+/// or after too many incomplete calls.
 fn complete(
     wanted: usize,
     mut call: impl FnMut(usize) -> io::Result<usize>,

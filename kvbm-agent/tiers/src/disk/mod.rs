@@ -133,7 +133,7 @@ impl DiskStorage {
         usize::try_from(slot).ok().and_then(|slot| self.recorded.get(slot))
     }
 
-    /// Erases the record of a slot, if the slot may have one.
+    /// Overwrites the record of a slot with zeros. Returns immediately if the slot has none.
     fn erase_record(&self, slot: u32) -> Result<(), TransferError> {
         let Some(recorded) = self.is_recorded(slot) else { return Ok(()) };
         if recorded.load(Ordering::Acquire) {
@@ -155,7 +155,7 @@ impl DiskStorage {
         write_all(&*self.table, &record, record_offset(slot))
     }
 
-    /// Calls `body` with a buffer that is aligned for direct I/O.
+    /// Calls `body` with a buffer that is aligned for direct I/O, from a pool of at most [`BUFFERS_MAX`] buffers.
     fn with_buffer<T>(
         &self,
         body: impl FnOnce(&mut [u8]) -> Result<T, TransferError>,
@@ -173,7 +173,8 @@ impl DiskStorage {
         outcome
     }
 
-    /// Computes the checksum of a block in memory, writes the block, and returns the checksum.
+    /// Writes a block into the data file. Returns the block with its checksum, which is computed in memory before the
+    /// write.
     fn write_data(
         &self,
         slot: u32,
@@ -200,7 +201,7 @@ impl DiskStorage {
         })
     }
 
-    /// Reads a block into memory and verifies it there.
+    /// Reads a block from the data file into `target`, and verifies its checksum there.
     fn read_data(
         &self,
         slot: u32,
@@ -255,6 +256,8 @@ impl Storage for DiskStorage {
         Some(self.geometry.slots)
     }
 
+    /// Erases the slot's record, writes the block, then its new record. After a crash, a slot without a record counts
+    /// as empty.
     fn store(
         &self,
         place: Place,
@@ -273,6 +276,7 @@ impl Storage for DiskStorage {
         Ok(block)
     }
 
+    /// Reads a block into `target` and verifies it. Fails if the slot is being written.
     fn load(
         &self,
         place: Place,

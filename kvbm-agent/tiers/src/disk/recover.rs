@@ -35,7 +35,8 @@ struct Table {
     superseded: Vec<u32>,
 }
 
-/// Opens or creates the file and its table. A new file gets its header only after it has its full size.
+/// Opens or creates the file and its table, and reads the blocks in it. A new file gets its header last, so a file
+/// without a header is incomplete.
 pub(super) fn open_storage(
     config: &DiskConfig,
     file_id: u64,
@@ -89,7 +90,7 @@ pub(super) fn open_storage(
     clean_table(storage, &table, path)
 }
 
-/// Erases invalid records, and collects the blocks of valid ones.
+/// Erases damaged and superseded records, and returns the storage with the blocks of all other records.
 fn clean_table(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
     let counted = |slots: &[u32]| u32::try_from(slots.len()).unwrap_or(u32::MAX);
     for slot in table.damaged.iter().chain(&table.superseded) {
@@ -114,6 +115,7 @@ fn clean_table(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opene
     })
 }
 
+/// Builds the header of a file with this configuration.
 fn header(config: &DiskConfig, file_id: u64) -> Header {
     Header {
         block_bytes: u64::try_from(config.block_bytes).unwrap_or(u64::MAX),
@@ -124,7 +126,8 @@ fn header(config: &DiskConfig, file_id: u64) -> Header {
     }
 }
 
-/// Reads the file's header; `None` if the file is new or incomplete.
+/// Reads the file's header. Returns `None` if the file is new or incomplete, and fails if another program or version
+/// wrote it.
 fn read_header(file: &File, path: &Path) -> Result<Option<Header>, DiskError> {
     let size = file.metadata().map_err(io_error(path, "cannot see its size"))?.len();
     let mut page = vec![0; PAGE_BYTES.min(usize::try_from(size).unwrap_or(PAGE_BYTES))];
@@ -155,7 +158,8 @@ fn check(found: Header, config: &DiskConfig) -> Result<Header, DiskError> {
     Err(DiskError::Layout { path, found: words(&found), ours: words(&ours) })
 }
 
-/// Reads the records of all slots. If two records have the same block, the later written one counts.
+/// Reads the records of all slots. If two records have the same block, the record with the higher write number counts;
+/// the other one is superseded.
 fn read_table(
     file: &File,
     path: &Path,

@@ -61,7 +61,8 @@ pub struct KvBlockManager {
 }
 
 impl KvBlockManager {
-    /// Starts threads and driver on the current runtime. Blocks found on the disk are registered before it returns.
+    /// Starts the threads of all storages, and the driver on the current runtime. Blocks found on the disk are
+    /// registered before it returns.
     ///
     /// # Errors
     /// [`StartError`] names the invalid setting.
@@ -140,7 +141,8 @@ impl KvBlockManager {
         self.shared.state.match_nearest(&[sequence]).pop()
     }
 
-    /// Offers a block from its nearest tier to the next lower tier. Returns [`Offered::NoLane`] if it is in no tier.
+    /// Offers a block from its nearest tier to the next lower tier. Returns [`Offered::NoLane`] if no tier has the
+    /// block.
     pub fn offload(&self, sequence: SequenceHash, priority: Priority) -> Offered {
         let state = &self.shared.state;
         let offered = match self.nearest(sequence) {
@@ -187,7 +189,7 @@ impl KvBlockManager {
 
     /// Registers blocks that are stored in the volume, as long as its tier has free slots. Call it after a start, and
     /// when other agents may have stored more blocks. With `evicts`, unused blocks are evicted to make room. Bytes are
-    /// verified when blocks are loaded. Returns the number of new blocks.
+    /// verified when blocks are loaded. Returns the number of new blocks: 0 if there is no volume tier.
     pub fn restore_volume(&self, blocks: &[Sealed], evicts: bool) -> usize {
         let Some(pool) = self.shared.state.pool(BlockTier::Volume) else { return 0 };
         let bytes = self.block_bytes();
@@ -234,7 +236,8 @@ impl KvBlockManager {
     }
 
     /// Shuts down (graceful drain). Sessions refuse calls immediately. Queued transfers are finished for up to
-    /// `drain_max`; then running ones are cancelled and have `stop_max` to stop. Later calls return immediately.
+    /// `drain_max`; then running transfers are cancelled and have `stop_max` to stop. Later calls return immediately,
+    /// and report a drain that did not complete.
     pub async fn shutdown(&self, drain_max: Duration, stop_max: Duration) -> ShutdownReport {
         self.shared.begin_stopping();
         let drain_until = after(Instant::now(), drain_max);
@@ -267,7 +270,7 @@ impl Drop for KvBlockManager {
     }
 }
 
-/// Registers the blocks found on the disk. Returns the records of blocks that were refused.
+/// Registers the blocks found on the disk. Returns the records to erase: the records of blocks that the pool refused.
 fn restore(shared: &Shared, storages: &TierStorages) -> Records {
     let mut records = Records::default();
     let Some(disk) = &storages.disk else { return records };

@@ -43,8 +43,8 @@ pub struct ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// 1,024 sessions with at most 65,536 slots and blocks each; leases of at most 60 s with 1 s of grace; pins of at
-    /// most an hour; offloading enabled; 4 threads per storage; 8 relay slots; a tick every 10 s.
+    /// Default limits: 1,024 sessions with at most 65,536 slots and blocks each; leases of at most 60 s with 1 s of
+    /// grace; pins of at most an hour; offloading enabled; 4 threads per storage; 8 relay slots; a decay every 10 s.
     #[must_use]
     pub const fn new(blocks: KvBlockManagerConfig) -> Self {
         Self {
@@ -103,7 +103,8 @@ pub struct TierStorages {
 }
 
 impl TierStorages {
-    /// Number of slots, and bytes of a block, of a tier's storage; no number for a volume.
+    /// Returns the number of slots (`None` for a volume) and the bytes of a block of a tier's storage, or `None` if the
+    /// tier has no storage.
     fn sizes(&self, tier: BlockTier) -> Option<(Option<u32>, usize)> {
         let of_arena = |arena: &Arena| (Some(arena.layout().slots), arena.layout().block_bytes);
         match tier {

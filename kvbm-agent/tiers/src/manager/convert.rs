@@ -48,7 +48,8 @@ pub(super) fn sealed_block(order: &TransferOrder) -> Option<Sealed> {
     Some(Sealed { identity, bytes, checksum: checksum? })
 }
 
-/// Outcome of a transfer with one step. Storages verify each read, so wrong bytes are the source's fault.
+/// Converts the result of a transfer with one step. Storages verify each read, so wrong bytes count as the source's
+/// fault.
 pub(super) fn outcome(
     order: &TransferOrder,
     result: &Result<Option<Sealed>, TransferError>,
@@ -69,7 +70,7 @@ pub(super) fn outcome(
     }
 }
 
-/// Outcome of a failed transfer.
+/// Converts the error of a transfer to the outcome `Cancelled`, `Corrupt`, `Short` or `Failed`.
 pub(super) fn failed(error: &TransferError) -> Outcome {
     let failure = match error {
         TransferError::Cancelled => return Outcome::Cancelled,

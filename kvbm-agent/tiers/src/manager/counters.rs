@@ -59,7 +59,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// The counter of corrupt blocks found in a tier.
+    /// Returns the counter of corrupt blocks found in a tier.
     pub(super) fn corrupt(&self, tier: BlockTier) -> &Counter {
         let [device, host, disk, volume] = &self.corrupt;
         match tier {

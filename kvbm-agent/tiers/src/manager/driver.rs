@@ -93,7 +93,8 @@ impl Driver {
         Self { shared, seats, executors, relays, records, running, cancels, decayed, erased_again }
     }
 
-    /// Runs until it receives a stop request.
+    /// Drives transfers until it receives a stop request, then stops as requested. Returns the transfers left over, and
+    /// the executors.
     pub(super) async fn run(mut self, mut stops: mpsc::Receiver<Stop>) -> (Left, Executors) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -112,7 +113,8 @@ impl Driver {
         (left, self.executors)
     }
 
-    /// Finishes queued transfers until the first deadline, then cancels the remaining ones until the second.
+    /// Finishes queued transfers until `drain_until`. Then cancels all other transfers, and waits until `stop_until`
+    /// for their ends.
     async fn stop(&mut self, stop: Stop) -> Left {
         let mut ticks = interval(TICK);
         while !self.is_idle() && Instant::now() < stop.drain_until {
@@ -189,7 +191,7 @@ impl Driver {
         *self.shared.waits.lock() = self.executors.waits();
     }
 
-    /// Starts everything that can start.
+    /// Starts all transfers and erasures that may start now. Cancels onboard transfers without waiters.
     fn start_ready(&mut self) {
         // Cancels onboard transfers without waiters.
         for sequence in self.shared.waiters.take_deserted() {
@@ -215,8 +217,8 @@ impl Driver {
         }
     }
 
-    /// Sends orders to the threads: offloads in batches, onboards one by one, because each may be cancelled
-    /// individually.
+    /// Sends orders to the threads: offloads in batches, onboards one by one, so that each can be cancelled alone.
+    /// Orders that need a relay, or an erasure first, wait.
     fn submit_orders(&mut self, orders: Vec<TransferOrder>) {
         let mut batches: BTreeMap<BlockTier, (Vec<Option<Work>>, Vec<Job>)> = BTreeMap::new();
         for order in orders {
@@ -244,7 +246,7 @@ impl Driver {
         }
     }
 
-    /// Starts waiting transfers between two storages that need a copy in memory, while relay slots are free.
+    /// Starts transfers between two storages that wait for a copy in memory, while relay slots are free.
     fn start_relays(&mut self) {
         while let Some((order, slot)) = self.relays.next() {
             match Executors::fetch(&order, &self.relays.arena, slot) {
@@ -259,7 +261,7 @@ impl Driver {
         }
     }
 
-    /// Erases records of blocks that no longer exist.
+    /// Starts to erase records of blocks that no longer exist, at most [`ERASING_MAX`] at a time.
     fn erase_stale(&mut self) {
         for record in self.records.begin_erasing(ERASING_MAX) {
             match self.is_stale(record) {
@@ -274,8 +276,8 @@ impl Driver {
         }
     }
 
-    /// Whether a record belongs to no block. (A transfer that writes into a slot erases the old record itself.) Returns
-    /// `None` if the slot has a duplicate, which is about to be removed.
+    /// Returns whether a record is left over from a removed block, or `None` if the slot has a duplicate, which is
+    /// about to be removed. (A transfer that writes into a slot erases the old record itself.)
     fn is_stale(&self, record: Record) -> Option<bool> {
         let state = &self.shared.state;
         match record {
@@ -289,7 +291,7 @@ impl Driver {
         }
     }
 
-    /// Submits jobs to a tier's threads. If the queue is full, all works end as cancelled.
+    /// Submits jobs to a tier's threads. If the queue is full, all `works` end as cancelled.
     fn submit(&mut self, tier: BlockTier, works: Vec<Option<Work>>, jobs: Vec<Job>) {
         let Some(transfer) = self.executors.submit(tier, jobs) else {
             self.shared.counters.executor_refusals.up();
@@ -307,7 +309,7 @@ impl Driver {
         self.running.push(Box::pin(step(works, transfer)));
     }
 
-    /// Stops a transfer that the plan has cancelled.
+    /// Stops a transfer that the plan has cancelled. A transfer that has not begun ends immediately.
     fn cancel(&mut self, id: TransferId) {
         if let Some((cancel, _)) = self.cancels.get(&id) {
             cancel.cancel();
@@ -319,7 +321,7 @@ impl Driver {
         }
     }
 
-    /// Handles the result of one job of a batch, or the end of the batch.
+    /// Handles the result of one job of a batch. At the end of the batch, jobs without a result count as panicked.
     fn on_step(&mut self, (mut works, transfer, done): Step) {
         let Some(Done { index, job, result }) = done else {
             // All transfers have reported, or their threads are gone: nothing accesses their slots.
@@ -337,8 +339,8 @@ impl Driver {
         }
     }
 
-    /// Handles the result of a job. A relayed transfer continues with its second half; the end of an erasure releases
-    /// the transfers that waited for it.
+    /// Handles the result of a job. A relayed transfer continues with its second half; the end of an erasure starts the
+    /// transfers that waited for it.
     fn on_work(&mut self, work: Work, result: Result<Option<Sealed>, TransferError>) {
         match work {
             Work::Copy(order) => {
@@ -372,8 +374,8 @@ impl Driver {
         }
     }
 
-    /// Handles the first half of a relayed transfer: starts the second half, unless the first failed or was
-    /// cancelled.
+    /// Handles the first half of a relayed transfer: starts the second half, or reports the failure or the
+    /// cancellation.
     fn on_fetched(
         &mut self,
         order: TransferOrder,
@@ -398,7 +400,7 @@ impl Driver {
         }
     }
 
-    /// Reports the result of a transfer to the plan and to its waiters.
+    /// Reports the result of a transfer to the plan and to the callers that wait for the block.
     fn report_result(
         &mut self,
         order: &TransferOrder,

@@ -31,7 +31,8 @@ fn place(tier: BlockTier, slot: u32) -> Place {
 }
 
 impl Executors {
-    /// Starts the threads of all storages.
+    /// Starts the threads of the host, disk and volume storages. Copies of device memory run on the threads of the
+    /// lower tier.
     pub(super) fn start(
         config: &ManagerConfig,
         storages: &TierStorages,
@@ -93,7 +94,7 @@ impl Executors {
         Ok((route.to, Job::Store { place, block: new_block(order), source }))
     }
 
-    /// First step of a relay: from the source into a relay slot.
+    /// Builds the first job of a relay: from the source into a relay slot.
     ///
     /// # Errors
     /// Same errors as [`job`](Self::job).
@@ -108,7 +109,7 @@ impl Executors {
         Ok((from, Job::Load { place: place(from, order.source.0), block, target }))
     }
 
-    /// Second step of a relay: from the relay slot to the destination.
+    /// Builds the second job of a relay: from the relay slot to the destination.
     pub(super) fn forward(
         order: &TransferOrder,
         relay: &Arc<Arena>,
@@ -134,8 +135,8 @@ impl Executors {
         self.storages.get(&tier)?.submit(jobs).ok()
     }
 
-    /// Stops the threads of all storages, and signals when they have ended. A storage that hangs blocks only a waiting
-    /// thread, not the caller or the end of the runtime.
+    /// Stops the threads of all storages. The returned receiver gets a message once they have ended. A storage that
+    /// hangs blocks only a waiting thread, not the caller or the end of the runtime.
     pub(super) fn stop_all(&mut self) -> oneshot::Receiver<()> {
         let storages = std::mem::take(&mut self.storages);
         let (tell, ended) = oneshot::channel();

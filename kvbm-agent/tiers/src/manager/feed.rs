@@ -37,7 +37,8 @@ impl EventFeed {
         Ok(Self { shared: Arc::clone(shared), is_begun: false })
     }
 
-    /// Waits for the next step. Cancel-safe: dropping the future loses nothing.
+    /// Waits for the next step: first an image, then events, and another image after an overflow. Cancel-safe: dropping
+    /// the future loses nothing.
     pub async fn next(&mut self) -> FeedStep {
         let events = self.shared.state.events();
         if !self.is_begun {

@@ -114,8 +114,8 @@ impl Filling {
         Some(slice)
     }
 
-    /// Copies bytes into the slot, for any kind of memory. If each call continues the previous one, from the first byte
-    /// on, the checksum is computed from the source bytes. Then [`commit`](Self::commit) does not read the slot again.
+    /// Copies bytes into the slot, for any kind of memory. If the calls write the block in order, from its first byte
+    /// on, the checksum is computed from `bytes`, and [`commit`](Self::commit) need not read the slot again.
     ///
     /// # Errors
     /// If the range is outside the block.
@@ -189,7 +189,8 @@ impl Filling {
 }
 
 impl Detached {
-    /// Takes the slot's guard back. `None` if it belongs to a different slot; then both slots are freed.
+    /// Returns the slot's guard to the filling. Returns `None` if the guard belongs to another slot; then both slots
+    /// are freed.
     #[must_use]
     pub fn attach(self, writer: WriteSlot) -> Option<Filling> {
         let Self(mut filling) = self;
@@ -203,9 +204,9 @@ impl Detached {
     }
 }
 
-/// Checksum of a filled slot. An engine that maps the memory can write to the slot at any time, with or without a
-/// lease. Reading the bytes again would prove only that they were right at that moment. Therefore each reader verifies
-/// what it reads.
+/// Computes the checksum of a filled slot. If the block was written in order and has no padding, the checksum of the
+/// written bytes is used. Otherwise zeroes the padding and reads the slot. An engine that maps the memory can write to
+/// the slot at any time, so each reader verifies the bytes again.
 fn sum_up(
     shared: &Shared,
     mut writer: WriteSlot,

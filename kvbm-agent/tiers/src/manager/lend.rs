@@ -43,7 +43,7 @@ impl Loan {
         self.block.identity()
     }
 
-    /// Verifies the bytes. If only this process writes the memory, verifies them in place, otherwise in a copy in
+    /// Verifies the bytes of the block. Memory that only this process writes is verified in place, any other memory in
     /// `copy`, which gets the size of a block. Blocks the thread while it reads the bytes.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ pub(super) struct EngineMemory {
 }
 
 impl EngineMemory {
-    /// Uses device memory if configured, else host memory.
+    /// Returns the memory that engines use: device memory if configured, else host memory, or `None` if neither is.
     pub(super) fn new(
         state: &KvBlockManagerState,
         device: Option<&Arc<Arena>>,
@@ -97,6 +97,7 @@ impl EngineMemory {
         Ok(())
     }
 
+    /// Allocates `count` free slots for engines.
     pub(super) fn allocate(&self, count: usize) -> Result<Vec<Fresh>, Exhausted> {
         Ok(match &self.pool {
             Pool::Device(pool) => {
@@ -144,7 +145,7 @@ impl Fresh {
     }
 }
 
-/// Completes and registers a block. After a failure, the block is returned.
+/// Completes and registers a block. If it is refused, the error returns the block.
 fn register<T: AnyTier>(
     block: MutableBlock<T>,
     identity: BlockIdentity,
@@ -162,7 +163,7 @@ fn register<T: AnyTier>(
     }
 }
 
-/// Reads the first `bytes` bytes of a slot piece by piece, in order.
+/// Calls `look` for each piece of the first `bytes` bytes of a slot, in order: once, if the memory can be borrowed.
 fn each_piece(
     slot: &ReadSlot,
     bytes: usize,
@@ -182,7 +183,7 @@ fn each_piece(
     Ok(())
 }
 
-/// Checksum of the first `bytes` bytes of a slot, as a block.
+/// Computes the checksum of a block in the first `bytes` bytes of a slot.
 pub(super) fn sum(
     slot: &ReadSlot,
     bytes: usize,
@@ -193,7 +194,7 @@ pub(super) fn sum(
     Ok(summing.seal(sequence.0))
 }
 
-/// Copies the first `bytes` bytes of a slot, and computes the checksum of the copy.
+/// Copies the first `bytes` bytes of a slot. Returns the copy and its checksum.
 pub(super) fn copy_out(
     slot: &ReadSlot,
     bytes: usize,

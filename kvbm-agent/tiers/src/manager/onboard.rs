@@ -108,7 +108,7 @@ impl Session {
     }
 }
 
-/// Holds blocks until one can't be held. Also returns the reason.
+/// Holds blocks for a session, in order, until one cannot be held. Returns the held blocks and the reason.
 fn hold_all(
     seat: &Seat,
     found: Vec<(TierBlock, BlockTier)>,
@@ -128,7 +128,8 @@ fn hold_all(
     Ok((blocks, None))
 }
 
-/// Copies one block up. Also returns the tier where it was found.
+/// Copies one block into the engines' memory, if it is not there. Returns the block, and the tier where it was found.
+/// Tries the next tier if a copy fails.
 async fn bring_up(
     shared: &Shared,
     sequence: SequenceHash,
@@ -191,7 +192,7 @@ async fn bring_up(
     Err(failure.map_or(StopReason::Busy, |(reason, _)| reason))
 }
 
-/// Why an onboard transfer from a tier failed.
+/// Converts the verdict of an onboard transfer from `tier` to a reason to stop, or `None` if it is committed.
 fn why(verdict: Verdict, tier: BlockTier) -> Option<StopReason> {
     match verdict {
         Verdict::Committed => None,
@@ -205,6 +206,7 @@ fn why(verdict: Verdict, tier: BlockTier) -> Option<StopReason> {
     }
 }
 
+/// Counts the blocks of an onboard request, and why it stopped.
 fn count(shared: &Shared, blocks: &[HeldBlock], reason: Option<StopReason>) {
     let counters = &shared.counters;
     let tier = shared.memory.tier();

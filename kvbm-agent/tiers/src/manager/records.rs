@@ -95,7 +95,8 @@ impl Records {
         count
     }
 
-    /// Takes at most `max` records that are neither being erased nor written.
+    /// Removes and returns records to erase, so that at most `max` are being erased. Skips records that are being
+    /// erased or written.
     pub(super) fn begin_erasing(&mut self, max: usize) -> Vec<Record> {
         let free = max.saturating_sub(self.erasing.len());
         let is_busy = |key: &Key| self.erasing.contains(key) || self.writing.contains(key);
@@ -118,8 +119,8 @@ impl Records {
         self.waiting.remove(&record.key()).unwrap_or_default()
     }
 
-    /// Delays an order if it writes where a record is being erased, and returns true. Otherwise marks its record as
-    /// being written.
+    /// Delays an order whose record is being erased, and returns true. Otherwise marks the record as being written, and
+    /// returns false.
     pub(super) fn delay_if_erasing(&mut self, order: &TransferOrder) -> bool {
         let Some(key) = Record::written_by(order).map(Record::key) else { return false };
         let is_kept = self.erasing.contains(&key);

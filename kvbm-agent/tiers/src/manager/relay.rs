@@ -19,6 +19,7 @@ pub(super) struct Relays {
 }
 
 impl Relays {
+    /// Allocates the memory of the relay slots.
     pub(super) fn new(config: &ManagerConfig, block_bytes: usize) -> Result<Self, StartError> {
         let slots = config.relay_slots.max(1);
         let refused = |reason: String| StartError::Relay { slots, reason };
@@ -35,7 +36,7 @@ impl Relays {
         self.waiting.push_back(order);
     }
 
-    /// Returns the next waiting order with a free relay slot.
+    /// Returns the next waiting order with a free relay slot, or `None` if either is missing.
     pub(super) fn next(&mut self) -> Option<(TransferOrder, u32)> {
         let slot = self.free.pop()?;
         match self.waiting.pop_front() {

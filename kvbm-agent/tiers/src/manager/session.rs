@@ -84,7 +84,7 @@ impl Seat {
         Self { shared, name, holdings: Mutex::default() }
     }
 
-    /// Frees the slots of leases that expired at least `lease_grace` ago.
+    /// Frees the slots of leases that expired at least `lease_grace` before `now`.
     pub(super) fn expire(&self, now: Duration) {
         let over = self.holdings.lock().take_over(now, self.shared.config.lease_grace);
         for lease in &over {
@@ -102,8 +102,8 @@ impl Seat {
         self.shared.wake.notify_one();
     }
 
-    /// Ends a session whose connection was lost. Releases its held blocks. Its leased slots stay reserved until lease
-    /// and grace period are over, because the engine may still write.
+    /// Ends a session whose connection was lost, unless it has ended. Releases its held blocks. Its leased slots stay
+    /// reserved until lease and grace period are over, because the engine may still write.
     fn mark_lost(&self) {
         let (leases, held) = {
             let mut holdings = self.holdings.lock();
@@ -157,8 +157,8 @@ impl Seat {
         self.hold_in(&mut self.holdings.lock(), block, found_in)
     }
 
-    /// As [`hold_block`](Self::hold_block), under the lock of the holdings. In this order: the session has ended, the
-    /// block was withdrawn, the limit is reached.
+    /// Holds a block, as [`hold_block`](Self::hold_block), under the lock of the holdings. Fails if the session has
+    /// ended, the block was withdrawn, or the limit is reached.
     fn hold_in(
         &self,
         holdings: &mut Holdings,
@@ -280,6 +280,8 @@ impl Session {
         committed
     }
 
+    /// Computes the checksum of a leased slot, registers the block, and holds it. Leaves the slot leased if the
+    /// checksum differs from the stated one or the registration is refused.
     fn try_commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
         let shared = self.shared();
         // `committing` counts the lease meanwhile, so that the lock is free while the checksum is computed.
@@ -314,8 +316,8 @@ impl Session {
         Err(refused)
     }
 
-    /// Takes a lease out of the holdings, and counts it as `committing`. Fails at the limit of held blocks, and for
-    /// an expired lease.
+    /// Takes a lease out of the holdings, and counts it as `committing`. Fails at the limit of held blocks, for a slot
+    /// without a lease, and for an expired lease.
     fn take_lease(&self, slot: SlotId) -> Result<Lease, CommitError> {
         let shared = self.shared();
         let mut holdings = self.seat.holdings.lock();
@@ -338,7 +340,7 @@ impl Session {
         Ok(lease)
     }
 
-    /// Holds a registered block, and offers it to the next tier.
+    /// Offers a registered block to the next lower tier, and holds it for the session.
     fn hold_committed(
         &self,
         kind: CommitKind,
@@ -365,7 +367,7 @@ impl Session {
         Ok(Committed { kind, block })
     }
 
-    /// Releases a leased slot, which the engine no longer writes. Returns whether it was leased.
+    /// Releases a leased slot, which the engine no longer writes. Returns false if the slot was not leased.
     pub fn abort(&self, slot: SlotId) -> bool {
         let lease = self.seat.holdings.lock().take_lease(slot.0);
         let was_leased = lease.is_some();
@@ -422,7 +424,7 @@ impl Session {
         self.verified(slot, in_place).map(|((), found)| found)
     }
 
-    /// Reads a held block and compares its checksum. A corrupt block is withdrawn from its tier.
+    /// Reads a held block with `read`, and compares its checksum. A corrupt block is withdrawn from its tier.
     fn verified<T>(
         &self,
         slot: SlotId,

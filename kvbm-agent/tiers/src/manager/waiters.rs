@@ -50,7 +50,8 @@ impl Waiters {
         Waiting { waiters: Arc::clone(self), sequence, number, arrival }
     }
 
-    /// Notifies all waiters of a block. Only the notifications own handles to the copy: the sender keeps none.
+    /// Notifies all waiters of a block. Returns immediately if there are none. Only the notifications own handles to
+    /// the copy: the sender keeps none.
     pub(super) fn notify_waiters(&self, sequence: SequenceHash, arrival: Arrival) {
         let mut waiting = self.0.lock().by_sequence.remove(&sequence).unwrap_or_default();
         let Some((_, last)) = waiting.pop() else { return };

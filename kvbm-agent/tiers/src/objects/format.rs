@@ -21,7 +21,8 @@ pub(super) fn encode(block: &Sealed, fingerprint: Fingerprint) -> Vec<u8> {
     header
 }
 
-/// Decodes the header of an object, whose block has at most `bytes_max` bytes.
+/// Decodes the header of an object. Fails if the object is of another program, version or fingerprint, is damaged, or
+/// its block has more than `bytes_max` bytes.
 pub(super) fn decode(
     header: &[u8],
     fingerprint: Fingerprint,

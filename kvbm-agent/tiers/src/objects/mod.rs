@@ -40,7 +40,7 @@ impl ObjectStorage {
         &self.volume
     }
 
-    /// Runs until `body` is done, cancelled or timed out. Unfinished work is dropped.
+    /// Runs `body` to its end. Fails, and drops `body`, if it is cancelled or exceeds the timeout.
     fn run<T>(
         &self,
         cancel: &Cancel,
@@ -107,8 +107,8 @@ impl Storage for ObjectStorage {
         None
     }
 
-    /// If the volume already has a block with this name, returns that block. Its bytes may differ, but have the same
-    /// meaning.
+    /// Stores a block in the volume. If the volume already has a block with this name, returns that block: its bytes
+    /// may differ, but have the same meaning.
     fn store(
         &self,
         place: Place,

@@ -200,7 +200,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Stores a block, unless one with its name exists. The caller has computed the checksum of the bytes.
+    /// Stores a block whose checksum the caller has computed. Returns the existing block if the volume has a valid one
+    /// with this name; replaces an invalid one.
     ///
     /// # Errors
     /// If the store fails.
@@ -244,7 +245,8 @@ impl Volume {
         self.read_header(&header, sequence_hash, size)
     }
 
-    /// Determines why a header can't be read. For an empty object, stores report an error as if they had failed.
+    /// Returns why a header cannot be read. For an object that is too short, stores report another error: then returns
+    /// `Short`.
     async fn unread(&self, path: &Path, error: &Error) -> TransferError {
         let error = failed(error);
         if matches!(error, TransferError::Missing) {
@@ -278,7 +280,7 @@ impl Volume {
         Ok((block, bytes.into()))
     }
 
-    /// Opens an object and reads its header.
+    /// Opens the object of a block and reads its header.
     pub(super) async fn open_object(&self, sequence_hash: u64) -> Result<Found, TransferError> {
         self.check()?;
         let path = self.path(sequence_hash);
@@ -297,7 +299,7 @@ impl Volume {
         Ok(Found { block, first, rest })
     }
 
-    /// Checks that an object is not larger than a block with its header.
+    /// Fails if an object is larger than the largest block with its header.
     fn check_size(&self, size: u64) -> Result<(), TransferError> {
         let limit = HEADER_BYTES + self.block_bytes;
         if u64::try_from(limit).is_ok_and(|limit| size > limit) {
@@ -308,7 +310,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Decodes an object's header. Fails if the object is of another block, or its size differs from the header's.
+    /// Decodes an object's header. Fails if the header is of another block, or if the object's size differs from the
+    /// stated one.
     fn read_header(
         &self,
         header: &[u8],
@@ -340,8 +343,8 @@ impl Volume {
         }
     }
 
-    /// Reads the headers of blocks with these names, in order of arrival; used to fill a manager's volume tier. Skips
-    /// damaged and missing objects.
+    /// Reads the headers of the named blocks, in order of arrival; used to fill a manager's volume tier. Skips damaged
+    /// and missing objects.
     pub fn blocks(
         self: &Arc<Self>,
         names: Vec<u64>,
@@ -367,7 +370,7 @@ impl Volume {
     }
 }
 
-/// Whether an error means that there is no block: the object is damaged, or was deleted meanwhile.
+/// Whether an error means that the block does not exist: the object is damaged, or was deleted meanwhile.
 fn is_no_block(error: &TransferError) -> bool {
     matches!(
         error,

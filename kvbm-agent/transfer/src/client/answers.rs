@@ -25,8 +25,8 @@ impl<'a> Answers<'a> {
         Ok(Self { requests: Requests::new(connection, kind, wanted, deadline)?, came: 0 })
     }
 
-    /// Receives the head of the next block; `None` after the last one. The bytes of the previous block must have been
-    /// read.
+    /// Receives the head of the next block, or `None` after the last one. The caller must have read all bytes of the
+    /// previous block.
     pub(super) async fn next(&mut self) -> Result<Option<BlockHead>, FetchFault> {
         loop {
             self.send_requests().await?;

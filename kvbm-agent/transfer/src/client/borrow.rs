@@ -41,9 +41,9 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         if self.loans.is_fenced() { Err(FetchFault::Fenced) } else { Ok(()) }
     }
 
-    /// Reads and registers all lent blocks. While one transfer is running, the checksums of the previous blocks are
-    /// computed. Returns the fault that stopped it early, if no read is running any more. After an error, a read may
-    /// still be running.
+    /// Reads and registers all lent blocks. While one transfer is running, computes the checksums of the previous
+    /// blocks. Returns the fault if a read could not start; then all reads have ended. After an error, a read may still
+    /// be running.
     async fn read_lent(
         &self,
         lent: &Lent,
@@ -68,7 +68,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Ok(None)
     }
 
-    /// Starts reading the first `at_once` blocks at most. Also returns the remaining blocks.
+    /// Starts to read at most the first `at_once` blocks. Also returns the remaining blocks.
     fn start_read<'c>(
         &self,
         blocks: &'c [LentBlock],
@@ -92,7 +92,8 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         Ok((Expected { heads, reading }, rest))
     }
 
-    /// Waits for blocks, then verifies and registers them.
+    /// Waits for the blocks of a started read, then verifies and registers them. Returns immediately if `expected` is
+    /// `None`.
     async fn finish(
         &self,
         expected: Option<Expected>,

@@ -119,7 +119,7 @@ fn may_see_tokens(peer: &str) -> bool {
         .is_ok_and(|peer| peer.scheme_str() == Some("https") || peer.host().is_some_and(is_local))
 }
 
-/// Determines whether the owner sends complete blocks or parts, and which part of the heads it has.
+/// Determines whether the owner sends complete blocks or parts. Also returns which part of the heads the owner has.
 async fn agree_exchange(
     owner: BlockDescription,
     receiver: BlockDescription,
@@ -183,8 +183,8 @@ pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     }
 }
 
-/// Imports the owner's set. A newer set fences the older one immediately, and is imported after the older one's
-/// transfers have stopped.
+/// Imports the owner's set. A newer set fences the older one immediately, and is imported once the transfers of the
+/// older set have stopped.
 async fn import(
     owners: &Owners,
     seat: &OwnerSeat,

@@ -35,7 +35,7 @@ impl Connections {
         &self.config
     }
 
-    /// Removes and returns a recently used idle connection to the peer.
+    /// Removes and returns an idle connection to the peer. Drops it instead if it is too old, or its set has ended.
     pub(super) fn take_idle(&self, peer: &str) -> Option<Connection> {
         let mut idle = self.idle.lock();
         let of_peer = idle.get_mut(peer)?;
@@ -46,7 +46,7 @@ impl Connections {
         found.filter(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live())
     }
 
-    /// Stores an idle connection for reuse, unless there are enough.
+    /// Stores an idle connection for reuse. Drops it if the peer already has [`IDLE_CONNECTIONS_MAX`].
     pub(super) fn put_idle(&self, peer: &str, mut connection: Connection) {
         connection.used_at = Instant::now();
         let mut idle = self.idle.lock();
@@ -57,7 +57,8 @@ impl Connections {
         }
     }
 
-    /// Opens a connection to a peer.
+    /// Opens a connection to a peer. At the limit of connections, closes all idle ones first, and fails if none was
+    /// idle.
     pub(super) async fn connect(&self, peer: &str) -> Result<Connection, FetchFault> {
         // Sets imported by expired connections count towards the limit of imports.
         drop_expired(&mut self.idle.lock());

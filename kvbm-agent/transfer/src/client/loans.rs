@@ -14,7 +14,7 @@ pub(super) struct Loans<'a> {
 }
 
 impl<'a> Loans<'a> {
-    /// Requests these blocks on a connection that nothing else uses.
+    /// Starts to request blocks on a connection that has no other user. Fails if the peer lends no blocks.
     pub(super) fn new(
         connection: Connection,
         wanted: &'a [SequenceHash],
@@ -41,8 +41,8 @@ impl<'a> Loans<'a> {
         self.next_asked().await
     }
 
-    /// As [`next`](Self::next), but fails unless the answer is for the first open request and its blocks are in
-    /// order.
+    /// Receives the next loan, as [`next`](Self::next). Fails unless the answer is for the first open request and its
+    /// blocks are in order.
     async fn next_asked(&mut self) -> Result<Option<Lent>, FetchFault> {
         let Some((number, part)) = self.requests.first() else { return Ok(None) };
         let Message::Lent(lent) = self.requests.frame().await? else { return Err(out_of_turn()) };
@@ -65,7 +65,7 @@ impl<'a> Loans<'a> {
     }
 
     /// Notifies the owner that this agent has stopped reading the lent blocks. The inner result states why the owner
-    /// lent fewer blocks than requested. The outer one fails if the connection does.
+    /// lent fewer blocks than requested. The outer result fails if the connection fails.
     pub(super) async fn give_back(
         &mut self,
         lent: &Lent,

@@ -38,6 +38,7 @@ impl OwnerSeat {
 }
 
 impl Drop for OwnerSeat {
+    /// Counts one connection to the owner less. After the last one, ends the owner's sets.
     fn drop(&mut self) {
         let mut connections = self.owners.connections.lock();
         let Some(count) = connections.get_mut(&self.owner) else { return };

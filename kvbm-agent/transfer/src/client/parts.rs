@@ -73,7 +73,8 @@ impl<'a> PartsFetch<'a> {
         Self { connections, request, own, begin }
     }
 
-    /// Fetches until all blocks are received, or a fault occurs.
+    /// Fetches parts until all blocks are received, or a fault occurs. Tries the groups of peers one after the other,
+    /// until one succeeds or this agent has caused the fault.
     pub(super) async fn run(&self, fetched: &mut FetchedParts) -> Result<(), FetchFault> {
         let groups = self.groups(fetched).await;
         let mut ended = Err(Self::unreached(fetched));
@@ -94,7 +95,8 @@ impl<'a> PartsFetch<'a> {
         stopped.find(is_needed).unwrap_or(FetchFault::Missing)
     }
 
-    /// Connects to all peers concurrently, and groups them by their split of heads.
+    /// Connects to all peers concurrently, and groups them by their split of heads. Leaves out peers that cannot be
+    /// reached, and peers whose part is not needed.
     async fn groups(&self, fetched: &mut FetchedParts) -> Vec<Group<'a>> {
         let opened = self.request.peers.iter().map(|peer| self.connect_peer(peer));
         let mut groups: Vec<Group<'a>> = Vec::new();
@@ -139,7 +141,7 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
-    /// Returns reusable connections to the pool.
+    /// Returns the reusable connections of a group to the pool.
     async fn put_back(&self, group: Group<'a>, ended: &Result<(), FetchFault>) {
         for lane in group.lanes {
             for Candidate { peer, connection, .. } in lane.candidates {
@@ -187,7 +189,8 @@ impl<'a> PartsFetch<'a> {
         Ok(())
     }
 
-    /// Queries the next owner of a part, unless one is being queried. All owners work concurrently.
+    /// Queries the next owner of a part. Returns immediately if an owner is being queried, or no further owner is
+    /// known. All owners work concurrently.
     async fn query_next_owner(
         &self,
         lane: &mut Lane<'a>,
@@ -208,7 +211,7 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
-    /// Receives one part of the next block, from the first owner that has it.
+    /// Receives one part of the next block from the first owner that has it. Fails with the last owner's fault.
     async fn part(
         &self,
         lane: &mut Lane<'a>,
@@ -247,7 +250,8 @@ impl<'a> PartsFetch<'a> {
         }
     }
 
-    /// Closes a failed source. Returns a new connection to the same owner if only the old connection was out of date.
+    /// Closes a failed source, and returns its fault. If only its connection was out of date, returns a new connection
+    /// to the same owner instead.
     async fn give_up(
         &self,
         source: Source<'a>,
@@ -282,7 +286,7 @@ impl<'a> PartsFetch<'a> {
         Ok(Source { peer, parts, part_bytes, is_untried: is_reused })
     }
 
-    /// Reconnects to an owner, which may have closed the previous connection.
+    /// Reconnects to an owner, which may have closed the previous connection. Fails if the owner's layout has changed.
     async fn retry_candidate(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
         let address = self.request.peers.get(peer).ok_or(FetchFault::Missing)?;
         let connection = self.connections.connect(address).await?;
@@ -300,7 +304,7 @@ impl<'a> Group<'a> {
         self.lanes.iter_mut().find(|lane| !lane.is_ready())
     }
 
-    /// A group with the lanes that blocks with the heads `own` require.
+    /// Creates a group with one lane for each part that covers the heads `own`. `count` is the number of parts.
     fn new(own: Shard, count: u32) -> Self {
         let lane = |number| Lane {
             shard: Shard { number, count },
@@ -338,7 +342,8 @@ impl Lane<'_> {
 }
 
 impl Source<'_> {
-    /// Receives the part of the next block into its slot, and returns the block's identity.
+    /// Receives the part of the next block into its slot, and returns the block's identity. Fails if the owner's set
+    /// has ended.
     async fn receive(
         &mut self,
         slot: &mut Filling,

@@ -49,8 +49,7 @@ impl<'a, 'b> Receiving<'a, 'b> {
         self.slots.commit(slot, identity, Some(Checksum(head.checksum))).await
     }
 
-    /// Reads one block from the connection, directly into the slot if its memory is accessible, else through a
-    /// buffer.
+    /// Reads one block from the connection: directly into the slot if its memory is accessible, else through a buffer.
     async fn receive(&mut self, slot: &mut Filling) -> Result<(), WireError> {
         let reader = self.answers.reader();
         if let Some(mut block) = slot.as_mut_slice(self.block_bytes) {

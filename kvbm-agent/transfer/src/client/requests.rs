@@ -29,7 +29,7 @@ pub(super) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// Requests these blocks on a connection that nothing else uses.
+    /// Starts to request blocks on a connection that has no other user. Fails if the owner's set has ended.
     pub(super) fn new(
         connection: Connection,
         kind: RequestKind,
@@ -44,7 +44,7 @@ impl<'a> Requests<'a> {
         Ok(Self { guard, connection, kind, deadline, parts, asked })
     }
 
-    /// Sends requests up to the limit.
+    /// Sends requests until `ahead_max` are unanswered, or all blocks are requested.
     pub(super) async fn send_requests(&mut self) -> Result<(), FetchFault> {
         while self.asked.len() < self.kind.ahead_max {
             let Some(part) = self.parts.next() else { return Ok(()) };
@@ -119,7 +119,7 @@ pub(super) fn of_wire(error: WireError) -> FetchFault {
     if is_corrupt { FetchFault::Corrupt(text) } else { FetchFault::Lost(text) }
 }
 
-/// The result of a request for `wanted` blocks that received `came` blocks.
+/// Returns the result of a request for `wanted` blocks, of which `came` were received.
 pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
     let unavailable = |text: &str| Err(FetchFault::Unavailable(text.to_owned()));
     if end.blocks as usize != came {

@@ -61,7 +61,8 @@ impl<'a> Sent<'a> {
         Self { answers, plan }
     }
 
-    /// Reads one part of a block, writes its pieces to their places in the slot, and verifies the part's checksum.
+    /// Reads one part of a block from the connection, writes its pieces to their places in the slot, and verifies the
+    /// part's checksum.
     async fn receive(
         &mut self,
         slot: &mut Filling,
@@ -106,6 +107,7 @@ impl PartStream for Sent<'_> {
         self.answers.is_fenced()
     }
 
+    /// Returns the connection if it can be reused: the answer must have ended.
     fn close<'b>(
         mut self: Box<Self>,
         ended: &'b Result<(), FetchFault>,

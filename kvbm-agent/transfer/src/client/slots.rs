@@ -18,7 +18,7 @@ impl<'a> Slots<'a> {
         Self { session, block_bytes, slots: Vec::new() }
     }
 
-    /// Returns the next slot. `due` is the number of blocks still expected.
+    /// Returns the next slot, and allocates several if none is left. `due` is the number of blocks still expected.
     pub(super) fn next(&mut self, due: usize) -> Result<Filling, FetchFault> {
         if let Some(slot) = self.slots.pop() {
             return Ok(slot);
@@ -29,7 +29,7 @@ impl<'a> Slots<'a> {
         self.slots.pop().ok_or_else(no_slot)
     }
 
-    /// Allocates `count` slots, or one if there are fewer.
+    /// Allocates `count` slots, or a single slot if fewer than `count` are available.
     pub(super) fn some(&self, count: usize) -> Result<Vec<Filling>, FetchFault> {
         let session = self.session;
         let slots = session.fill(count).or_else(|_too_many| session.fill(1));
@@ -48,7 +48,7 @@ impl<'a> Slots<'a> {
         self.block_bytes
     }
 
-    /// Registers a complete block.
+    /// Registers a complete block. Computes the checksum of a large block on a blocking thread.
     pub(super) async fn commit(
         &self,
         slot: Filling,
@@ -67,7 +67,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// Converts the error of a commit: wrong bytes blame the peer, all other errors this agent.
+/// Converts the error of a commit. For wrong bytes, the fault is the peer's; for all other errors, it is this agent's.
 fn of_commit(error: &CommitError) -> FetchFault {
     match error {
         CommitError::Session(_) => FetchFault::Ended,

@@ -33,7 +33,7 @@ impl<'a> Staged<'a> {
         Self { loans, reads, plan, lent: None, ready: VecDeque::new() }
     }
 
-    /// Returns the next block's part; `None` after the last one.
+    /// Returns the part of the next block, or `None` after the last block.
     async fn part(&mut self) -> Result<Option<(BlockHead, Vec<u8>)>, FetchFault> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -55,7 +55,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// Reads and verifies some more blocks of a loan, and returns their number.
+    /// Reads and verifies further blocks of a loan, from index `read`, and returns their number.
     async fn read_on(&mut self, lent: &Lent, read: usize) -> Result<usize, FetchFault> {
         let blocks = lent.blocks.get(read..).unwrap_or_default();
         let bytes = self.loans.block_bytes();
@@ -92,7 +92,7 @@ impl<'a> Staged<'a> {
     }
 }
 
-/// Verifies complete blocks, and extracts the parts that this agent needs.
+/// Verifies complete blocks, and extracts from each the part that this agent needs.
 fn gather(
     plan: &PartPlan,
     heads: Vec<BlockHead>,
@@ -130,6 +130,8 @@ impl PartStream for Staged<'_> {
         self.loans.is_fenced()
     }
 
+    /// Returns all loans, and the connection if it can be reused. If a loan cannot be returned, the connection is
+    /// closed, and the owner keeps the lent blocks until their timeout and grace.
     fn close<'b>(
         mut self: Box<Self>,
         ended: &'b Result<(), FetchFault>,

@@ -60,7 +60,8 @@ impl TcpBackend {
         Self { reads: Some(reads), ..self }
     }
 
-    /// Fetches over one connection, until it stops.
+    /// Fetches complete blocks over one connection, until all have arrived or a fault occurs. Fails with `OtherLayout`
+    /// if the peer has another layout.
     async fn fetch_over(
         &self,
         connection: Connection,
@@ -91,8 +92,8 @@ impl TcpBackend {
         ended
     }
 
-    /// Fetches over an idle connection, or over a new one. If the idle one was closed before the first block, tries
-    /// once more over a new one.
+    /// Fetches complete blocks over an idle connection, or over a new one. If the idle connection was closed before the
+    /// first block, tries once more over a new one.
     async fn run(
         &self,
         request: FetchRequest<'_>,
@@ -157,6 +158,8 @@ impl TransferBackend for TcpBackend {
         "tcp"
     }
 
+    /// Fetches complete blocks from one peer within the deadline, and counts them. `OtherLayout` is not counted,
+    /// because the caller continues with a fetch in parts.
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched> {
         async move {
             let mut fetched = Fetched::default();
@@ -177,6 +180,8 @@ impl TransferBackend for TcpBackend {
         .boxed()
     }
 
+    /// Fetches blocks in parts from several peers within the deadline, and counts them. If the peers' parts contradict
+    /// each other, no single peer is blamed.
     fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts> {
         async move {
             let mut fetched = FetchedParts::for_peers(request.peers.len());

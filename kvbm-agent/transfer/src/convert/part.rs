@@ -108,7 +108,7 @@ impl PartPlan {
     }
 }
 
-/// Offset of an allocation's byte in the slot.
+/// Returns the offset in the slot of a byte of an allocation.
 fn offset(
     set: &BlockSetLayout,
     allocation: u32,

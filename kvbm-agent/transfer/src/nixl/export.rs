@@ -13,7 +13,7 @@ struct NixlRegistrar {
     agent: Mutex<Option<Agent<()>>>,
 }
 
-/// Registers an arena with a new agent.
+/// Registers an arena with a new NIXL agent, so that peers can read it.
 pub(super) fn expose(
     library: &Library,
     name: &str,

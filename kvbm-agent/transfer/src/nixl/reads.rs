@@ -51,7 +51,7 @@ fn stopped() -> FetchFault {
 }
 
 impl Reads {
-    /// Starts the thread. Its agent reads blocks into the memory of `arena`.
+    /// Starts the thread whose NIXL agent reads blocks into the memory of `arena`.
     pub(super) fn start(
         library: Library,
         name: &str,
@@ -82,7 +82,7 @@ impl Reads {
         self.staging.pieces(bytes, at, in_use).await
     }
 
-    /// Passes a transfer to the thread.
+    /// Passes a transfer to the thread. Fails if [`READS_WAITING_MAX`] transfers wait already.
     pub(crate) fn start_transfer(
         &self,
         metadata: &[u8],
@@ -179,7 +179,7 @@ impl Agents {
         }
     }
 
-    /// Starts a transfer, or answers why it can't start.
+    /// Starts a transfer, or sends the requester why it cannot start. Ignores a transfer whose requester is gone.
     fn start_transfer(&mut self, read: Read) {
         let Read { metadata, pieces, deadline, done } = read;
         if done.is_closed() {
@@ -197,7 +197,7 @@ impl Agents {
         }
     }
 
-    /// The current agent, or a new one.
+    /// Returns the current agent if it can read from this peer, else a new one. Fails if too many agents are ending.
     fn generation(
         &mut self,
         metadata: &[u8],
@@ -248,7 +248,7 @@ impl Generation {
         Ok(())
     }
 
-    /// Connects to the peer, if it is new, and starts the transfer.
+    /// Starts a transfer from a peer. Connects to the peer first if it is new.
     fn start_read(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
         let peer = match self.peers.get(metadata) {
             Some(peer) => peer,
@@ -262,7 +262,7 @@ impl Generation {
         started
     }
 
-    /// Answers for transfers that have ended or are overdue.
+    /// Sends the results of transfers that have ended. Overdue transfers fail with `TimedOut`.
     fn poll_transfers(&mut self, now: Instant) {
         for index in (0..self.flights.len()).rev() {
             let Some(flight) = self.flights.get(index) else { continue };

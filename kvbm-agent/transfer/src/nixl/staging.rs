@@ -88,7 +88,7 @@ impl Size {
 }
 
 impl Staging {
-    /// Allocates slots for the first blocks of `at`, the blocks' addresses: at least one slot, and at most half of all
+    /// Allocates staging slots for the first blocks at the addresses `at`: at least one slot, and at most half of all
     /// slots of this size, so that two fetches can read concurrently. Waits until enough slots are free.
     pub(super) async fn pieces(
         &self,
@@ -116,8 +116,8 @@ impl Staging {
 }
 
 impl Sizes {
-    /// The staging memory for blocks of this size, allocated at the first use. Beyond [`STAGED_SIZES_MAX`] sizes, an
-    /// idle one is dropped. Fails if all are in use.
+    /// Returns the staging memory for blocks of `bytes` bytes, allocated at the first use. At [`STAGED_SIZES_MAX`]
+    /// sizes, drops the memory of an idle size, and fails if all are in use.
     fn size(&mut self, bytes: usize) -> Result<Size, FetchFault> {
         if !(1..=STAGED_BLOCK_BYTES_MAX).contains(&bytes) {
             let text = format!(
@@ -141,7 +141,7 @@ impl Sizes {
         Ok(size)
     }
 
-    /// Drops the least recently used memory that is not in use.
+    /// Drops the memory that was not used for the longest time. Fails if all memory is in use.
     fn drop_idle(&mut self) -> Result<(), FetchFault> {
         let idle = self.sizes.iter().filter(|(_, size)| size.is_idle());
         let oldest = idle.min_by_key(|(_, size)| size.last_use).map(|(&bytes, _)| bytes);
@@ -155,7 +155,7 @@ impl Sizes {
     }
 }
 
-/// Allocates memory that no other process maps.
+/// Allocates staging memory, which no other process maps.
 fn arena_of(block_bytes: usize, slots: usize) -> Result<Arc<Arena>, FetchFault> {
     let refused = |error: &dyn ToString| FetchFault::NoRoom(error.to_string());
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);

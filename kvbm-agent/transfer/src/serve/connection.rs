@@ -103,7 +103,7 @@ impl<'a> Connection<'a> {
         (ended, self.loans)
     }
 
-    /// As [`run`](Self::run), without the loans. Sends the peer the reason for the end.
+    /// Serves the connection, as [`run`](Self::run), without its loans. Sends the peer why the connection ends.
     async fn run_to_end(&mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
         let old = age.and_then(|age| Instant::now().checked_add(age));
         let served = select! {
@@ -124,8 +124,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends the peer the reason for closing its connection. If the peer does not read it, the connection is closed
-    /// anyway.
+    /// Sends the peer why its connection is closed. Returns immediately if a block is partly sent. The connection is
+    /// closed even if the peer does not read the message.
     async fn send_refusal(&mut self, code: RefusalCode, text: &str) {
         if self.is_sending {
             return;
@@ -186,7 +186,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Checks the peer's hello: version, then permission, then layout. Sends the welcome.
+    /// Checks the peer's hello: version, then rights, then layout. Sends the welcome.
     async fn accept_hello(&mut self, hello: Hello) -> Result<(), Stop> {
         if hello.version != VERSION {
             let text =
@@ -213,7 +213,7 @@ impl<'a> Connection<'a> {
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
-    /// Determines which bytes of each block the peer receives, from the description of its own blocks.
+    /// Determines which bytes of each block the peer receives, from the description `theirs`.
     async fn agree_exchange(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
         let ours = self.owner.config.blocks.clone();
         // Most peers have the same layout, which needs no plan.
@@ -232,7 +232,7 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Checks the caller's rights. Called for each request, because identities may change.
+    /// Checks the caller's identity, role and partition. Called for each request, because identities may change.
     fn let_in(&self) -> Result<(), Refused> {
         let denied = |text: String| Refused(Disconnect::Denied, RefusalCode::Denied, text);
         let blocks = &self.owner.config.blocks;
@@ -272,7 +272,7 @@ impl<'a> Connection<'a> {
             .map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
-    /// Ends a loan that the peer returns.
+    /// Ends the loan of a request, which the peer has returned. Fails if the request has no loan.
     fn give_back(&mut self, request: u64) -> Result<(), Refused> {
         let Some(blocks) = self.loans.give_back(request) else {
             let text = format!("request {request} has no lent blocks");

@@ -59,7 +59,8 @@ impl Loans {
         Some(blocks.len() as u64)
     }
 
-    /// Lends the leading requested blocks.
+    /// Lends the leading requested blocks until `deadline`. Lends none, with the fault `Busy`, if too many loans are
+    /// open.
     pub(super) async fn lend(
         &mut self,
         sending: &mut Sending,
@@ -86,8 +87,8 @@ impl Loans {
 }
 
 impl Loan {
-    /// Adds blocks to a loan: first those in memory, then those onboarded from lower tiers. Returns why it stopped;
-    /// `Unspecified` after the last block.
+    /// Adds blocks to a loan: first blocks in memory, then blocks onboarded from lower tiers. Returns why it stopped,
+    /// or `Unspecified` after the last block.
     async fn fill(
         &mut self,
         sending: &mut Sending,

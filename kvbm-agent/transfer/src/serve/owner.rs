@@ -57,8 +57,8 @@ pub struct Owner {
     connections: ConnectionMetrics,
 }
 
-/// A layout of opaque blocks, slot after slot. The [`BlockDescription`](crate::BlockDescription) describes their
-/// content.
+/// Returns a layout of blocks whose content is opaque, slot after slot. The
+/// [`BlockDescription`](crate::BlockDescription) describes their content.
 fn opaque(num_blocks: u32, block_bytes: usize, stride_bytes: usize) -> LayoutConfig {
     LayoutConfig {
         num_blocks,
@@ -142,7 +142,8 @@ impl Owner {
         &self.connections
     }
 
-    /// Serves until `stop` is cancelled, then closes all connections and the session immediately.
+    /// Accepts and serves connections of peers until `stop` is cancelled, then closes all connections and the session
+    /// immediately.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -183,7 +184,8 @@ impl Owner {
         self.shared.session.end();
     }
 
-    /// Serves one peer's connection.
+    /// Serves one peer's connection. Afterwards keeps the slots of unreturned blocks until the peer must have stopped
+    /// reading.
     async fn serve_connection(
         self: Arc<Self>,
         socket: Socket,

@@ -94,8 +94,8 @@ impl Sending {
         write_all(to, &mut [IoSlice::new(&end.frame(0))]).await
     }
 
-    /// Sends the leading blocks: first those in memory, then those onboarded from lower tiers. Returns why it
-    /// stopped; `Unspecified` after the last block.
+    /// Sends the leading blocks: first blocks in memory, then blocks onboarded from lower tiers. Returns why it
+    /// stopped, or `Unspecified` after the last block.
     async fn send_blocks<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,
@@ -170,7 +170,8 @@ impl Sending {
         Ok(None)
     }
 
-    /// Verifies blocks, up to the first wrong one.
+    /// Verifies the blocks in `slots`, up to the first wrong one. Returns the verified blocks, and the fault of the
+    /// wrong one.
     pub(super) async fn verify(
         &mut self,
         session: &Session,
@@ -256,6 +257,7 @@ pub(super) const fn of_session(error: SessionError) -> Fault {
     }
 }
 
+/// Converts the error of accessing the set into the fault to send.
 pub(super) const fn of_access(error: AccessError) -> Fault {
     match error {
         AccessError::Limit(_) | AccessError::Busy { .. } => Fault::Busy,
@@ -266,6 +268,7 @@ pub(super) const fn of_access(error: AccessError) -> Fault {
     }
 }
 
+/// Converts the error of reading a block into the fault to send.
 const fn of_read(error: &ReadError) -> Fault {
     match error {
         ReadError::Session(error) => of_session(*error),
@@ -276,6 +279,7 @@ const fn of_read(error: &ReadError) -> Fault {
     }
 }
 
+/// Converts the reason why an onboard stopped into the fault to send.
 pub(super) const fn of_stop(reason: StopReason) -> Fault {
     match reason {
         StopReason::Missing => Fault::Missing,

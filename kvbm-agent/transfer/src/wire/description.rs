@@ -98,7 +98,8 @@ impl BlockDescription {
         self.rank().map(drop)
     }
 
-    /// The agent's part of each block, and its layout; `None` if only the bytes are known.
+    /// Returns the agent's part of each block, and its layout, or `None` if only the size of a block is known (`layers`
+    /// is 0).
     ///
     /// # Errors
     /// [`WireError::Field`] names the field that is invalid or contradicts others.
@@ -129,7 +130,7 @@ impl BlockDescription {
         Ok(Some(rank))
     }
 
-    /// Checks that no other field is stated if only the bytes are known.
+    /// Checks that the fields of the layout are 0, because only the size of a block is known.
     fn nothing_more(&self) -> Result<(), WireError> {
         let stated = [
             ("outer_dim", self.outer_dim.into()),
@@ -149,7 +150,7 @@ impl BlockDescription {
         }
     }
 
-    /// Checks that a peer's blocks are the same as these, in any layout.
+    /// Checks that a peer has the same blocks. Their layout and the split of heads may differ.
     ///
     /// # Errors
     /// [`Differs`] names the first field that differs.

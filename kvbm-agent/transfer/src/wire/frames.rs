@@ -81,7 +81,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Reads until the buffer contains `bytes` bytes. Returns false if the connection ends before the first one.
+    /// Reads until the buffer contains `bytes` bytes. Returns false if the connection ends before the first byte.
     async fn fill(&mut self, bytes: usize) -> Result<bool, WireError> {
         if self.start > 0 && self.start + bytes > self.buffer.len() - HEAD_READ_BYTES {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -102,7 +102,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Writes all slices with as few system calls as possible.
+/// Writes and flushes all slices, with as few system calls as possible.
 ///
 /// # Errors
 /// If the connection fails.

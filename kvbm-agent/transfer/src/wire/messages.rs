@@ -283,7 +283,7 @@ impl Message {
         }
     }
 
-    /// Encodes the frame without its payload of this many bytes, which must follow.
+    /// Encodes the frame up to its payload. The caller must write a payload of `payload_bytes` bytes next.
     #[must_use]
     pub fn frame(&self, payload_bytes: u64) -> Vec<u8> {
         let message_bytes = match self {
@@ -324,6 +324,7 @@ fn check_text(text: &str) -> Result<(), WireError> {
 }
 
 impl Hello {
+    /// Checks the lengths of the welcome's fields.
     fn check(&self) -> Result<(), WireError> {
         if self.authorization.len() > AUTHORIZATION_BYTES_MAX {
             let why = format!("must have {AUTHORIZATION_BYTES_MAX} bytes at most");

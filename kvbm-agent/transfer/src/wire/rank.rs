@@ -57,7 +57,7 @@ impl RankBlock {
         &self.block
     }
 
-    /// A set with this single block. Addresses are offsets in the slot.
+    /// Returns a set with this single block. Its addresses are offsets in the slot.
     ///
     /// # Errors
     /// [`BlockSetError`] if there are more layers or ranks than a set may have.

@@ -106,6 +106,7 @@ impl Config {
     }
 }
 
+/// Reads the addresses of engines, `WORKER=URL`, each worker once.
 fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
     const FIELD: &str = "engine";
     let mut addresses = BTreeMap::new();
@@ -123,6 +124,7 @@ fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
     Ok(addresses)
 }
 
+/// Checks how the gateway gets a prompt's tokens: from tokenizer files, or from a server.
 fn tokens(options: &Options) -> Result<TokensConfig, ConfigError> {
     const FIELD: &str = "tokenizer";
     let mut files = BTreeMap::new();

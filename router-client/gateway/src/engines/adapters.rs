@@ -99,6 +99,7 @@ async fn ask_in_time(client: &EngineClient, engine: &Uri) -> Option<BTreeSet<Str
         .ok()
 }
 
+/// Requests the list of models from an engine, and returns the LoRA adapters in it.
 async fn fetch_adapters(client: &EngineClient, engine: &Uri) -> Result<BTreeSet<String>, String> {
     let answer = client.get(engine, PATH).await.map_err(|error| error.to_string())?;
     let answer = answer.whole_within(ANSWER_BYTES_MAX).await.map_err(|error| error.to_string())?;

@@ -21,6 +21,7 @@ pub(super) fn add_plan(body: &mut Map<String, Value>, plan: &FetchPlan) {
     }
 }
 
+/// Encodes a plan to fetch blocks, for the engine's request.
 fn json_of(plan: &FetchPlan) -> Value {
     let peers: Vec<_> = plan.peers.iter().map(|peer| peer.address.as_str()).collect();
     json!({

@@ -235,6 +235,8 @@ impl Renderer {
         tokens.ok_or_else(|| "the answer has no tokens".to_owned().into())
     }
 
+    /// Sends a request to a server and reads the answer. Returns `Failure::Closed` if the server does not offer this
+    /// endpoint.
     async fn post(&self, server: &Uri, path: &str, body: String) -> Result<Whole, Failure> {
         let sent = Sent { path, body: body.into(), rank: None, request_id: None };
         let answer = self.client.send(server, sent).await.map_err(|error| error.to_string())?;

@@ -112,6 +112,7 @@ fn setting(error: &SettingError) -> ConfigError {
     ConfigError::invalid(place(error.setting), error.problem)
 }
 
+/// Checks the URLs of the index's shards, each with its replicas. Fails if there are none or too many.
 fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigError> {
     const FIELD: &str = "indexer";
     if given.is_empty() {
@@ -136,6 +137,7 @@ fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigE
     given.iter().map(shard).collect()
 }
 
+/// Converts the routing options to the library's configuration.
 fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
     let timing = &options.timing.0;
     let load = &options.load.0;
@@ -181,6 +183,7 @@ fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
     })
 }
 
+/// Converts the options that determine the choice of a worker.
 fn select(options: &RoutingOptions) -> SelectConfig {
     let Credits { device, host, disk, pool, uncertain: _ } = options.credits.0;
     let cost = CostConfig {

@@ -161,6 +161,7 @@ fn mode(value: i32) -> Result<Option<Mode>, ConvertError> {
     Ok(Some(mode))
 }
 
+/// Converts the number of a worker role.
 fn role(value: i32) -> Result<Role, ConvertError> {
     match pb::WorkerRole::try_from(value) {
         Ok(pb::WorkerRole::Prefill) => Ok(Role::Prefill),

@@ -89,6 +89,7 @@ fn fetch(decision: &Decision) -> Option<pb::FetchPlan> {
     })
 }
 
+/// Converts why blocks are, or are not, fetched from other workers.
 const fn fetch_outcome(decision: &Decision) -> pb::FetchOutcome {
     match decision.fetch {
         Ok(_) => pb::FetchOutcome::Planned,

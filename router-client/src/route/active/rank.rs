@@ -269,6 +269,7 @@ impl Rank {
         self.digests.entry(router).or_default().add_request(digest);
     }
 
+    /// Removes a request of `router` from the digest of that router's requests at this rank.
     pub(super) fn take_digest(&mut self, router: RouterId, digest: u64) {
         let Some(at) = self.digests.get_mut(&router) else {
             debug_assert!(false, "the router has requests here");

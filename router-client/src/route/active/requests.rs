@@ -201,6 +201,7 @@ impl Files {
         number
     }
 
+    /// Removes and returns the request with this number, also from the list of its rank and from the expiry queue.
     fn remove(&mut self, number: u32) -> Option<Request> {
         let File { request, older, newer, .. } = self.slab.remove(number)?;
         self.due.remove(&(request.due, number));
@@ -218,6 +219,7 @@ impl Files {
         Some(request)
     }
 
+    /// Sets the number of the newest request at a rank.
     fn set_last(&mut self, slot: Slot, number: Option<u32>) {
         let slot = usize::try_from(slot).unwrap_or(usize::MAX);
         if slot >= self.last.len() {

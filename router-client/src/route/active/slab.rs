@@ -43,6 +43,7 @@ impl<T> Slab<T> {
         self.at(number)?.as_mut()
     }
 
+    /// Removes and returns the value with this number. Frees the memory when the slab becomes empty.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let value = self.at(number)?.take()?;
         self.free.push(number);

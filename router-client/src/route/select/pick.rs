@@ -76,6 +76,7 @@ impl Turn {
         self.add(number);
     }
 
+    /// Adds a candidate to the turn. Candidates are added in ascending order of `number`.
     fn add(&mut self, number: usize) {
         debug_assert!(self.number() < Some(number) || self.next.is_some(), "in their order");
         if self.first.is_none() {
@@ -104,6 +105,7 @@ impl Lowest {
         Self { count: 0, score, load, low: 0, idle: 0, turn: Turn::new(begin) }
     }
 
+    /// Returns the chosen candidate and the reason, or `None` if there were no candidates.
     pub(super) fn pick(&self) -> Pick {
         debug_assert!(self.idle <= self.low && self.low <= self.count, "{self:?}");
         let reason = match (self.count, self.low, self.idle) {

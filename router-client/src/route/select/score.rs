@@ -120,6 +120,8 @@ impl PreferenceWeights {
 // === impl Scorer ===
 
 impl<'a> Scorer<'a> {
+    /// Prepares to score the candidates of one request. The request's `overlap_score_weight` replaces the configured
+    /// one.
     pub(super) fn new(
         question: &Question<'a>,
         mut cost: CostConfig,
@@ -150,6 +152,7 @@ impl<'a> Scorer<'a> {
         self.preferences.is_none()
     }
 
+    /// Computes the score of a candidate, with its factors. Lower is better.
     pub(super) fn score(&self, candidate: &Candidate<'_>) -> Score {
         let vitals = candidate.vitals();
         let preferences = self.preferences.as_ref();
@@ -183,6 +186,7 @@ impl<'a> Scorer<'a> {
         load.active_blocks() + real(load.prefill_tokens) * self.blocks_per_token
     }
 
+    /// Computes the work of the request at a rank, in blocks.
     #[inline(always)]
     fn cost(&self, vitals: &Vitals, fetch: Option<FetchCost>) -> Cost {
         let Vitals { load, shared_blocks, overlap: known, capacity_blocks } = vitals;

@@ -47,6 +47,7 @@ impl Pack {
         self.closed
     }
 
+    /// Moves the open message to the closed ones, if it has items.
     fn close(&mut self) {
         if self.open.items.is_empty() {
             return;

@@ -157,6 +157,8 @@ impl Replication {
         self.counts
     }
 
+    /// Passes a change of a request to `note`, if the request is this router's own. Counts the change as dropped if
+    /// `note` returns false.
     fn record_change(
         &mut self,
         key: &RequestKey,

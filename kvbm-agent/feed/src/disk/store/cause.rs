@@ -12,6 +12,7 @@ impl DiskError {
         Self::of_cause(Cause::of_rocksdb(error), folder, error.as_ref().to_owned())
     }
 
+    /// Creates the error for a cause, with the folder and the reason.
     fn of_cause(cause: Cause, folder: &Path, reason: String) -> Self {
         let folder = folder.to_owned();
         match cause {

@@ -122,6 +122,8 @@ pub(super) fn connect(folder: &Path) -> Result<DB, DiskError> {
 }
 
 impl Disk {
+    /// Creates the disk of an opened database, with the counts that were read. The first image is due after
+    /// `log_bytes_min` bytes.
     pub(super) fn new(folder: PathBuf, database: DB, read: Read, log_bytes_min: u64) -> Self {
         let status = DiskStatus {
             error: None,
@@ -183,8 +185,8 @@ impl Disk {
         self.write_all(changes, batches, SourceChange::None.into());
     }
 
-    /// Writes batches, holdings, a source's position and meanings in one write. After a failure, the disk is not used
-    /// any more. Requests an image once the log is large.
+    /// Writes batches, holdings, a source's position and meanings in one write. If the write fails, gives the disk up:
+    /// later calls then return immediately. Requests an image once the log is large.
     fn write_all(&self, mut changes: WriteBatch, batches: &[Arc<Batch>], change: DiskChange<'_>) {
         if self.is_given_up() {
             return;
@@ -236,7 +238,7 @@ impl Disk {
         }
     }
 
-    /// Begins an incarnation, and removes the previous one.
+    /// Begins an incarnation on disk, and removes the previous one. Returns immediately if the disk was given up.
     pub fn begin_incarnation(&self, incarnation: Incarnation, first: u64) {
         if self.is_given_up() {
             return;
@@ -252,7 +254,7 @@ impl Disk {
         state.forget_image();
     }
 
-    /// Records whether the incarnation on disk continues.
+    /// Records and logs whether the incarnation on disk continues.
     pub fn decide(&self, verdict: Verdict) {
         match &verdict {
             Verdict::Pending => {}
@@ -267,7 +269,8 @@ impl Disk {
         self.state.lock().status.verdict = verdict;
     }
 
-    /// Stops writing, and makes the next start begin a new incarnation: the disk is behind the published stream.
+    /// Stops writing to the disk, which is then behind the published stream: the next start begins a new incarnation.
+    /// Has no effect if the disk was given up before.
     pub(super) fn give_up(&self, error: &str) {
         if self.given_up.swap(true, Ordering::AcqRel) {
             return;

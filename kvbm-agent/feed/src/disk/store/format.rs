@@ -112,7 +112,7 @@ pub(super) fn all_holdings_bounds() -> Bounds {
     (vec![HOLDING], vec![HOLDING + 1])
 }
 
-/// The source, rank and block name of a key of a holding or a meaning.
+/// Returns the source, rank and block name of the key of a holding or a meaning, or `None` if the key is invalid.
 pub(super) fn read_name_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
     let (_, rest) = key.split_first()?;
     let (length, rest) = rest.split_first_chunk()?;

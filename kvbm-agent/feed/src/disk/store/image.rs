@@ -36,7 +36,7 @@ pub struct CompleteImage {
 }
 
 impl<'a> ImageWriter<'a> {
-    /// Starts an image of the next generation, in a table file of its own. Removes the remains of an unfinished one.
+    /// Starts an image of the next generation, in a separate table file. Removes the remains of an unfinished image.
     fn start(disk: &'a Disk, options: &'a Options) -> Result<Self, DiskError> {
         folder::remove_image(&disk.folder)?;
         let (before, log_bytes) = disk.with_state(|state| {
@@ -108,7 +108,7 @@ impl<'a> ImageWriter<'a> {
 }
 
 impl Disk {
-    /// Writes an image from the steps of a dump. The image does not count yet.
+    /// Writes an image from the steps of a dump. The image is used only after [`count`](Self::count).
     ///
     /// # Errors
     /// If the disk or a step fails.
@@ -130,8 +130,8 @@ impl Disk {
         }
     }
 
-    /// Makes an image current, if its incarnation is still the current one. Removes earlier batches, except those that
-    /// memory retains for indexes.
+    /// Makes an image current. Removes earlier batches, except the batches that memory retains for indexes. Returns
+    /// immediately if the disk was given up, or another incarnation has begun.
     pub fn count(&self, complete: &CompleteImage, journal: &Journal) {
         if self.is_given_up() || journal.incarnation() != complete.incarnation {
             return;

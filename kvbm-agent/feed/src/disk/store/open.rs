@@ -9,8 +9,8 @@ use kvasir_proto::types::Incarnation;
 use rocksdb::{DB, WriteBatch};
 use std::path::Path;
 
-/// Opens a folder and restores its journal. Blocks the thread. Replaces a journal that cannot be resumed by the
-/// incarnation `fresh`.
+/// Opens the journal folder and restores its journal. Begins the incarnation `fresh` with an empty journal instead if
+/// the folder is new, or if its journal cannot be resumed; [`Opened::restored`] has the reason. Blocks the thread.
 ///
 /// # Errors
 /// If the folder cannot be used: see [`DiskError::is_misconfigured`] for what to do then.
@@ -44,7 +44,8 @@ pub fn open(
     Ok(Opened { disk, restored: Err(why) })
 }
 
-/// Makes the next start begin a new incarnation, because this one continues without the folder.
+/// Removes the folder's mark, because this agent continues without the folder. The next start then begins a new
+/// incarnation.
 ///
 /// # Errors
 /// If the mark cannot be removed. Then the folder would count, although it will be behind the published stream.
@@ -52,7 +53,8 @@ pub fn leave(config: &DiskConfig) -> Result<(), DiskError> {
     folder::unmark(&config.folder)
 }
 
-/// Reads the journal, or returns why it is not resumed.
+/// Reads the journal of a folder. The outer error means that the folder cannot be used, the inner one that its journal
+/// is not resumed.
 fn check_folder(
     config: &DiskConfig,
     journal: JournalConfig,
@@ -77,7 +79,7 @@ fn check_folder(
     }
 }
 
-/// Creates a database in place of the existing data.
+/// Removes the folder's database and image, and creates an empty database for `incarnation`.
 fn create_database(
     config: &DiskConfig,
     journal: JournalConfig,

@@ -63,7 +63,7 @@ fn damaged(what: &str) -> NewIncarnation {
     NewIncarnation::Damaged(what.to_owned())
 }
 
-/// Reads a journal, unless it cannot be resumed.
+/// Reads a journal. Returns why if it belongs to another worker, is missing, or cannot be resumed.
 pub(super) fn read_journal<O: Origin>(
     origin: &O,
     disk: &DiskConfig,
@@ -88,7 +88,7 @@ pub(super) fn read_journal<O: Origin>(
     }
 }
 
-/// Checks that a journal can be resumed: format, worker, block size, consolidation, copy mode and adapter names are
+/// Checks that a journal can be resumed: format, worker, block size, consolidation, copy mode and adapter names must be
 /// unchanged.
 fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Result<(), Found> {
     let unreadable = |_error| Found::Unusable(damaged("the manifest"));
@@ -117,7 +117,7 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
     Ok(())
 }
 
-/// Reads the incarnation, and the record of the image, if there is one.
+/// Reads the record of the incarnation, and the record of the image, if there is one.
 fn read_heads(
     record: Option<&[u8]>,
     image: Option<&[u8]>,
