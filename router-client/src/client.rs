@@ -83,7 +83,8 @@ impl IndexerClient {
         self.find_in(prompt, &[]).await
     }
 
-    /// [`IndexerClient::find_hashed`] for blocks in `tiers`; an empty list means all tiers.
+    /// Queries the index, as [`IndexerClient::find_hashed`], for blocks in `tiers`; an empty list means all tiers.
+    /// Returns an empty answer without a query if the prompt has no complete block.
     pub(crate) async fn find_in(
         &self,
         prompt: &HashedPrompt,
@@ -120,7 +121,8 @@ impl IndexerClient {
         self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
     }
 
-    /// [`IndexerClient::record_placement`] for an already hashed prompt.
+    /// Records a placement, as [`IndexerClient::record_placement`], for an already hashed prompt. Has no effect if the
+    /// prompt has no complete block.
     ///
     /// # Errors
     /// As for [`IndexerClient::record_placement`].
@@ -221,8 +223,8 @@ impl IndexerClient {
             .map_err(|status| ClientError::Status(Box::new(status)))
     }
 
-    /// Queries through the stream. If the server does not support it or the stream ended, queries with a separate
-    /// call, for which `again` repeats the request.
+    /// Sends a query through the stream. If the server has no streams or the stream ended, sends `again()` in a
+    /// separate call.
     async fn send_query(
         &self,
         mut request: FindMatchesRequest,

@@ -41,10 +41,8 @@ impl Image {
     }
 }
 
-/// The numbers by which an engine replaces an image's placeholder tokens, repeated from the image's first token on.
-/// Empty if the engine keeps the placeholder tokens. `hash` is the image's SGLang hash.
-///
-/// Source: `schedule_batch.py` of SGLang 0.5.22 and 0.5.23.
+/// Returns the numbers by which an engine replaces an image's placeholder tokens, repeated from the image's first token
+/// on. Empty if the engine keeps the placeholder tokens. `hash` is the image's SGLang hash.
 #[must_use]
 pub fn image_tokens(form: ImageTokens, hash: u64) -> Vec<u64> {
     match form {

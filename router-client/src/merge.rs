@@ -41,8 +41,8 @@ pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
     merged
 }
 
-/// Merges the pools. Every shard lists each pool, and the least fresh entry counts: that shard's workers are credited
-/// by it.
+/// Merges the entries of each pool, which every shard lists. The least fresh entry counts, because the workers of its
+/// shard are credited by it.
 fn merge_pools(pools: &mut Vec<PoolState>) {
     let age = |at: &PoolState| at.verified_age.unwrap_or(Duration::MAX);
     pools.sort_unstable_by(|a, b| {
@@ -57,7 +57,7 @@ fn merge_pools(pools: &mut Vec<PoolState>) {
     pools.dedup_by(|later, first| later.pool == first.pool);
 }
 
-/// Chooses the freshest of the entries for one rank. Order: best state; most recently verified incarnation; most
+/// Returns the freshest of the entries for one rank. Order: best state; most recently verified incarnation; most
 /// events; fewest blocks.
 fn freshest(same: &[Overlap]) -> Option<&Overlap> {
     let [first, _, ..] = same else { return same.first() };

@@ -73,7 +73,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Local hashes of the prompt's complete blocks.
+    /// Returns the local hashes of the prompt's complete blocks.
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
         let mut hashes = Vec::new();
@@ -138,7 +138,7 @@ impl HashedPrompt {
         self.local_hashes.is_empty() && self.block_size != 0
     }
 
-    /// Sequence hashes of the prompt. Each identifies the complete prefix up to its block.
+    /// Returns the sequence hashes of the prompt's blocks. Each identifies the complete prefix up to its block.
     #[must_use]
     pub fn sequence_hashes(&self) -> Vec<SequenceHash> {
         let mut parent = None;
@@ -157,7 +157,7 @@ impl HashedPrompt {
         Some(tokens).filter(|_| is_valid && !self.local_hashes.is_empty())
     }
 
-    /// The query for an indexer.
+    /// Builds the query for an indexer.
     #[must_use]
     pub fn request(&self) -> FindMatchesRequest {
         FindMatchesRequest {
@@ -182,7 +182,7 @@ impl HashedPrompt {
         FindMatchesRequest { tiers, shared, ..self.request() }
     }
 
-    /// The placement to record: see [`Prompt::placement`].
+    /// Builds the placement to record, as [`Prompt::placement`].
     #[must_use]
     pub fn placement(&self, worker: &WorkerKey, ttl: Option<Duration>) -> RecordPlacementRequest {
         RecordPlacementRequest {

@@ -100,8 +100,8 @@ impl Pipeline {
         answer.ok()
     }
 
-    /// Registers a caller with the current stream, or with a new one if that has ended. `None` if the stream ends
-    /// meanwhile.
+    /// Registers a query with the current stream, or with a new stream if the current one has ended. Returns `None` if
+    /// the stream ends meanwhile.
     fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Option<Place<'_>>, Status> {
         let mut lanes = lock(&self.lanes);
         lanes.last_id += 1;
@@ -125,7 +125,7 @@ impl Pipeline {
         Ok(Some(Place { pipeline: self, lane, id, asked, answered_before, done: false }))
     }
 
-    /// Retires a stream: its callers keep waiting on it, and further queries use a new stream.
+    /// Retires a stream if it is the current one: queries in it keep waiting, and further queries use a new stream.
     fn retire(&self, lane: &Lane) {
         let mut lanes = lock(&self.lanes);
         if lanes.current.as_ref().is_some_and(|at| Arc::ptr_eq(&at.waiting, &lane.waiting)) {
@@ -197,7 +197,7 @@ impl Waiting {
     }
 }
 
-/// Runs one stream to its end.
+/// Runs one stream to its end, then ends the queries that still wait.
 async fn run(
     mut stub: Stub<Channel>,
     questions: mpsc::Receiver<FindMatchesRequest>,
@@ -215,7 +215,7 @@ async fn run(
     waiting.end_all(end);
 }
 
-/// Delivers answers until the stream ends; returns how it ended.
+/// Delivers answers until the stream ends. Returns how it ended.
 async fn deliver_answers(
     mut answers: Streaming<FindMatchesStreamResponse>,
     waiting: &Waiting,

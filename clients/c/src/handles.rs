@@ -15,7 +15,7 @@ struct Open {
     publishers: BTreeMap<usize, Arc<Publisher>>,
 }
 
-/// Issues a handle, which is not 0, for a publisher.
+/// Issues a handle, which is not 0, for a publisher. Fails if [`PUBLISHERS_MAX`] publishers are open.
 pub(crate) fn insert(publisher: Publisher) -> Result<usize, Fault> {
     let mut open = OPEN.write();
     let count = open.publishers.len();

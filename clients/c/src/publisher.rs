@@ -76,7 +76,7 @@ pub(crate) struct Progress {
 }
 
 impl Publisher {
-    /// Starts a publisher. The peer need not be running yet.
+    /// Starts a publisher, and the thread that connects to the peer. The peer need not be running yet.
     pub(crate) fn open(config: &Config<'_>) -> Result<Self, Fault> {
         let endpoint = read_target(config.endpoint);
         let endpoint = endpoint.map_err(|error| Fault::argument("endpoint", error))?;
@@ -173,7 +173,8 @@ impl Publisher {
         self.flush_until(Instant::now() + limit)
     }
 
-    /// Shuts down: publishes that the engine's blocks are gone. A second call does nothing.
+    /// Shuts down: publishes that the engine's blocks are gone, and waits for the peer until `limit`. A second call has
+    /// no effect.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + limit;
         self.events.shutdown();
@@ -184,8 +185,8 @@ impl Publisher {
         delivered
     }
 
-    /// Returns the progress of the publisher. Numbers of an earlier incarnation count as none, because the new
-    /// incarnation republishes all blocks.
+    /// Returns the progress of the publisher. A number that belongs to an earlier incarnation is replaced by the first
+    /// number of the current one, which republishes all blocks.
     pub(crate) fn progress(&self) -> Progress {
         let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
         // Batches below the first of an incarnation belong to earlier incarnations. The new incarnation
@@ -201,6 +202,7 @@ impl Publisher {
         }
     }
 
+    /// Waits until the peer has all events, or fails at `deadline` with the number of missing batches.
     fn flush_until(&self, deadline: Instant) -> Result<(), Fault> {
         self.within(deadline, self.confirmed(), || {
             let Progress { head, acknowledged, .. } = self.progress();
@@ -208,7 +210,7 @@ impl Publisher {
         })
     }
 
-    /// Waits until the peer has all current events.
+    /// Waits until the peer has all current events. Fails if the peer refuses the stream.
     async fn confirmed(&self) -> Result<(), Fault> {
         let mut uplink = self.uplink.clone();
         loop {
@@ -261,7 +263,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The result of a wait: reached, refused, or shut down.
+/// Returns the result of a wait: Ok if `is_there`, else refused or shut down.
 fn settled(is_there: bool, uplink: &watch::Receiver<UplinkStatus>) -> Result<(), Fault> {
     if is_there {
         return Ok(());
@@ -277,7 +279,7 @@ fn or(given: usize, default: usize) -> usize {
     if given == 0 { default } else { given }
 }
 
-/// The worker, checked as an index checks it.
+/// Builds the worker's registration, and checks it as an index does.
 fn registration(config: &Config<'_>) -> Result<Registration, Fault> {
     let request = pb::RegisterWorkerRequest {
         worker_id: config.worker_id.to_owned(),

@@ -165,6 +165,7 @@ pub(crate) unsafe fn names(pointer: *const u64, count: usize) -> Result<Vec<Bloc
     Ok(names.iter().copied().map(BlockName).collect())
 }
 
+/// Converts a tier number.
 pub(crate) fn tier(tier: u32) -> Result<Tier, Fault> {
     match tier {
         KVASIR_TIER_DEVICE => Ok(Tier::Device),
@@ -207,7 +208,7 @@ impl<'a> StoredBlocks<'a> {
         Ok(Self { parent, names, tier: tier(stored.tier)?, content })
     }
 
-    /// Converts to the publisher's type.
+    /// Converts the blocks to the publisher's type.
     pub(crate) fn new_blocks(&self) -> NewBlocks<'_> {
         let content = match &self.content {
             Given::Tokens { tokens, namespace, multimodal } => {

@@ -193,6 +193,7 @@ async fn open_checkpoints(
     opened.map(Some).map_err(|error| BuildError::Config(refused(error)))
 }
 
+/// Creates the follower of the shard map, from a file or from NATS. Returns `None` if the server has a fixed shard.
 fn follow_map(
     config: &Config,
     broker: Option<&Broker>,
@@ -214,6 +215,7 @@ fn follow_map(
     }
 }
 
+/// Opens the port of the option `option`, and returns its address.
 async fn bind(
     option: &'static str,
     address: SocketAddr,

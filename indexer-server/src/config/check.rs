@@ -104,6 +104,7 @@ impl Config {
     }
 }
 
+/// Reads the places where endpoints of registered workers may be.
 fn endpoints(options: &Options, process: &ProcessConfig) -> Result<EndpointRules, ConfigError> {
     const FIELD: &str = "endpoint-places";
     let given = &options.endpoint_places;
@@ -132,6 +133,7 @@ const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
 /// Maximum of `max` in `--speculative-blocks`: block counts stay far below 32 bits. The minimum is the longest prompt.
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
 
+/// Reads the limits of speculative blocks.
 fn speculation(options: &Options) -> Result<SpeculationConfig, ConfigError> {
     let SpeculativeBlocks { max: blocks_max, keep_ratio: ratio } = options.speculative_blocks.0;
     let min = QUERY_BLOCKS_MAX;
@@ -163,6 +165,7 @@ fn checkpoints(options: &Options) -> Result<Option<CheckpointConfig>, ConfigErro
     Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
+/// Checks the URLs of the siblings, each given once.
 fn siblings(options: &Options, dialer: &Dialer) -> Result<Vec<String>, ConfigError> {
     const FIELD: &str = "siblings";
     let given = &options.siblings;
@@ -184,6 +187,7 @@ fn siblings(options: &Options, dialer: &Dialer) -> Result<Vec<String>, ConfigErr
 /// Inverse fraction (1/2) of the byte limit for data that eviction cannot free: workers, sources, ranks and partitions.
 const FIXED_FRACTION: usize = 2;
 
+/// Checks the number of shards of the index, and its memory limits.
 fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
     let bytes_max = options.max_index_bytes.map(|ByteCount(bytes)| bytes);
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);

@@ -196,6 +196,7 @@ pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, C
 
 type Refused = (&'static str, Box<dyn fmt::Display>);
 
+/// Builds the registration of a worker. The error has the key and the reason.
 fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
     let refuse = |field| move |why| -> Refused { (field, Box::new(why)) };
     let engine = spec.engine.unwrap_or(EngineKind::Custom);
@@ -269,6 +270,7 @@ fn check_shown(name: &str) -> Result<(), String> {
     }
 }
 
+/// Builds the worker's profile for routers.
 fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
     let count = spec.label.len();
     let limit = WORKER_LABELS_MAX;
@@ -297,6 +299,7 @@ fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
     })
 }
 
+/// Reads the times to live of blocks, by medium.
 fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> {
     if spec.endpoint.is_none() && !spec.ttl.is_empty() {
         return Err("needs an endpoint beside it".to_owned());
@@ -311,6 +314,7 @@ fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> 
     read_medium_ttls(ttls).map_err(|error| error.to_string())
 }
 
+/// Reads the names of LoRA adapters, by number.
 fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, String> {
     let count = spec.len();
     let limit = WORKER_LORA_NAMES_MAX;

@@ -61,6 +61,7 @@ impl LinkPlan {
             .collect())
     }
 
+    /// Builds the plan of a link to one endpoint from the registration and the server's defaults.
     fn new(
         registration: &Registration,
         spec: &EndpointSpec,
@@ -178,7 +179,7 @@ struct Together {
 }
 
 impl Link {
-    /// A link that starts empty, or resumes from a cursor.
+    /// Creates a link that starts empty, or resumes from a cursor.
     pub(super) fn new(
         (writer, origin, metrics): (Writer, Origin, IngestMetrics),
         source: IndexedSource,

@@ -215,6 +215,7 @@ impl IngestMetrics {
         );
     }
 
+    /// Registers the metrics of dropped and unmatchable blocks.
     fn register_blocks(&self, registry: &mut Registry) {
         registry.register(
             "unmatchable_blocks",
@@ -230,6 +231,7 @@ impl IngestMetrics {
         );
     }
 
+    /// Registers the metrics of audits.
     fn register_audits(&self, registry: &mut Registry) {
         for outcome in ["same", "differs", "repaired", "dumped", "abandoned"] {
             drop(self.audits.get_or_create(&AuditLabels { outcome }));

@@ -33,6 +33,7 @@ struct RankState {
 type Labels<'a> = [(&'static str, &'a str); 4];
 
 impl RankState {
+    /// Returns the labels of the rank's metrics.
     fn labels(&self) -> Labels<'_> {
         let partition = self.worker.partition.key();
         [

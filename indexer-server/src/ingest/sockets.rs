@@ -55,6 +55,7 @@ impl SocketIndex {
         }
     }
 
+    /// Removes a worker from the entries of its sockets.
     pub(super) fn remove(&self, worker: &Arc<Worker>) {
         let mut by_key = self.by_key();
         for key in worker.subscriptions.iter().filter_map(|at| at.key.as_ref()) {

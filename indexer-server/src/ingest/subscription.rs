@@ -53,6 +53,7 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
+    /// Creates the subscription of a worker to an engine's socket.
     pub(super) fn new(
         attach: &Attach,
         spec: &EndpointSpec,

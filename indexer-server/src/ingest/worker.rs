@@ -64,6 +64,7 @@ pub(super) struct Publishers {
 }
 
 impl Worker {
+    /// Creates a registered worker without links.
     pub(super) fn new(
         registration: Registration,
         registered_by: RegisteredBy,

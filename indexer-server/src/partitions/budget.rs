@@ -155,6 +155,7 @@ pub(super) struct ShardSize {
 }
 
 impl ShardSize {
+    /// Creates the size counter of a shard, which starts at 0 bytes.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let size = Self {
             budget: Arc::clone(budget),

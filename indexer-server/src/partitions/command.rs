@@ -136,6 +136,7 @@ pub(super) struct Apply {
 }
 
 impl Apply {
+    /// Creates the command that applies a batch of a source. `reply` receives the result once the batch is applied.
     pub(super) fn new(
         source: SourceId,
         IndexBatch { rank, events, names }: IndexBatch,

@@ -27,6 +27,8 @@ impl Cutting {
         Self { worker, whole, cut: None, error: None, reply }
     }
 
+    /// Copies further parts of the worker into the image, and takes the work from `budget`. Returns true once the image
+    /// is complete or has failed.
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         let cut = match &mut self.cut {
             Some(cut) => cut,
@@ -70,6 +72,8 @@ impl Restoring {
         Self { restore, error: None, reply }
     }
 
+    /// Restores further parts of the image, and takes the work from `budget`. Returns true once the restore is complete
+    /// or has failed.
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         match self.restore.step(index, *budget) {
             Ok(step) => {

@@ -33,6 +33,7 @@ pub struct Partition {
 }
 
 impl Partition {
+    /// Creates a partition whose shards are empty.
     fn new(key: PartitionKey, block_size: u32, server: &Partitions, counted: TakenShare) -> Self {
         let shard = |number| Arc::new(Shard::new(number, server.limits, &server.budget));
         let shards = (0..server.config.shards.get()).map(shard);
@@ -334,6 +335,7 @@ impl Partitions {
     }
 }
 
+/// Converts an exhausted limit on partitions to an error: the tenant's share, or the limit of all tenants.
 fn too_many(key: &PartitionKey, lacks: Exhausted) -> PartitionError {
     let tenant = key.tenant().into();
     let max = lacks.max;

@@ -257,6 +257,7 @@ impl Writer {
         answer.await.map_err(|_gone| WriterGone)
     }
 
+    /// Queues the removal of a source's blocks. `reply` receives the number of removed blocks.
     async fn sweep(
         &self,
         source: &IndexedSource,

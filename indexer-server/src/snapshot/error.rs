@@ -200,6 +200,7 @@ impl StoreError {
         Self::of_cause(Cause::of_rocksdb(error), folder, reason)
     }
 
+    /// Creates the error for a cause, with the folder and the reason.
     fn of_cause(cause: Cause, folder: PathBuf, reason: String) -> Self {
         match cause {
             Cause::Full => Self::DiskFull { folder, reason },

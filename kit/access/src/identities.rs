@@ -147,7 +147,7 @@ impl Identities {
     }
 }
 
-/// Removes quoted values and keys from an error of serde: they may be a misplaced token or hash.
+/// Removes quoted values and keys from an error of serde, because they may be a misplaced token or hash.
 fn problem(message: &str) -> String {
     if let Some(unknown) = message.strip_prefix("unknown field `") {
         let expected = unknown.rsplit_once("`, expected").map_or("", |(_, expected)| expected);
@@ -160,7 +160,7 @@ fn problem(message: &str) -> String {
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
 }
 
-/// Name of an identity in an error.
+/// Returns the name of an identity for an error, or its number if the name may be a hash or is too long.
 fn shown(name: &str, number: usize) -> String {
     let longest_digits = name.split(|at: char| !at.is_ascii_hexdigit()).map(str::len).max();
     let may_be_hash = longest_digits >= Some(2 * SHA256_OUTPUT_LEN);
@@ -171,8 +171,8 @@ fn shown(name: &str, number: usize) -> String {
     }
 }
 
-/// Checks an entry's roles, rate and names. Without `tenants`, the identity may use the tenant without a name;
-/// without `models`, all models.
+/// Checks an entry's roles, rate and names. If `tenants` is missing, the identity may use only the tenant without a
+/// name; if `models` is missing, all models.
 fn principal(entry: Entry) -> Result<Principal, String> {
     check_name("name", &entry.name)?;
     if entry.name.is_empty() {
@@ -201,7 +201,7 @@ fn principal(entry: Entry) -> Result<Principal, String> {
     })
 }
 
-/// Reads the query rate of an identity. Returns `None` if its rate is unlimited.
+/// Reads the query rate of an identity, if it is limited. Fails if only the burst is given.
 fn rate(entry: &Entry) -> Result<Option<Rate>, String> {
     let Some(per_second) = entry.queries_per_second else {
         return match entry.query_burst {

@@ -13,7 +13,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// The caller of a server without identities. It may do everything.
+    /// Returns the caller of a server without identities, which may do everything.
     #[must_use]
     pub fn anyone() -> Self {
         Self {

@@ -51,7 +51,8 @@ impl Rate {
 struct Bucket(Duration);
 
 impl Bucket {
-    /// Takes one query, or returns the time until the next query is allowed.
+    /// Takes one query from the bucket. Fails, and takes none, if the rate is used up; the error is the time until the
+    /// next query is allowed.
     fn take_query(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let paid = self.0.max(now);
         let wait = paid.saturating_sub(now).saturating_sub(rate.ahead);
@@ -74,7 +75,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// Takes one query from the bucket of `name`.
+    /// Takes one query from the bucket of `name`. Names beyond [`NAMES_TRACKED_MAX`] share one bucket.
     ///
     /// # Errors
     /// If the rate is used up. The error is the time after which the name may retry.

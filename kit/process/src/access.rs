@@ -91,8 +91,9 @@ impl Access {
         self.identities.is_none()
     }
 
-    /// Finds the caller by its request's token, else by its connection's verified certificate. None for an unknown
-    /// caller. An invalid token is rejected even if the certificate is known.
+    /// Finds the caller by its request's token, else by its connection's verified certificate. Returns `None` for an
+    /// unknown caller. An invalid token is rejected even if the certificate is known. A server without identities
+    /// admits everyone.
     #[must_use]
     pub fn principal(
         &self,

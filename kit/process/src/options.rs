@@ -149,7 +149,7 @@ impl EntryOptions {
         Ok(Guard { tls, access, connection_age: Some(CONNECTION_AGE) })
     }
 
-    /// Certificate and key, which require each other.
+    /// Returns certificate and key, which require each other, or `None` if both are unset.
     fn identity(&self) -> Result<Option<Identity>, ConfigError> {
         let lacks = |field, other| {
             ConfigError::invalid(field, format!("is required with {other}: set both, or none"))
@@ -285,7 +285,7 @@ pub struct NatsAccessOptions {
 }
 
 impl NatsAccessOptions {
-    /// The access settings; the files are not read yet.
+    /// Returns the access settings. Does not read the files.
     #[must_use]
     pub fn access(&self) -> NatsAccess {
         NatsAccess {

@@ -26,7 +26,7 @@ impl<T> Outlet<T> {
     }
 }
 
-/// Creates an answer stream with a queue of limited length.
+/// Creates an answer stream with a queue of at most `queued_max` answers.
 pub fn outlet<T: Send>(
     queued_max: usize,
 ) -> (Outlet<T>, impl Stream<Item = Result<T, Status>> + Send) {

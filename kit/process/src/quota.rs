@@ -34,7 +34,7 @@ impl Rates {
         self.tenant
     }
 
-    /// Rate limits that apply to a caller, if any.
+    /// Returns the rate limits that apply to a caller, if there are any.
     pub(crate) fn quota(&self, principal: &Arc<Principal>, refused: &Reasons) -> Option<Quota> {
         let is_limited = self.tenant.is_some() || principal.rate().is_some();
         let quota = || Quota {

@@ -18,7 +18,7 @@ impl LargestShare {
     /// One sharer may take half.
     pub const HALF: Self = Self(500);
 
-    /// Creates a share of 0.001 to 1, rounded down to thousandths. None for other numbers.
+    /// Creates a share of 0.001 to 1, rounded down to thousandths. Returns `None` for any other number.
     #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         let thousandths = (share * 1_000.0 + f64::EPSILON).floor();
@@ -99,7 +99,7 @@ fn exhausted(limit: &Limit, is_share: bool) -> Exhausted {
 }
 
 impl TakenShare {
-    /// Takes more. Returns false, without a change, if the limits have less left.
+    /// Takes `count` more for the same sharer. Returns false, and takes nothing, if a limit has less left.
     #[must_use]
     pub fn grow(&mut self, count: usize) -> bool {
         if !self.of_sharer.grow(count) {

@@ -71,7 +71,7 @@ impl Accepting {
         Self { listener, tls, handshakes: JoinSet::new(), warned: None, untold: 0 }
     }
 
-    /// The next ready connection.
+    /// Returns the next connection that is ready: with TLS, after its handshake. Handshakes run concurrently.
     pub async fn accept(&mut self) -> Socket {
         loop {
             let ended = select! {
@@ -139,7 +139,7 @@ const CLOSED: &str = "closed";
 /// The handshake timed out.
 const TIMED_OUT: &str = "timeout";
 
-/// Label and log text of a failure.
+/// Returns the metric label and the log text of a failed handshake.
 fn reason(error: &io::Error) -> (&'static str, String) {
     let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFault>());
     if let Some(fault) = fault {
@@ -166,7 +166,7 @@ fn reason(error: &io::Error) -> (&'static str, String) {
     }
 }
 
-/// Logs a warning for an unprotected port that other machines can reach.
+/// Logs a warning for a port that other machines can reach without TLS or without an identity.
 pub fn warn_if_open(option: &str, address: SocketAddr, guard: &Guard) {
     if address.ip().is_loopback() {
         return;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// An error and its causes, outermost first. Causes that an outer message already contains are omitted.
+/// Returns the texts of an error and its causes, outermost first. Omits causes that an outer text already contains.
 #[must_use]
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();

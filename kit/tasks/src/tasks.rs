@@ -101,7 +101,7 @@ impl Tasks {
         }
     }
 
-    /// The first fault in several sets. Pending forever if all tasks have ended well.
+    /// Waits for the first fault in several sets. Never returns if all tasks have ended well.
     pub async fn first_fault(sets: &mut [&mut Self], passing: &str) -> Ended {
         let mut faults: FuturesUnordered<_> =
             sets.iter_mut().map(|tasks| tasks.next_fault(passing)).collect();

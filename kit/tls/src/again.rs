@@ -55,7 +55,7 @@ impl Repeatable {
         Request::from_parts(self.parts.clone(), Body::new(lent))
     }
 
-    /// The answer to the request. Retries a request that was rejected before it began.
+    /// Returns the answer to the request. Retries a request that was rejected before it began.
     pub(crate) async fn answer(
         self,
         mut transport: transport::Channel,
@@ -73,7 +73,7 @@ impl Repeatable {
     }
 }
 
-/// Whether the call never began: it was queued when its connection ended, or the server accepts no more calls.
+/// Returns whether the call never began: it was queued when its connection ended, or the server accepts no more calls.
 fn is_refused(error: &transport::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {

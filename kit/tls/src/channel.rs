@@ -40,7 +40,7 @@ impl Token {
     }
 }
 
-/// The content of the token file, as a header. Errors contain nothing of the file.
+/// Converts the content of the token file to a header. Errors contain nothing of the file.
 fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
     let token = contents.text()?.trim();
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {

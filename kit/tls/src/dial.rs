@@ -96,7 +96,7 @@ pub enum DialError {
     Stream(#[from] io::Error),
 }
 
-/// The causes of a transport error. The error's own message has no details.
+/// Returns the causes of a transport error, because the error's own text has no details.
 fn causes_of(error: &tonic::transport::Error) -> String {
     let mut line = String::new();
     let mut cause = error.source();
@@ -235,7 +235,7 @@ impl Dialer {
         Ok(Channel::new(channel, self.token.clone()))
     }
 
-    /// Describes how to connect to `target`. With TLS, the second value has the name and configuration for the
+    /// Describes how to connect to `target`. For a TLS target, also returns the name and configuration for the
     /// handshake.
     fn endpoint(
         &self,
@@ -280,7 +280,7 @@ impl PartialEq for Dialer {
 
 impl Eq for Dialer {}
 
-/// Configuration of the client: certificate authorities and, if configured, its own certificate.
+/// Builds the TLS configuration of clients: certificate authorities and, if configured, the process's own certificate.
 fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     let ca = files.first().ok_or_else(|| TlsError::without_file("tls-ca"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -355,7 +355,7 @@ struct Opened {
 }
 
 /// Opens TLS on a connection. With TLS 1.3, a server rejects a client's certificate only after the handshake, so this
-/// waits briefly for its first bytes.
+/// also waits briefly for the server's first bytes.
 async fn open_tls(
     tcp: TcpStream,
     name: ServerName<'static>,

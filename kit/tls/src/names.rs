@@ -25,7 +25,7 @@ impl CertificateNames {
         self.common_name.iter().chain(others).map(String::as_str)
     }
 
-    /// Reads the names in a certificate; empty if the certificate cannot be parsed.
+    /// Reads the names in a certificate. Returns no names if the certificate cannot be parsed.
     #[must_use]
     pub fn of(der: &[u8]) -> Self {
         let Ok((_rest, certificate)) = X509Certificate::from_der(der) else {

@@ -42,7 +42,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// `None` if the file is missing.
+    /// Returns the stamp of a file, or `None` if the file is missing.
     fn of_file(path: &Path) -> Option<Self> {
         let at = path.metadata().ok()?;
         Some(Self {
@@ -71,7 +71,7 @@ impl<T: 'static> Reloaded<T> {
         Ok(Self { sources, make: Box::new(make), state: Mutex::new(state) })
     }
 
-    /// The value as of the last check.
+    /// Returns the current value. Checks the files for changes first, if the last check is [`CHECK_INTERVAL`] ago.
     #[must_use]
     pub fn get(&self) -> Arc<T> {
         // Code under this lock does not panic.

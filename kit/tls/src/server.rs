@@ -90,7 +90,7 @@ impl PartialEq for ServerTls {
 
 impl Eq for ServerTls {}
 
-/// Configurations of the server, one per protocol.
+/// Builds the TLS configurations of the server, one per protocol.
 fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let cert = files.first().ok_or_else(|| TlsError::without_file("tls-cert"))?;
@@ -129,7 +129,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     })
 }
 
-/// Verifies clients' certificates. Clients of the HTTP port may have none.
+/// Creates the verifier of clients' certificates. Clients of the HTTP port may have none.
 fn verifier(
     provider: &Arc<CryptoProvider>,
     ca: &Contents,

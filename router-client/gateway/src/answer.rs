@@ -63,7 +63,7 @@ where
         Self { pieces, buffer: Vec::new(), searched: 0, has_ended: false }
     }
 
-    /// The next event including its final empty line; `None` at the end of the stream.
+    /// Returns the next event including its final empty line, or `None` at the end of the stream.
     ///
     /// # Errors
     /// If the stream breaks, or an event is too long.
@@ -91,7 +91,7 @@ where
         }
     }
 
-    /// End of the first event in the buffer.
+    /// Returns the end of the first event in the buffer, or `None` if the event is incomplete.
     fn end_of_event(&mut self) -> Option<usize> {
         let from = self.searched.saturating_sub(3);
         let rest = self.buffer.get(from..)?;
@@ -118,7 +118,7 @@ impl Tally {
         self.text.as_deref().filter(|text| !text.is_empty())
     }
 
-    /// Counts an event of a stream.
+    /// Counts the tokens in an event of a stream. Returns the kind of the event.
     pub fn event(&mut self, event: &[u8]) -> EventKind {
         let Some(data) = data(event) else { return EventKind::Part };
         if data == DONE {
@@ -139,7 +139,7 @@ impl Tally {
         if choices.is_empty() && has_usage { EventKind::Usage } else { EventKind::Part }
     }
 
-    /// Counts a complete answer without streaming.
+    /// Counts the tokens in a complete answer that was not streamed, and returns it. Returns `None` for invalid JSON.
     pub fn whole(&mut self, body: &[u8]) -> Option<Value> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let choices = value.get("choices").and_then(Value::as_array);
@@ -170,7 +170,8 @@ impl Tally {
         true
     }
 
-    /// Appends to the text of the first choice. Content other than text, such as tool calls, cannot be continued.
+    /// Appends to the kept text of the first choice. Drops the text for good if it is too long, or if the answer has
+    /// tool calls, because such an answer cannot be continued.
     fn append_text(&mut self, choice: &Value, path: &str) {
         if !self.keeps_text || choice.get("index").and_then(Value::as_u64).unwrap_or(0) != 0 {
             return;
@@ -189,7 +190,7 @@ impl Tally {
     }
 }
 
-/// Whether a choice contains output: text, reasoning or tool calls.
+/// Returns whether a choice contains output: text, reasoning or tool calls.
 fn has_output(choice: &Value) -> bool {
     let is_full = |at: &Value| match at {
         Value::String(text) => !text.is_empty(),

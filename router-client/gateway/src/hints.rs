@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
         text.map(Some).ok_or_else(|| self.refused(name, "must be a string"))
     }
 
-    /// The prompt's tokens with its images.
+    /// Reads the prompt's tokens and images, or returns `None` if both are missing. Fails if only images are given.
     fn prompt(&self) -> Result<Option<Arc<PromptTokens>>, ApiError> {
         const TOKENS: &str = "token_data";
         const IMAGES: &str = "multimodal";
@@ -122,7 +122,7 @@ impl<'a> Fields<'a> {
         Ok(Some(Arc::new(prompt)))
     }
 
-    /// The worker that the request names, as a string or a number.
+    /// Reads the worker that the request names, as a string or a number.
     fn pin(&self) -> Result<Option<Pin>, ApiError> {
         let names = ["backend_instance_id", "decode_worker_id", "worker_id"];
         let Some((name, value)) = names.iter().find_map(|name| Some((*name, self.get(name)?)))

@@ -45,8 +45,8 @@ pub enum Verdict {
 }
 
 impl Mismatches {
-    /// Checks a prompt that was looked up. `is_held`: any worker has its first block. `has_blocks`: the workers report
-    /// any block at all.
+    /// Checks a prompt that was looked up, and returns whether its partition now matches, is mismatched, or is
+    /// unchanged. `is_held`: a worker has the prompt's first block. `has_blocks`: the workers report any block at all.
     pub fn asked(
         &mut self,
         partition: &PartitionKey,
@@ -70,7 +70,8 @@ impl Mismatches {
         Verdict::Mismatched
     }
 
-    /// Records that a worker has computed a prompt with this first block.
+    /// Records that a worker has computed a prompt with this first block. At [`SERVED_MAX`] prompts, forgets the oldest
+    /// one.
     pub fn served(&mut self, partition: &PartitionKey, first: SequenceHash, now: Duration) {
         if !self.partitions.contains_key(partition) && self.partitions.len() >= PARTITIONS_MAX {
             return;

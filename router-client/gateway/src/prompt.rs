@@ -111,7 +111,8 @@ impl PromptTokens {
     }
 }
 
-/// Images in vLLM's render format: identifiers and placeholders by kind. `None` if `features` has another format.
+/// Reads images in vLLM's render format: identifiers and placeholders by kind. Returns `None` if `features` has another
+/// format.
 pub(crate) fn read_features(features: &Value) -> Option<Vec<Image>> {
     if features.is_null() {
         return Some(Vec::new());

@@ -100,7 +100,7 @@ impl ApiRequest {
         self.body.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The prompts of a completion, at least one.
+    /// Returns the prompts of a completion, at least one.
     ///
     /// # Errors
     /// If there is no prompt, or one is neither text nor tokens.

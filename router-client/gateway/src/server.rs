@@ -153,7 +153,7 @@ struct Caller {
 /// Identity of a request's caller, and its rate limit.
 type Identified = (Arc<Principal>, Option<Quota>);
 
-/// Authenticates a request, and attaches the identity for the handlers.
+/// Authenticates a request, and attaches the identity for the handlers. Health checks need no identity.
 async fn identify(State(caller): State<Caller>, mut request: Request, next: Next) -> Response {
     if request.uri().path() == HEALTH {
         return next.run(request).await;
@@ -234,8 +234,8 @@ fn json(value: &Value) -> Response {
     response
 }
 
-/// Reads a body, and counts its bytes in `counted`. A body over the limit is read further, so that the client receives
-/// the error.
+/// Reads a body, and counts its bytes in `counted`. Reads and discards the rest of a body over the limit, so that the
+/// client receives the error.
 async fn read_body(
     mut body: Body,
     bytes_max: usize,
@@ -268,8 +268,7 @@ impl Server {
         error.into_response()
     }
 
-    /// Serves a completion. In this order: the limit of active requests, the size of the body, the content of the
-    /// body.
+    /// Serves a completion. Checks in this order the limit of active requests, the size of the body, and its content.
     async fn completion(
         &self,
         kind: Kind,

@@ -54,7 +54,8 @@ pub async fn run(
     }
 }
 
-/// Reads the loads of one agent, reopening the stream when it ends.
+/// Reads the loads of one agent. Opens the stream again when it ends, after a pause. Returns immediately if the agent's
+/// address is invalid.
 async fn follow_loads(
     (url, partition, worker): (String, PartitionKey, WorkerId),
     reports: Arc<KvMetricsAggregator>,
@@ -90,7 +91,7 @@ async fn follow_loads(
     }
 }
 
-/// Stores reports until the agent ends the stream.
+/// Stores reports until the agent ends the stream. Ignores reports about another worker.
 async fn take_reports(
     mut stream: Streaming<pb::WatchLoadsResponse>,
     own: &WorkerAddress,

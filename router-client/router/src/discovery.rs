@@ -60,7 +60,7 @@ struct Known {
 }
 
 impl Discovery {
-    /// A discovery without lists.
+    /// Creates a discovery that has listed no workers yet.
     ///
     /// # Errors
     /// If a server's address is invalid, which the options have already checked.
@@ -97,7 +97,7 @@ impl Discovery {
         self.problems.lock().clone()
     }
 
-    /// Lists all shards periodically. `unlisted` is dropped after the first list of every shard.
+    /// Lists all shards every `every`. Drops `unlisted` once each shard was listed.
     pub async fn run(&self, every: Duration, unlisted: NotReady) {
         let mut unlisted = Some(unlisted);
         let mut rounds = interval(every);
@@ -184,7 +184,7 @@ impl Known {
     }
 }
 
-/// Records the current block counts of a worker's ranks, beside the earlier ones.
+/// Records the current block counts of a worker's ranks in `held`, together with the earlier ones in `before`.
 fn observe(worker: &ListedWorker, before: &mut Held, held: &mut Held) {
     let key = &worker.partition;
     for (&rank, &blocks) in &worker.held_blocks {
@@ -201,7 +201,7 @@ fn key(listed: &ListedWorker) -> (PartitionKey, WorkerId) {
 }
 
 impl Shard {
-    /// Lists the workers at the replica that answered last, or else at another one.
+    /// Lists the workers at the replica that answered last, or at the next replica if that one fails.
     async fn list(&self) -> Result<(), ClientError> {
         let first = *self.last.lock();
         let mut failed = Ok(());
@@ -224,7 +224,7 @@ impl Shard {
     }
 }
 
-/// Addresses of the workers' agents, each with its worker.
+/// Returns the addresses of the workers' agents, each with its worker. Skips agents that are reached over NATS.
 #[must_use]
 pub fn agents(listing: &Listing) -> BTreeSet<(String, PartitionKey, WorkerId)> {
     let mut agents = BTreeSet::new();

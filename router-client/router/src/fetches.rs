@@ -60,7 +60,7 @@ impl FetchCounters {
         counters
     }
 
-    /// Counts a decision.
+    /// Counts a decision: its outcome and, with a plan, the planned blocks and times.
     pub(crate) fn chosen(&self, fetch: &Result<FetchPlan, NoFetch>) {
         let outcome = fetch_word(fetch);
         self.outcomes.get_or_create(&OutcomeLabel { outcome }).inc();

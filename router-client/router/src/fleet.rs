@@ -144,6 +144,7 @@ impl Fleet {
         Ok(())
     }
 
+    /// Creates the routers of a partition, with its block size and the current thresholds.
     fn new_partition(&self, block_size: NonZeroU32) -> Result<Partition, ConfigError> {
         let mut config = self.config;
         config.active.block_size = block_size;
@@ -163,7 +164,8 @@ fn retire(partition: Option<&Partition>) {
 // === impl Partition ===
 
 impl Partition {
-    /// The router for requests with this filter.
+    /// Returns the router for requests with this filter: the prefill pool's for the role prefill alone, the pool of the
+    /// pinned worker, else the main pool's.
     #[must_use]
     pub fn router_for(&self, filter: &Filter) -> &Router {
         let roles = &filter.roles;

@@ -232,7 +232,8 @@ impl RequestMetrics {
         self.overhead.get_or_create(&label).observe(time.as_secs_f64());
     }
 
-    /// Counts the end of a request.
+    /// Counts the end of a request. `expected_and_found` has the cached tokens that the router expected and that the
+    /// engine reported.
     pub fn freed(&self, has_failed: bool, expected_and_found: Option<(u64, u64)>) {
         self.freed.inc();
         if has_failed {
@@ -252,7 +253,7 @@ pub fn index_elapsed(index_use: &IndexUse) -> Duration {
     }
 }
 
-/// Outcome of the query to the index.
+/// Returns the outcome of the query to the index: answered, partial, timeout, unavailable, refused or not needed.
 pub fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
     match index_use {
         IndexUse::NotNeeded => pb::IndexOutcome::NotNeeded,

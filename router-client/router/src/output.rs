@@ -60,7 +60,7 @@ impl Pace {
         self.tokens(1, metrics);
     }
 
-    /// Reports the total number of tokens so far.
+    /// Reports the total number of tokens so far. Ignores a total that has not grown.
     pub fn tokens(&mut self, tokens: u64, metrics: &OutputMetrics) {
         let now = Instant::now();
         match self.last {

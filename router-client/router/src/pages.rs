@@ -92,7 +92,7 @@ pub async fn run(
 }
 
 impl Readers {
-    /// The pages to read now. Skips engines whose agents report their blocks.
+    /// Returns the pages to read now. Skips engines whose agents report their blocks, and pages that failed recently.
     fn pages_to_read(
         &mut self,
         listing: &Listing,
@@ -119,7 +119,7 @@ impl Readers {
         pages
     }
 
-    /// Reports the loads of a page. After a failure, the page is not read for [`FAILED_PAUSE`].
+    /// Reports the loads of a page. After a failure, the page is skipped for [`FAILED_PAUSE`].
     fn apply_answer(&mut self, page: Page, answer: Answer, reports: &KvMetricsAggregator) {
         let Page { named, ranks, url, .. } = page;
         let metrics = match answer {
@@ -154,7 +154,7 @@ impl Readers {
 }
 
 impl Page {
-    /// The page of a worker's engine; `None` without a known address.
+    /// Returns the page of a worker's engine, or `None` if its address is unknown.
     fn of_worker(worker: &ListedWorker, stated: &StatedEngines) -> Option<Self> {
         let label = || worker.profile.labels.get(ADDRESS_LABEL);
         let engine = stated.get(&worker.worker).or_else(label)?;
@@ -167,7 +167,7 @@ impl Page {
     }
 }
 
-/// Reads one page of either kind of engine.
+/// Reads one page, of either kind of engine (vLLM or SGLang).
 async fn read_page(page: Page) -> (Page, Answer) {
     let metrics = async {
         let target = Target::parse(&page.url)?;

@@ -130,7 +130,7 @@ struct Entry {
 // === impl Recorder ===
 
 impl Recorder {
-    /// Opens a recorder that appends to a file. Without a path, it records nothing.
+    /// Opens a recorder that appends to a file. If `path` is `None`, the recorder ignores all records.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -155,7 +155,7 @@ impl Recorder {
         registry.register("dropped", help, self.counts.dropped.clone());
     }
 
-    /// Starts the record of a request that arrived at `arrived` and has a worker. `None` without recording.
+    /// Starts the record of a request that arrived at `arrived` and has a worker. Returns `None` if recording is off.
     #[must_use]
     pub fn begin(
         &self,
@@ -181,7 +181,7 @@ impl Recorder {
         })
     }
 
-    /// Ends a request and queues its record.
+    /// Ends a request and queues its record. Drops and counts the record if the queue is full.
     pub fn end(&self, request: Recorded, cached_tokens: Option<u64>) {
         let Some(entries) = &self.entries else { return };
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
@@ -238,7 +238,7 @@ impl Recorded {
 // === impl RecordWriter ===
 
 impl RecordWriter {
-    /// Writes until `stop` is cancelled, and then the queued records.
+    /// Writes records until `stop` is cancelled, then the queued ones.
     ///
     /// # Errors
     /// If the writing thread panicked. If the file cannot be written, this is logged once, and the records count as
@@ -272,8 +272,8 @@ impl RecordWriter {
         }
     }
 
-    /// Appends entries to the file. Entries without tokens, too long entries, and entries for a full file are dropped
-    /// and counted.
+    /// Appends entries to the file. Drops and counts entries that have no tokens, are too long, or exceed the file's
+    /// limit.
     fn write(&mut self, batch: Vec<Entry>) -> io::Result<()> {
         let mut kept = 0;
         let count = batch.len() as u64;
@@ -307,7 +307,7 @@ impl OpenRequests {
         Self { recorder, metrics, lease, requests: Mutex::default() }
     }
 
-    /// Starts tracking a request that has a worker.
+    /// Starts to track a request that has a worker. From time to time, drops requests whose lease is over.
     pub fn begin(
         &self,
         key: (PartitionKey, String),
@@ -345,7 +345,7 @@ impl OpenRequests {
         }
     }
 
-    /// Reports the total number of output tokens of a request so far.
+    /// Reports the total number of output tokens of a request so far. Ignores an unknown request.
     pub fn report(&self, key: &(PartitionKey, String), output_tokens: u64) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
@@ -356,7 +356,7 @@ impl OpenRequests {
         }
     }
 
-    /// Reports the first token of a request.
+    /// Reports the first token of a request. Ignores an unknown request.
     pub fn first_token(&self, key: &(PartitionKey, String)) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
@@ -367,7 +367,7 @@ impl OpenRequests {
         }
     }
 
-    /// Ends a request.
+    /// Ends a request, and queues its record. Ignores an unknown request.
     pub fn end(&self, key: &(PartitionKey, String), cached_tokens: Option<u64>) {
         let ended = self.requests.lock().open.remove(key);
         let Some(Open { request, pace, .. }) = ended else { return };

@@ -64,7 +64,7 @@ impl KvMetricsAggregator {
         Self { stale_after, remembered, reports: Mutex::default() }
     }
 
-    /// Stores a report, unless a newer one exists. False if it is dropped because of the limit.
+    /// Stores a report, unless a newer one exists. Returns false if the report is dropped because of the limit.
     pub fn report(&self, load: WorkerLoad) -> bool {
         let WorkerLoad { address, rank, metrics, age } = load;
         let now = Instant::now();
@@ -86,7 +86,8 @@ impl KvMetricsAggregator {
         true
     }
 
-    /// The block counts of a rank that decisions use.
+    /// Returns the block counts of a rank that decisions use. The number of active blocks is `None` if the report is
+    /// stale.
     #[must_use]
     pub fn blocks_of(&self, partition: &PartitionKey, rank: &WorkerKey) -> ReportedBlocks {
         let reports = self.reports.lock();
@@ -108,7 +109,7 @@ impl KvMetricsAggregator {
         });
     }
 
-    /// The reports of the ranks of a partition.
+    /// Returns the reports of all ranks of a partition.
     #[must_use]
     pub fn get_metrics(&self, partition: &PartitionKey) -> AggregatedMetrics {
         let now = Instant::now();

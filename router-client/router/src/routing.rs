@@ -177,7 +177,7 @@ async fn until_stopped(stop: CancellationToken, work: Work) {
     let _stopped = stop.run_until_cancelled(work).await;
 }
 
-/// Creates the client: of one server, or of several shards or replicas.
+/// Creates the client of the index: of one server, or of several shards or replicas.
 fn index(config: &RoutingConfig) -> Result<Index, ClientError> {
     let client = ClientConfig {
         deadline: config.index_deadline,
@@ -196,7 +196,7 @@ fn index(config: &RoutingConfig) -> Result<Index, ClientError> {
     }
 }
 
-/// Ends requests whose lease is over, at an interval.
+/// Ends requests whose lease is over, every [`LEASE_INTERVAL`].
 async fn expire(fleet: Arc<Fleet>) {
     let mut looks = interval(LEASE_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -225,7 +225,7 @@ struct BusyPage {
     active_prefill_tokens_threshold_frac: Option<f64>,
 }
 
-/// The page that shows and sets the thresholds for busy workers.
+/// Builds the side port's page that shows and sets the thresholds for busy workers.
 fn busy_page(fleet: Arc<Fleet>) -> OwnPage {
     OwnPage::new("/busy_threshold", move |sent| {
         if let Some(sent) = sent {

@@ -33,7 +33,7 @@ impl Latencies {
         );
     }
 
-    /// The 95th percentile; `None` with fewer than [`LEAST`] answers.
+    /// Returns the 95th percentile of recent durations, or `None` if there are fewer than [`LEAST`].
     pub(super) fn p95(&self) -> Option<Duration> {
         if self.filled < LEAST {
             return None;

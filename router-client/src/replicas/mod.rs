@@ -117,7 +117,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// `count` replicas without history. Clients with different `seed`s probe at different times.
+    /// Creates the state of `count` replicas. Clients with different `seed`s probe at different times.
     pub(crate) fn new(count: usize, config: HedgeConfig, seed: u64) -> Self {
         debug_assert!((1..=REPLICAS_MAX).contains(&count), "{count} replicas");
         let turn = usize::try_from(seed % REPLICAS_MAX as u64).unwrap_or(0);
@@ -145,7 +145,8 @@ impl Replicas {
         self.all.get(number).is_none_or(Replica::is_failing)
     }
 
-    /// Counts an unanswered query. If it should be logged, returns how many were not logged before.
+    /// Counts an unanswered query. If it should be logged, returns the number of queries suppressed since the last log
+    /// line.
     pub(crate) fn missed(&mut self, now: Duration) -> Option<u64> {
         self.counts.missing += 1;
         if self.logged_at.is_some_and(|at| now < at + LOG_INTERVAL) {
@@ -156,7 +157,7 @@ impl Replicas {
         Some(std::mem::take(&mut self.unlogged))
     }
 
-    /// The replicas to probe now, if a round is due.
+    /// Returns the replicas to probe now, if a round is due. A single replica is never probed.
     pub(crate) fn probes(&mut self, now: Duration) -> Option<Round> {
         // A single replica needs no choice.
         if self.all.len() == 1 {
@@ -223,7 +224,7 @@ impl Replicas {
         self.config.delay_max
     }
 
-    /// Status of each replica, which orders the choice; less is better.
+    /// Returns the status of each replica, which orders the choice; a smaller status is better.
     fn statuses(&self, now: Duration) -> [Status; REPLICAS_MAX] {
         let since = self.remembered_since(now);
         let best = best(self.all.iter().filter_map(|at| at.freshness(since)));
@@ -234,7 +235,7 @@ impl Replicas {
         statuses
     }
 
-    /// Records a failure of a replica. Its backoff doubles with each failure, with jitter.
+    /// Records a failure of a replica, and sets its backoff: exponential with jitter.
     fn fail(&mut self, number: usize, now: Duration) {
         let noise = self.next_noise();
         let config = &self.config;

@@ -61,7 +61,7 @@ impl Replicas {
         Question { until, hedge_at: until, late_at: until, attempts: [Attempt::None; REPLICAS_MAX] }
     }
 
-    /// The next step for a query.
+    /// Returns the next step for a query: query a replica, wait, or end.
     pub(crate) fn step(&mut self, question: &mut Question, now: Duration) -> Step {
         if now >= question.until {
             return Step::End;
@@ -118,7 +118,8 @@ impl Replicas {
         unasked.min_by_key(|at| (statuses.get(*at).copied(), turns(*at)))
     }
 
-    /// Chooses a replica for the query, and the times at which another replica is queried, too, or instead.
+    /// Chooses replica `number` for the query. Sets the times at which another replica is queried as well, or instead.
+    /// `hedge` is true if another replica is in flight.
     fn query_replica(
         &mut self,
         question: &mut Question,
@@ -147,7 +148,7 @@ impl Replicas {
         usual.max(self.config.delay_min).min(self.config.delay_max)
     }
 
-    /// Records how a request to a replica ended.
+    /// Records how a request to a replica ended: resets or counts failures, and stores the duration of an answer.
     pub(crate) fn ended(
         &mut self,
         question: &mut Question,
@@ -173,7 +174,7 @@ impl Replicas {
         }
     }
 
-    /// Ends a query, answered or not. A replica still in flight gets a strike if it exceeded its usual delay.
+    /// Ends a query, answered or not. Each replica still in flight gets a strike if it exceeded its usual delay.
     pub(crate) fn close(&mut self, question: &Question, now: Duration) {
         for (number, asked) in question.attempts.iter().enumerate() {
             let Attempt::InFlight { since, .. } = *asked else { continue };

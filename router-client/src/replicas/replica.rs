@@ -98,8 +98,8 @@ impl Replica {
         self.strikes >= STRIKES_MAX
     }
 
-    /// Counts a failure. One broken connection fails many queries, so it counts once per backoff. `backoff` maps the
-    /// number of failures to a duration.
+    /// Counts a failure, and sets the backoff. Failures during a backoff are not counted again, because one broken
+    /// connection fails many queries. `backoff` maps the number of failures to a duration.
     pub(super) fn fail(&mut self, now: Duration, backoff: impl FnOnce(u32) -> Duration) {
         self.strikes = 0;
         (self.observed, self.returning) = (None, None);
@@ -137,7 +137,8 @@ impl Replica {
         self.probing && !self.is_failing()
     }
 
-    /// Records an answered probe.
+    /// Records the freshness of an answered probe. For a failing replica, the freshness counts only once it no longer
+    /// fails.
     pub(super) const fn observe(&mut self, freshness: Freshness, at: Duration) {
         let observed = Some(Observation { freshness, at });
         if self.is_failing() {

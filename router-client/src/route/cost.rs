@@ -172,10 +172,7 @@ impl FromStr for DecodePrice {
 }
 
 impl DecodePrice {
-    /// Cost that the active requests of a worker add for one more request, in blocks of prefill.
-    ///
-    /// [`DecodePrice::ByRoom`]: a block in use costs almost nothing on a nearly empty worker, and as much as a block of
-    /// prefill on a full one.
+    /// Returns the cost that the active requests of a worker add for one more request, in blocks of prefill.
     #[inline(always)]
     fn decode_cost(self, input: &CostInput) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
@@ -250,7 +247,7 @@ pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
 // === impl Prices ===
 
 impl Prices {
-    /// The cost at a worker. With valid settings, all terms are finite and at least 0.
+    /// Returns the cost at a worker. With valid settings, all terms are finite and at least 0.
     #[must_use]
     #[inline(always)]
     pub fn cost(&self, input: &CostInput) -> Cost {

@@ -237,7 +237,7 @@ impl Rate {
 // === impl FetchMeter ===
 
 impl FetchMeter {
-    /// Adds a measurement: bytes and the time they took. Ignored if either is 0.
+    /// Adds a measurement: the number of bytes, and the time that they took. Ignores it if either is 0.
     pub fn measure(&mut self, bytes: u64, took: Duration, now: Duration) {
         let seconds = took.as_secs_f64();
         if bytes == 0 || seconds <= 0.0 {
@@ -332,7 +332,7 @@ impl FetchPlanner {
         self.bandwidth
     }
 
-    /// The best fetch for a rank.
+    /// Returns the best fetch for a rank.
     ///
     /// # Errors
     /// The reason, if fetching does not pay or is impossible.
@@ -363,7 +363,7 @@ impl FetchPlanner {
         self.query_blocks.saturating_sub(fetch.first_block.saturating_add(fetch.blocks))
     }
 
-    /// The fetch that saves most time, if it pays.
+    /// Returns the fetch that saves most time, or `None` if computing is faster.
     fn best(&self, by: &Fetcher, kind: BlockKind) -> Option<Fetch> {
         let host_seconds = kind.bytes.get() as f64 / self.bandwidth.per_second;
         let block_seconds = self.block_tokens / by.prefill.per_second;
@@ -424,8 +424,8 @@ const fn depth(holder: &Holder) -> u32 {
     holder.blocks.host.saturating_add(holder.blocks.disk)
 }
 
-/// Mean time per block of a holder, relative to a block in host memory. A mean, because the tier of each block is
-/// unknown.
+/// Returns the mean time per block of a holder, relative to a block in host memory. A mean, because the tier of each
+/// block is unknown.
 fn relative_seconds(holder: &Holder, disk_seconds: f64) -> f64 {
     let TierBlocks { host, disk, .. } = holder.blocks;
     if disk == 0 {
@@ -436,8 +436,8 @@ fn relative_seconds(holder: &Holder, disk_seconds: f64) -> f64 {
     (f64::from(host) + f64::from(disk) * disk_seconds) / f64::from(depth(holder))
 }
 
-/// Removes holders that no plan would use: holders that follow two other workers with at least as many blocks. At most
-/// one of the two is the fetching rank.
+/// Removes a holder if at least two faster workers have as many blocks, because no plan would use it. One of the two
+/// may be the fetching rank.
 fn retain_useful(holders: &mut Vec<(f64, Holder)>) {
     let mut kept: Vec<Holder> = Vec::new();
     holders.retain(|(_, at)| {

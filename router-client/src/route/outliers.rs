@@ -77,7 +77,8 @@ impl Outliers {
         Self { config, records: BTreeMap::new() }
     }
 
-    /// Records a failed request of a worker in a fleet of `fleet` workers. Returns whether this ejects the worker.
+    /// Records a failed request of a worker in a fleet of `fleet` workers. Returns true if this failure ejects the
+    /// worker. Returns false if ejection is off, or the worker is ejected already.
     pub fn failed(&mut self, worker: &WorkerId, fleet: usize, now: Duration) -> bool {
         if self.config.failures == 0 {
             return false;

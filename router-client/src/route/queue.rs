@@ -185,8 +185,8 @@ impl QueueConfig {
         capacity.is_some_and(|(at, tokens)| load.prefill_tokens as f64 > at * tokens as f64)
     }
 
-    /// Whether a request must wait: if *all* eligible ranks have enough to compute. False without any rank, because
-    /// waiting would not help.
+    /// Returns whether a request must wait: all eligible ranks have enough to compute. False if the threshold is off,
+    /// or no rank is eligible, because waiting would not help.
     pub fn must_wait<'a>(
         &self,
         eligible: impl IntoIterator<Item = (RankLoad, &'a WorkerProfile)>,
@@ -271,11 +271,8 @@ impl<T> Queue<T> {
         Ok(ticket)
     }
 
-    /// Releases the next request: the first, over all lanes, whose ranks have room. Calls `has_room` at most once per
-    /// lane.
-    ///
-    /// Call it repeatedly whenever load has dropped or ranks have joined, and choose a rank for each request before the
-    /// next call.
+    /// Releases the first request, over all lanes, whose ranks have room. Returns `None` if all must wait. Calls
+    /// `has_room` at most once per lane.
     pub fn next(
         &mut self,
         now: Duration,

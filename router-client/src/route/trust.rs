@@ -67,7 +67,7 @@ impl TrustConfig {
         check(self.max_staleness != Some(Duration::ZERO), "max staleness", "must be longer than 0")
     }
 
-    /// Determines how far a rank's overlap can be trusted.
+    /// Returns how far a rank's overlap can be trusted.
     #[must_use]
     pub fn judge(&self, freshness: &Freshness) -> Trust {
         let Freshness { state, is_connected, is_restoring, verified_age, may_be_high } = *freshness;
@@ -84,7 +84,8 @@ impl TrustConfig {
         }
     }
 
-    /// The credited part of the reported blocks.
+    /// Returns the credited part of the reported blocks: all with full trust, none if the state is unknown, else the
+    /// configured fraction.
     #[must_use]
     pub fn credited(&self, reported: TierBlocks, trust: Trust) -> TierBlocks {
         let share = match trust {

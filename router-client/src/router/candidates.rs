@@ -31,7 +31,7 @@ pub(super) struct Plans {
 }
 
 impl Members<'_> {
-    /// The best fetch for a member.
+    /// Returns the best fetch for a member, or why there is none.
     fn fetch(&self, number: usize) -> Result<Fetch, NoFetch> {
         let Plans { planner, config } = self.plans.as_ref().ok_or(NoFetch::NotAsked)?;
         let member = self.members.get(number).ok_or(NoFetch::NotAsked)?;
@@ -44,7 +44,7 @@ impl Members<'_> {
         })
     }
 
-    /// The best fetch for a member, with names and addresses, for the decision.
+    /// Returns the best fetch for a member, with names and addresses, or why there is none.
     pub(super) fn plan(&self, number: usize) -> Result<FetchPlan, NoFetch> {
         let fetch = self.fetch(number)?;
         let Plans { planner, .. } = self.plans.as_ref().ok_or(NoFetch::NotAsked)?;

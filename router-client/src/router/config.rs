@@ -99,7 +99,7 @@ pub struct Filter {
 // === impl RouterConfig ===
 
 impl RouterConfig {
-    /// The defaults, for a fleet with this block size in tokens.
+    /// Returns the defaults, for a fleet with this block size in tokens.
     #[must_use]
     pub fn new(block_size: NonZeroU32) -> Self {
         Self {

@@ -135,7 +135,7 @@ impl Index {
         }
     }
 
-    /// Records that a prompt was sent to a rank.
+    /// Records at the index that a prompt was sent to a rank. [`Index::None`] ignores the record.
     pub(super) async fn record(
         &self,
         prompt: &HashedPrompt,
@@ -196,9 +196,9 @@ fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
     })
 }
 
-/// Blocks of fully trusted ranks in host memory or on disk. `is_all` means that the answer covers only these tiers.
-/// Otherwise, blocks that may be only in device memory or a pool are counted as `device`: then the other blocks may not
-/// be leading ones.
+/// Returns the blocks of fully trusted ranks in host memory or on disk. `is_all` means that the answer covers only
+/// these tiers. Otherwise, blocks that may be only in device memory or a pool are counted as `device`: then the
+/// remaining blocks may not be leading ones.
 fn below_device(
     answer: &Answer,
     config: &TrustConfig,
@@ -221,8 +221,8 @@ fn below_device(
     answer.overlaps.iter().filter(is_below).filter(is_trusted).map(blocks).collect()
 }
 
-/// How far the pools' blocks can be trusted: as far as the least trusted pool. A pool outlives its sources, so it is
-/// never unknown.
+/// Returns how far the pools' blocks can be trusted: as far as the least trusted pool. A pool outlives its sources, so
+/// it is never unknown.
 fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig) -> Trust {
     let judge = |at: &PoolState| {
         config.judge(&Freshness {

@@ -147,8 +147,8 @@ impl Router {
         Box::pin(self.select_pending(pending, None)).await
     }
 
-    /// Chooses a worker for a request, by the overlaps `known`. Without them, or after a wait in the queue, it queries
-    /// the index.
+    /// Chooses a worker for a request, by the overlaps `known`. If they are `None`, or after a wait in the queue,
+    /// queries the index.
     async fn select_pending(
         &self,
         mut pending: Pending<'_>,
@@ -179,8 +179,8 @@ impl Router {
         }
     }
 
-    /// Places or queues a request. Without overlaps, it queries the index, unless the request must wait: an answer from
-    /// before the wait would be out of date.
+    /// Places or queues a request. If `known` is `None`, first checks whether the request must wait, and then queries
+    /// the index: an answer from before the wait would be out of date.
     async fn attempt(
         &self,
         pending: &Pending<'_>,
@@ -203,8 +203,8 @@ impl Router {
         })
     }
 
-    /// Places a request by the overlaps, without a wait in the queue. The reservation does not report the index's
-    /// contribution yet.
+    /// Places a request by the overlaps. Fails if the request would have to wait. The reservation does not report the
+    /// index's contribution yet.
     fn place_now(
         &self,
         pending: &Pending<'_>,
@@ -275,7 +275,7 @@ impl Router {
         Ok(explanations.map(|at| (at.worker, at.overlap)).collect())
     }
 
-    /// The load of each rank if it received the prompt.
+    /// Returns the load that each rank would have with the prompt.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -412,7 +412,7 @@ impl Router {
         self.shared.state().sync_counts(now)
     }
 
-    /// Queries the index for the ranks' overlaps, if the request needs them.
+    /// Queries the index for the ranks' overlaps, if the request's mode needs them.
     async fn overlaps(&self, pending: &Pending<'_>) -> Overlaps {
         let Pending { prompt, question, .. } = pending;
         let needs_overlap = self.shared.state().selector().needs_overlap(question);
@@ -425,7 +425,7 @@ impl Router {
         }
     }
 
-    /// Checks a request.
+    /// Checks a request's hints and block size, and prepares its choice.
     fn pending<'a>(
         &self,
         prompt: &'a HashedPrompt,

@@ -91,7 +91,8 @@ impl Default for PoolsConfig {
 // === impl Pools ===
 
 impl Pools {
-    /// Two pools without workers. `config` is for the main pool; the prefill pool uses it without tracking blocks.
+    /// Creates two pools without workers. `config` is for the main pool; the prefill pool uses it without tracking
+    /// blocks.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -176,7 +177,7 @@ impl Pools {
         }
     }
 
-    /// Places the prefill part of a request.
+    /// Places the prefill part of a request at a worker of the prefill pool. Fails instead of waiting.
     fn place_prefill(
         &self,
         asked: &Pending<'_>,
@@ -198,7 +199,8 @@ impl Pools {
         self.prefill.place_now(&pending, overlaps)
     }
 
-    /// Chooses a worker for the decode part of a request, in a transfer domain if the prefill worker has one.
+    /// Chooses a worker of the main pool for the decode part of a request: in the transfer domain `domain`, if it is
+    /// given.
     async fn select_decode(
         &self,
         asked: &Pending<'_>,
@@ -220,7 +222,7 @@ impl Pools {
         Box::pin(self.main.select_pending(pending, None)).await
     }
 
-    /// Chooses a worker that does both, for example after a failed prefill.
+    /// Chooses a worker that does prefill and decode, for example after a failed prefill.
     ///
     /// # Errors
     /// As for [`Router::select`].
@@ -253,8 +255,8 @@ impl Pools {
         self.report(request_id, |router| router.mark_prefill_completed(request_id))
     }
 
-    /// Reports the total number of output tokens of a detached request so far. If it is above 0, the load at the
-    /// prefill worker ends.
+    /// Reports the total number of output tokens of a detached request so far. With 0 tokens, only renews its leases.
+    /// Otherwise the load at the prefill worker ends.
     ///
     /// # Errors
     /// If the id is invalid.
@@ -294,8 +296,8 @@ impl Pools {
         self.main.has_request(request_id) || self.prefill.has_request(request_id)
     }
 
-    /// Applies a report to a request. If the request also has a main worker, the report ends its load at the prefill
-    /// worker.
+    /// Applies a report to a request at its main worker, and ends its load at the prefill worker. A request that has
+    /// only a prefill worker gets the report there.
     fn report(
         &self,
         request_id: &str,
@@ -318,7 +320,8 @@ impl Pools {
     }
 }
 
-/// Converts an error of the prefill pool into an outcome, if the request can proceed without prefill. Otherwise `None`.
+/// Converts an error of the prefill pool into an outcome, if the request can proceed at one worker. Returns `None` for
+/// an invalid request.
 fn outcome(error: &RouteError) -> Option<PrefillOutcome> {
     match error {
         RouteError::Select(SelectError::AllBusy { .. })

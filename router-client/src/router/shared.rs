@@ -69,8 +69,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses a rank and adds the request's load in one critical section, so that the next request sees it. Otherwise
-    /// queues the request in the same critical section, so that no freed capacity is missed.
+    /// Chooses a rank and adds the request's load in one critical section, so that the next request sees it. If the
+    /// request must wait, queues it in the same critical section, so that it misses no freed capacity.
     pub(super) fn decide(
         self: &Arc<Self>,
         pending: &Pending<'_>,
@@ -146,7 +146,8 @@ impl Shared {
         Some(Freed { worker, expected_cached_tokens, cached_tokens })
     }
 
-    /// Records a decision at the index in the background.
+    /// Records a placement at the index, in a background task. Returns immediately if recording is off. Drops and
+    /// counts the placement if [`RECORDINGS_MAX`] are under way.
     pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
         let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
         let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);

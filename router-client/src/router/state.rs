@@ -83,7 +83,7 @@ pub(super) struct Pending<'a> {
 // === impl State ===
 
 impl State {
-    /// State of a new router.
+    /// Creates the state of a router without workers. Fails if a setting is out of range.
     pub(super) fn new(config: &RouterConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let seeds = RandomState::new();
@@ -184,7 +184,8 @@ impl State {
         update
     }
 
-    /// Ends a request. Returns its rank, and the tokens that were expected in that rank's cache.
+    /// Ends a request. Returns its rank, and the tokens that were expected in that rank's cache, or `None` if the
+    /// request is unknown.
     pub(super) fn free(
         &mut self,
         key: &RequestKey,
@@ -210,7 +211,7 @@ impl State {
         Some((rank, expected))
     }
 
-    /// Ends requests whose lease has expired.
+    /// Ends requests whose lease has expired. Returns the number of this router's own ones.
     pub(super) fn expire(&mut self, now: Duration) -> usize {
         let expired = self.active.expire(now);
         let own = expired.iter().filter(|at| at.key.router == self.router).count();
@@ -280,8 +281,8 @@ impl State {
         }
     }
 
-    /// Whether a request must wait: others wait for the same ranks, or all eligible ranks are over the threshold.
-    /// False without a threshold, and for a named rank.
+    /// Returns whether a request must wait: another request waits for the same ranks, or all eligible ranks are over
+    /// the threshold. False if the threshold is off, and for a named rank.
     pub(super) fn must_wait(&self, pending: &Pending<'_>, now: Duration) -> bool {
         let filter = &pending.hints.filter;
         let config = self.queue.config();
@@ -299,8 +300,8 @@ impl State {
         have_enough(*config, (workers, active, selector, outliers), (filter, now))
     }
 
-    /// The lane of requests that may go to the same ranks. If two sets of ranks share a lane by hash collision, they
-    /// only delay each other.
+    /// Returns the lane of requests that may go to the same ranks. If two sets of ranks share a lane by hash collision,
+    /// they only delay each other.
     pub(super) fn lane(&self, filter: &Filter) -> Lane {
         let constraints = filter.constraints();
         if constraints.is_none() {
@@ -473,7 +474,7 @@ fn have_enough(config: QueueConfig, parts: Parts<'_>, (filter, now): (&Filter, D
     }
 }
 
-/// The ranks that a request may go to now, with their loads. Without a time, ejected ranks are included.
+/// Returns the ranks that a request may go to now, with their loads. If `now` is `None`, ejected ranks are included.
 fn eligible<'a>(
     (workers, active, selector, outliers): Parts<'a>,
     filter: &'a Filter,

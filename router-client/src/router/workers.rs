@@ -110,7 +110,7 @@ impl Workers {
         self.members.get(at).is_some_and(|member| member.worker.key.worker == *worker)
     }
 
-    /// Replaces the ranks. Returns the removed members.
+    /// Replaces the ranks. Returns the members that were removed.
     pub(super) fn set(
         &mut self,
         mut workers: Vec<RouterWorker>,
@@ -149,7 +149,7 @@ impl Workers {
         before.into_values().collect()
     }
 
-    /// Members whose agents serve these leading blocks.
+    /// Returns the members whose agents can serve `blocks` to other agents. Skips ejected workers.
     pub(super) fn serving<'a>(
         &'a self,
         blocks: &'a [(WorkerKey, TierBlocks)],
@@ -203,7 +203,7 @@ impl Holders {
         Self { held, spans }
     }
 
-    /// The cached blocks of the member with this number; `None` if it has no blocks.
+    /// Returns the cached blocks of the member with this number, if it has any.
     #[inline]
     pub(super) fn blocks_of(&self, number: usize) -> Option<Held> {
         let span = self.spans.get(number / SPAN)?;

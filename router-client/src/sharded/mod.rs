@@ -125,7 +125,8 @@ impl ShardedClient {
         self.find_in(prompt, &[]).await
     }
 
-    /// [`ShardedClient::find_hashed`] for blocks in `tiers`; an empty list means all tiers.
+    /// Queries all shards, as [`ShardedClient::find_hashed`], for blocks in `tiers`; an empty list means all tiers.
+    /// Returns an empty answer without a query if the prompt has no complete block.
     pub(crate) async fn find_in(
         &self,
         prompt: &HashedPrompt,
@@ -182,7 +183,8 @@ impl ShardedClient {
         self.record_placement_hashed(&prompt.hashed(), worker, ttl).await
     }
 
-    /// [`ShardedClient::record_placement`] for an already hashed prompt.
+    /// Records a placement, as [`ShardedClient::record_placement`], for an already hashed prompt. Has no effect if the
+    /// prompt has no complete block.
     ///
     /// # Errors
     /// As for [`ShardedClient::record_placement`].

@@ -96,7 +96,8 @@ impl Shard {
         lock(&self.state).counts()
     }
 
-    /// Queries one replica, and others if needed, until `until`.
+    /// Queries one replica of the shard, and further ones if needed, until `until`. Logs a warning if no replica
+    /// answers.
     pub(super) async fn query_replicas(
         &self,
         request: &FindMatchesRequest,
@@ -119,7 +120,7 @@ impl Shard {
         outcome
     }
 
-    /// Waits briefly for probes if no recent freshness is known.
+    /// Waits briefly for running probes if the freshness of all replicas is unknown.
     async fn wait_in_doubt(&self, clock: &Clock) {
         let in_doubt = || lock(&self.state).in_doubt(clock.elapsed());
         if !in_doubt() {
@@ -135,8 +136,8 @@ impl Shard {
         let _late = timeout(most, settled).await;
     }
 
-    /// Queries replicas until one answers, the request is refused, or none is left. `Absent` only if all replicas
-    /// report that they do not have the model.
+    /// Queries replicas until one answers, the request is refused, or none is left. Returns `Absent` only if all
+    /// replicas report that they do not have the model.
     async fn drive(
         &self,
         question: &mut Question,
@@ -260,7 +261,7 @@ impl Shard {
     }
 }
 
-/// Distinguishes failures of the replica from errors in the query.
+/// Classifies the outcome of a query: answer, model absent, query refused, limited, or the replica failed.
 fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
     match outcome {
         Ok(answer) => Verdict::Answer(answer),

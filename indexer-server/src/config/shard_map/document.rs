@@ -68,6 +68,7 @@ pub(super) fn parse(text: &str) -> Result<Entries, MapTextError> {
     })
 }
 
+/// Builds the error of a shard map: the line, the problem and the required form.
 fn refused(text: &str, mut error: toml::de::Error) -> MapTextError {
     let line = line_at(text, error.span().map_or(0, |span| span.start));
     // Without its input, the error shows the key in place of the line's text.

@@ -113,6 +113,7 @@ impl Audit {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// Holds a batch back until the audit ends.
     pub(super) fn hold_back(
         &mut self,
         stream: u64,

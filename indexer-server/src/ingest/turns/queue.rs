@@ -116,6 +116,7 @@ pub(super) struct TurnQueue {
 }
 
 impl TurnQueue {
+    /// Creates a queue that grants at most `readers_max` permits at a time.
     pub(super) fn new(readers_max: usize) -> Self {
         Self {
             readers_max,

@@ -426,6 +426,7 @@ impl WorkerRecord {
 }
 
 impl SourceRecord {
+    /// Converts a source of an image to its record.
     fn from_image(source: &SourceImage) -> Self {
         Self {
             id: source.id.0,
@@ -473,6 +474,7 @@ impl SourceRecord {
 }
 
 impl RankRecord {
+    /// Converts the record to a rank without contents, which are read separately.
     fn into_rank(self) -> RankImage {
         RankImage {
             rank: self.rank,

@@ -27,6 +27,7 @@ pub enum Change<'a> {
 }
 
 impl Change<'_> {
+    /// Returns the worker that is stored or removed.
     fn address(&self) -> WorkerAddress {
         match self {
             Self::Store(state) => WorkerAddress {
@@ -233,6 +234,7 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// Writes a group of changes, in one write. After a failed write, the store refuses all further ones.
     pub(super) fn write_group(
         &mut self,
         group: &mut Group,

@@ -8,7 +8,7 @@ const WIDTH: usize = 100;
 /// Indentation of an option's text in `--help`, in characters.
 const INDENT: usize = 10;
 
-/// The command with the help's texts: `-h` has the first sentence of each option in [`Options::SHORT_HELP`].
+/// Adds the help's texts to the command: `-h` has the first sentence of each option in [`Options::SHORT_HELP`].
 pub(super) fn with_help<O: Options>(command: Command) -> Command {
     let sources = wrap(
         "Give each option as a flag, as an environment variable or in the config file. A flag wins over the variable, \
@@ -46,7 +46,7 @@ fn texts(option: Arg) -> Arg {
     option.help(first).long_help(wrap(&help, WIDTH - INDENT))
 }
 
-/// The text with line breaks between words, so that lines have at most `width` characters.
+/// Breaks lines between words, so that they have at most `width` characters.
 fn wrap(text: &str, width: usize) -> String {
     let mut wrapped = String::new();
     let mut length = 0;

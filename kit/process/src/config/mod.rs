@@ -154,7 +154,7 @@ pub fn defaults<O: Options>() -> Result<O, ConfigError> {
     Ok(O::from_arg_matches(&command.try_get_matches_from([O::PROGRAM])?)?)
 }
 
-/// The options of the flags, the environment and the file, and warnings about retired options.
+/// Merges the flags, the environment and the file into options. Also returns warnings about retired options.
 fn options<O: Options>(
     given: &ArgMatches,
     mut arguments: Vec<OsString>,
@@ -223,7 +223,7 @@ fn is_given(given: &ArgMatches, id: &str) -> bool {
     given.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue)
 }
 
-/// The command with the file's values as defaults: flags and variables override them.
+/// Adds the file's values to the command as defaults: flags and variables override them. Fails for an unknown option.
 fn with_file<O: Options>(
     mut command: Command,
     given: &ArgMatches,
@@ -247,7 +247,7 @@ fn with_file<O: Options>(
     Ok(command)
 }
 
-/// The option of a refused value, and the reason.
+/// Returns the option of a refused value, and the reason.
 fn refused_value(error: &clap::Error) -> (String, String) {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -266,7 +266,7 @@ fn option_id(option: &str) -> String {
     option.replace('-', "_")
 }
 
-/// A value of the file in the form of flags. Tables keep their form.
+/// Converts a value of the file to the form of flags. Tables keep their form.
 fn texts(value: Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text],
@@ -370,7 +370,7 @@ pub fn options_table<O: Options>() -> String {
     table::<O>(|_option| true)
 }
 
-/// The table of the options that another program lacks, or has with another default.
+/// Writes the Markdown table of the options that another program lacks, or has with another default.
 #[must_use]
 pub fn own_options_table<O: Options, Other: Options>() -> String {
     let other = with_options::<Other>(Command::new(""));

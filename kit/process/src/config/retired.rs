@@ -62,7 +62,7 @@ impl Retired {
         }
     }
 
-    /// The hidden argument that accepts the option.
+    /// Returns the hidden argument that accepts the retired option.
     fn argument(&self) -> Arg {
         Arg::new(option_id(self.name))
             .long(self.name)
@@ -106,7 +106,7 @@ struct Given {
 pub(super) struct RetiredValues(Vec<Given>);
 
 impl RetiredValues {
-    /// Retired options among flags and environment variables.
+    /// Collects the retired options among flags and environment variables.
     pub(super) fn from_matches<O: Options>(matches: &ArgMatches) -> Self {
         let given = retired::<O>().filter_map(|retired| {
             let id = option_id(retired.name);
@@ -122,8 +122,8 @@ impl RetiredValues {
         Self(given.collect())
     }
 
-    /// Adds the file's value of an option, unless a flag or a variable overrides it. Returns `false` if the program has
-    /// no such retired option.
+    /// Adds the file's value of a retired option, unless a flag or a variable overrides it. Returns `false` if the
+    /// program has no retired option of this name.
     pub(super) fn add_from_file<O: Options>(
         &mut self,
         path: &Path,
@@ -152,8 +152,8 @@ impl RetiredValues {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Flags that set the current options to the values of renamed options. `is_explicit` returns whether a current
-    /// option is set.
+    /// Returns flags that set the current options to the values of renamed options. `is_explicit` returns whether a
+    /// current option is set.
     ///
     /// # Errors
     /// If an option is set under both names.
@@ -173,7 +173,7 @@ impl RetiredValues {
         Ok(flags)
     }
 
-    /// The pairs of an option that retired options set.
+    /// Returns the pairs of `option` that retired options set.
     pub(super) fn pairs(&self, option: &str) -> Vec<OsString> {
         let pair = |given: &Given| match given.retired.now {
             Now::Key { option: other, key } if other == option => {

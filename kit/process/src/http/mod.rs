@@ -127,7 +127,7 @@ async fn listen(
     Ok(())
 }
 
-/// Answers the requests of a connection of the side port.
+/// Answers the requests of one connection of the side port.
 async fn answer(
     socket: Socket,
     (access, age): (Option<Access>, Option<Duration>),

@@ -145,7 +145,7 @@ impl Pages {
         self.shown = Arc::new(Shown { port, server });
     }
 
-    /// Answers a caller's request; `None` for an unknown caller.
+    /// Answers a request of the identity `caller`, or of an unknown caller (`None`), who sees only health.
     pub async fn answer<B>(&self, request: Request<B>, caller: Option<&Principal>) -> Page
     where
         B: Body<Error: Into<BoxError>>,
@@ -190,7 +190,7 @@ impl Pages {
         }
     }
 
-    /// The page of all metrics, as text.
+    /// Returns the page of all metrics, as text.
     async fn metrics(&self) -> Page {
         match self.text().await {
             Ok(text) => {
@@ -228,7 +228,8 @@ impl Pages {
         Ok(text)
     }
 
-    /// The page of readiness: 200 if ready, else 503. Only callers with full permission see reasons and problems.
+    /// Returns the page of readiness: 200 if ready, else 503. Only callers with full permission see reasons and
+    /// problems.
     async fn readiness(&self, sees: Sees) -> Page {
         let readiness = self.readiness.clone();
         let read = spawn_blocking(move || (readiness.reasons(), readiness.problems())).await;
@@ -252,7 +253,7 @@ impl Pages {
     }
 }
 
-/// Answers a page of the program: GET reads, POST sends a text of at most [`REQUEST_BYTES_MAX`].
+/// Answers a request for a page of the program: GET reads, POST sends a text of at most [`REQUEST_BYTES_MAX`].
 async fn answer_own<B: Body<Error: Into<BoxError>>>(own: &OwnPage, request: Request<B>) -> Page {
     let sent = match *request.method() {
         Method::GET | Method::HEAD => None,

@@ -51,7 +51,7 @@ pub struct NatsAccess {
 }
 
 impl NatsAccess {
-    /// The first option that is set although it requires a server; none if all are unset.
+    /// Returns the first option that is set although it requires `nats-url`, or `None` if all are unset.
     #[must_use]
     pub fn first_set(&self) -> Option<&'static str> {
         let set = [
@@ -85,7 +85,7 @@ impl NatsAccess {
     }
 }
 
-/// Checks that a PEM file has a section of the given kind.
+/// Checks that a PEM file has a section of the given kind, if the option is set.
 fn has(option: &str, path: Option<&Path>, kind: &str) -> Result<(), ConfigError> {
     let Some(path) = path else { return Ok(()) };
     let text = read_file(path).map_err(|why| ConfigError::invalid(option, why))?;
@@ -188,7 +188,7 @@ impl NatsServers {
         self.access.uses_tls() || self.addresses.iter().any(ServerAddr::tls_required)
     }
 
-    /// Why a connection failed, in the client library's words, and the options to check.
+    /// Adds the options to check to the client library's error. Returns an unknown error unchanged.
     #[must_use]
     pub fn explain(&self, error: &str) -> String {
         let lower = error.to_lowercase();
@@ -217,7 +217,7 @@ fn addresses(url: &ServerUrl) -> Result<Vec<ServerAddr>, String> {
     url.expose().split(',').map(read).collect()
 }
 
-/// Authentication data in the URL.
+/// Returns the user and password, or the token, in the URLs.
 fn auth(addresses: &[ServerAddr]) -> Auth {
     let mut auth = Auth::new();
     for server in addresses {

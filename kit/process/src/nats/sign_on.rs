@@ -36,7 +36,7 @@ impl SignOn {
     }
 }
 
-/// The authentication by a credentials file, which has sections, or by a file with a seed.
+/// Signs on by a file: a credentials file, which has sections, or a file with a seed.
 fn by_file(path: &Path, nonce: &[u8]) -> Result<Auth, String> {
     let text = read_file(path)?;
     let mut auth = Auth::new();
@@ -55,7 +55,7 @@ fn by_file(path: &Path, nonce: &[u8]) -> Result<Auth, String> {
     Ok(auth)
 }
 
-/// The text of a small file.
+/// Reads a small file. Fails if it is larger than [`FILE_BYTES_MAX`].
 pub(super) fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = || {
@@ -80,7 +80,7 @@ fn lacks(path: &Path, title: &str) -> String {
     format!("{} has no line after -----BEGIN {title}-----", path.display())
 }
 
-/// Public key of a seed, and its signature of the nonce.
+/// Returns the public key of a seed, and its signature of the nonce. Errors do not contain the seed.
 fn sign(path: &Path, seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), String> {
     // The library's error is left out, because it might quote the seed.
     let refused = || format!("{} has no seed of a user's key (SU…)", path.display());

@@ -21,7 +21,7 @@ pub(crate) enum AgeStep {
     Cut,
 }
 
-/// Time of each step after the connection was opened.
+/// Returns the time of each step after the connection was opened. The age is varied by `random`.
 pub(crate) fn age_steps(age: Duration, random: u64) -> [(Duration, AgeStep); 3] {
     let told = spread(age, random);
     let steps = [

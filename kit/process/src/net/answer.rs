@@ -50,7 +50,7 @@ impl Charge {
         Ok(Self { port, own })
     }
 
-    /// Adds bytes. Fails at the first limit that is exceeded: the connection's, then the port's.
+    /// Adds bytes to the connection's and the port's counts. Fails at the first limit that is exceeded.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if !self.own.grow(bytes) {
             return Err(Exceeded::Connection);
@@ -90,7 +90,7 @@ impl<B, K> AnswerBody<B, K> {
         Self { call, body, limits, peer, progress, rest, refused, _kept: kept }
     }
 
-    /// The next piece of the current part.
+    /// Returns the next piece of the current part, or `None` if the part is complete.
     fn piece(&mut self) -> Option<Bytes> {
         let (mut bytes, mut charge) = self.rest.take()?;
         let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
@@ -118,7 +118,7 @@ impl<B, K> AnswerBody<B, K> {
         Charge::reserve_bytes(port, own, bytes)
     }
 
-    /// Ends an answer that exceeds a limit.
+    /// Ends an answer that exceeds a limit, with `RESOURCE_EXHAUSTED`.
     fn refuse(&mut self, exceeded: Exceeded) -> Result<Frame<Bytes>, Status> {
         self.refused = true;
         let (reason, who) = match exceeded {

@@ -203,7 +203,7 @@ impl LimitedListener {
         }
     }
 
-    /// Wraps an accepted connection, with its limits and timeouts.
+    /// Wraps an accepted connection with its limits and timeouts.
     fn connection(
         &self,
         stream: Stream,
@@ -229,7 +229,7 @@ impl LimitedListener {
 
 impl LimitedListener {
     /// Recovers from a failed accept. If the process has no free descriptor, accepts the connection with the reserved
-    /// one and closes it. The client then gets an error immediately instead of waiting.
+    /// descriptor and closes it, so that the client gets an error immediately. After any other error, waits briefly.
     async fn recover(&mut self, error: &io::Error) {
         if !mem::replace(&mut self.is_failing, true) {
             tracing::warn!(%error, "a connection was not accepted, nor may the next be");
@@ -257,10 +257,12 @@ impl LimitedListener {
 /// Locked by the port that accepts, so that no port takes the reserved descriptor that another port has just freed.
 static ACCEPTING: Mutex<()> = Mutex::new(());
 
+/// Locks [`ACCEPTING`].
 fn take_turn() -> MutexGuard<'static, ()> {
     ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Opens the descriptor that is reserved for closing a connection when all others are in use.
 fn open_spare() -> Option<File> {
     File::open(SPARE).ok()
 }
@@ -278,7 +280,7 @@ impl Connection {
         &self.peer
     }
 
-    /// Ready with an error when the peer has left an answer unread for too long.
+    /// Ready with an error once the peer has left an answer unread for `patience.untaken`.
     fn poll_untaken(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         while self.look.as_mut().poll(context).is_ready() {
             let looks = self.patience.untaken.as_secs() / LOOK_INTERVAL.as_secs();
@@ -290,7 +292,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Passes on the socket's result of a write. Fails if the socket has accepted nothing for too long.
+    /// Returns the socket's result of a write. Fails if the socket has accepted nothing for `patience.untaken`.
     fn written<T>(
         &mut self,
         written: Poll<io::Result<T>>,

@@ -213,7 +213,7 @@ impl<B> RequestBody<B> {
         self.aged.get_or_insert_with(wait).as_mut().poll(context).is_ready()
     }
 
-    /// Ready when the request has taken too long.
+    /// Ready once the request has taken too long: its message arrives too slowly, or its stream is idle.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Unread> {
         let message = match &self.limits.pace {
             Pace::Single(message) => *message,
@@ -235,7 +235,8 @@ impl<B> RequestBody<B> {
         timer.as_mut().poll(context).map(|()| Unread::Slow)
     }
 
-    /// Resets the timer when it elapses, not with each message: a busy stream thus has no cost.
+    /// Ready once the stream was idle for `usual`, or for `crowded` while streams are scarce. Resets the timer when it
+    /// elapses, instead of with each message, so that a busy stream has no cost.
     fn poll_idle(
         &mut self,
         usual: Duration,
@@ -254,7 +255,7 @@ impl<B> RequestBody<B> {
         Poll::Pending
     }
 
-    /// Ends a request that is not read any further.
+    /// Ends a request that is not read any further, and counts the reason. An idle stream ends without an error.
     fn end_request(&mut self, why: Unread) -> Option<Result<Frame<Bytes>, Status>> {
         self.over = true;
         let (reason, status) = match why {

@@ -57,8 +57,8 @@ pub(super) struct Serving<S> {
 }
 
 impl<S: Calls> Serving<S> {
-    /// Serves connections until `stop` is cancelled. Then rejects new connections, waits for `stopped`, and answers the
-    /// active calls.
+    /// Serves connections until `stop` is cancelled. Then rejects new connections, waits for `stopped`, and completes
+    /// the active calls.
     pub(super) async fn serve(
         self,
         mut accepting: Accepting,

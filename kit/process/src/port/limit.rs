@@ -110,8 +110,8 @@ impl Limits {
         }
     }
 
-    /// Counts a call against the limits of its kind, for the port and for the connection. Fails at the first limit
-    /// that is reached.
+    /// Counts a call against the limits of its kind: the port's and the connection's. Fails at the first limit that is
+    /// reached.
     fn admit(&self, kind: Kind, peer: &Peer) -> Result<Admitted, Status> {
         let metrics = &self.metrics;
         let calls = [
@@ -157,7 +157,7 @@ impl Limits {
         }
     }
 
-    /// Takes a share of each limit, or rejects the call.
+    /// Takes a share of each limit. Rejects the call, and counts the reason, if a limit is reached.
     fn take_shares<'a>(
         &self,
         limits: impl Iterator<Item = &'a Bound<'a>>,
@@ -174,7 +174,7 @@ impl Limits {
         limits.map(take).collect()
     }
 
-    /// Limits on the request of a call: how fast it must arrive, and its bytes.
+    /// Returns the limits on the request of a call: how fast it must arrive, and its bytes.
     fn request(&self, kind: Kind) -> RequestLimits {
         let idle = || IdleLimit {
             usual: QUERY_STREAM_IDLE,
@@ -194,7 +194,8 @@ impl Limits {
         RequestLimits { pace, message_bytes, unread }
     }
 
-    /// Reasons to end an answer before its source ends: the client's deadline, the connection's age, the server's stop.
+    /// Returns a future of the status that ends an answer before its source ends: the client's deadline, the
+    /// connection's age, the server's stop. Returns `None` for a call that only its source ends.
     fn end(
         &self,
         kind: Kind,

@@ -145,7 +145,7 @@ impl Port {
         http2
     }
 
-    /// Limits of one connection, as parts of the port's limits.
+    /// Returns the limits of one connection, as parts of the port's limits.
     fn limits(&self) -> ConnectionLimits {
         let part = |all: usize| all.div_ceil(CONNECTION_PART);
         ConnectionLimits {

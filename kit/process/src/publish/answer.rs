@@ -30,7 +30,7 @@ pub enum Answer {
     Fenced,
 }
 
-/// The acknowledgement of batch `sequence`; none if the stream is fenced.
+/// Converts the answer to batch `sequence` to a message, or returns `None` if the stream is fenced.
 pub(super) fn message(sequence: u64, answer: Answer) -> Option<Message> {
     match answer {
         Answer::Acked { duplicate, applied, noop, rejected } => {

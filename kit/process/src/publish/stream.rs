@@ -53,7 +53,8 @@ impl Arrived {
 type Flow = ControlFlow<Last<PublishEventsResponse>>;
 
 impl<S: Sources> OpenStream<'_, S> {
-    /// Sends answers in the order of the batches, each as soon as it is known, and reads further batches meanwhile.
+    /// Reads batches and sends their answers, in order, each as soon as it is known. Stops reading at
+    /// [`UNANSWERED_BATCHES_MAX`] unanswered batches.
     pub(super) async fn serve(
         &self,
         session: &S::Session,
@@ -95,7 +96,7 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
-    /// Accepts a message if there is room for it; otherwise returns the message.
+    /// Handles a message if its bytes fit into the room for batches. Otherwise returns the message.
     async fn take_if_fits(
         &self,
         session: &S::Session,
@@ -156,7 +157,7 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
-    /// Waits until all batches are answered.
+    /// Waits for the answers of all unanswered batches, and sends each.
     async fn forward_all(
         &self,
         session: &S::Session,
@@ -177,7 +178,7 @@ impl<S: Sources> OpenStream<'_, S> {
         ControlFlow::Continue(())
     }
 
-    /// Sends the answer to a batch. A fenced session, or an error, ends the stream.
+    /// Sends the answer to a batch. Ends the stream if the session is fenced or the answer is an error.
     async fn forward(
         &self,
         session: &S::Session,
@@ -191,7 +192,7 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
-    /// Queues an answer. A client that does not read delays only its own stream.
+    /// Queues an answer, and waits until there is room. Ends the stream if the client is gone or the session is fenced.
     pub(super) async fn send_answer(&self, session: &S::Session, answer: Message) -> Flow {
         let sent = select! {
             () = self.stop.cancelled() => {

@@ -99,7 +99,7 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     Ok(Logging { spans })
 }
 
-/// The layer for log lines and, with an exporter, the layer for spans.
+/// Returns the layer for log lines and, with an exporter, the layer for spans.
 fn layers(
     name: &'static str,
     format: LogFormat,

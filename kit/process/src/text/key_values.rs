@@ -121,7 +121,7 @@ fn is_key(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
-/// Key and value of each entry of an inline table.
+/// Returns key and value of each entry of an inline table.
 fn table(text: &str) -> Result<Vec<(String, String)>, String> {
     let table = ValueDeserializer::parse(text).and_then(Table::deserialize);
     let table = table.map_err(|error| error.message().to_owned())?;

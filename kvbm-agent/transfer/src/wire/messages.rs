@@ -324,7 +324,7 @@ fn check_text(text: &str) -> Result<(), WireError> {
 }
 
 impl Hello {
-    /// Checks the lengths of the welcome's fields.
+    /// Checks the worker's name and the description in a hello.
     fn check(&self) -> Result<(), WireError> {
         if self.authorization.len() > AUTHORIZATION_BYTES_MAX {
             let why = format!("must have {AUTHORIZATION_BYTES_MAX} bytes at most");
@@ -336,6 +336,7 @@ impl Hello {
 }
 
 impl Welcome {
+    /// Checks the lengths and the description in a welcome.
     fn check(&self) -> Result<(), WireError> {
         check_name("worker", &self.worker)?;
         if self.set.len() > SERIALIZED_LAYOUT_BYTES_MAX {
@@ -361,6 +362,7 @@ impl Refusal {
 }
 
 impl Fetch {
+    /// Checks a request: 1 to [`REQUEST_BLOCKS_MAX`] distinct blocks, and a valid timeout.
     fn check(&self) -> Result<(), WireError> {
         let count = self.sequences.len();
         if !(1..=REQUEST_BLOCKS_MAX).contains(&count) {

@@ -46,8 +46,8 @@ impl NamedAdapters {
         answers.get(&engine.to_string()).into_iter().flatten().cloned().collect()
     }
 
-    /// Applies a round of answers. An engine without an answer keeps its adapters; an engine that is no longer listed
-    /// loses them.
+    /// Stores a round of answers. An engine that did not answer keeps its adapters. An engine that is missing in the
+    /// round loses them.
     fn replace(&self, round: Vec<(String, Option<BTreeSet<String>>)>) {
         let mut answers = self.0.write();
         let mut before = std::mem::take(&mut *answers);
@@ -65,7 +65,7 @@ impl NamedAdapters {
     }
 }
 
-/// Queries the engines of all listed workers for their adapters, periodically and immediately after a change of the
+/// Queries the engines of all listed workers for their adapters, at an interval and immediately after a change of the
 /// workers.
 pub async fn watch(mut directory: Directory, client: EngineClient) {
     loop {
@@ -110,7 +110,7 @@ async fn fetch_adapters(client: &EngineClient, engine: &Uri) -> Result<BTreeSet<
     Ok(adapters(&answer))
 }
 
-/// Adapters in an answer: models with another model as their base.
+/// Returns the adapters in an answer: models with another model as their base.
 fn adapters(answer: &Value) -> BTreeSet<String> {
     let models = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let adapter = |model: &Value| {

@@ -185,7 +185,7 @@ impl Directory {
         listing.get(partition).is_some_and(|workers| workers.values().any(|at| at.has_blocks))
     }
 
-    /// Finds the partition that serves a model or adapter of a tenant.
+    /// Finds the partition that serves a model or adapter of a tenant. Returns `None` if every worker lacks the model.
     #[must_use]
     pub fn target(&self, tenant: &str, model: &str) -> Option<Target> {
         let partition = PartitionKey::new(model, tenant).ok()?;
@@ -201,7 +201,7 @@ impl Directory {
         Some(Target { partition: partition.clone(), adapter: model.to_owned() })
     }
 
-    /// Workers without the target's adapter: their engines listed their adapters, and this one is missing.
+    /// Returns the workers whose engines listed their adapters without the target's. Empty if the target is a model.
     #[must_use]
     pub fn without_adapter(&self, target: &Target) -> Vec<WorkerId> {
         if target.adapter.is_empty() {
@@ -214,7 +214,7 @@ impl Directory {
         lacking.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Models and adapters of a tenant, sorted by name.
+    /// Returns the models and adapters of a tenant, sorted by name.
     #[must_use]
     pub fn models(&self, tenant: &str) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -230,7 +230,7 @@ impl Directory {
         models
     }
 
-    /// One line for each model with workers that get no requests because their address is unknown.
+    /// Returns one line for each model with workers that get no requests because their address is unknown.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -250,7 +250,7 @@ impl Directory {
 // === impl EngineClient ===
 
 impl EngineClient {
-    /// A client without connections.
+    /// Creates a client without connections.
     #[must_use]
     pub fn new(config: &EngineConfig) -> Self {
         let mut connector = HttpConnector::new();

@@ -9,7 +9,7 @@ pub(super) const PARAMETERS: &str = "kv_transfer_params";
 /// The plan's key among the transfer parameters.
 const PLAN: &str = "kvasir_fetch";
 
-/// Adds a plan to a request. Existing parameters are kept.
+/// Adds a fetch plan to the transfer parameters of a request. Keeps existing parameters.
 pub(super) fn add_plan(body: &mut Map<String, Value>, plan: &FetchPlan) {
     let parameters = body.entry(PARAMETERS).or_insert_with(|| json!({}));
     if parameters.is_null() {

@@ -39,7 +39,8 @@ pub(super) struct Job {
 }
 
 impl Gateway {
-    /// Finds the model and the tokens of a request.
+    /// Finds the model, its partition and the tokens of a request. Fails as for an unknown model if the caller may not
+    /// use it.
     pub(super) async fn job(
         &self,
         caller: &Principal,
@@ -123,7 +124,7 @@ impl Job {
         kvasir_proto::hash::sequence_hashes(first.as_slice()).next()
     }
 
-    /// The body for the engine, with the prefill worker's transfer parameters and the fetch plan.
+    /// Builds the body for the engine, with the prefill worker's transfer parameters and the fetch plan.
     pub(super) fn body(&self, parameters: Option<Value>, plan: Option<&FetchPlan>) -> Bytes {
         let mut body = self.request.body.clone();
         if self.request.is_stream {

@@ -87,7 +87,7 @@ enum Failure {
 }
 
 impl Gateway {
-    /// Creates a gateway. After `stop` is cancelled, no conversation is prefilled ahead.
+    /// Creates a gateway. After `stop` is cancelled, it starts no more prefills of next turns.
     #[must_use]
     pub fn new(parts: Parts, config: Config, stop: CancellationToken) -> Self {
         Self {
@@ -248,7 +248,8 @@ impl Gateway {
         Err(ApiError::failed(format!("No worker answered. {}", failures.join("; "))))
     }
 
-    /// Sends a request to its decode worker. If a prefill worker was chosen, it computes the prompt first.
+    /// Sends a request to its decode worker. If a prefill worker was chosen, it computes the prompt first; if it fails,
+    /// another worker does both.
     async fn attempt(
         self: &Arc<Self>,
         job: &Job,
@@ -304,7 +305,8 @@ impl Gateway {
         Ok(placement)
     }
 
-    /// Checks whether the gateway's tokens match the engines'.
+    /// Checks whether the gateway's tokens match the engines'. `is_held` states whether a worker has blocks of the
+    /// prompt. Logs each change of the verdict. Returns immediately if the prompt has no complete block.
     fn compare(&self, job: &Job, is_held: bool) {
         let Some(first) = job.first_block() else { return };
         let partition = &job.target.partition;
@@ -330,7 +332,8 @@ impl Gateway {
         );
     }
 
-    /// Sends the request to its decode worker, and waits for the answer's head.
+    /// Sends the request to its decode worker, and waits for the answer's head. Fails with `Unaddressed` if the
+    /// engine's address is unknown.
     async fn send_to_decode(
         &self,
         job: &Job,
@@ -362,7 +365,8 @@ impl Gateway {
         while_alive(lease, || serving.is_alive(), timeout_at(deadline, work)).await.ok()
     }
 
-    /// Handles an error status: a rejection goes to the client; a failure is retried on the next worker.
+    /// Handles an error status. A rejection is passed to the client; a failure is returned, so that the next worker is
+    /// tried.
     async fn pass_on(
         &self,
         answer: Answer,
@@ -385,7 +389,8 @@ impl Gateway {
         Ok(response)
     }
 
-    /// Handles a complete answer without streaming.
+    /// Passes a complete answer, which was not streamed, to the client. Fails if it arrives too late or is invalid
+    /// JSON.
     async fn whole(
         self: &Arc<Self>,
         answer: Answer,
@@ -407,7 +412,7 @@ impl Gateway {
         Ok(response)
     }
 
-    /// Creates the state of a request that a worker serves: it counts output, and reports the end.
+    /// Creates the state of a request that a worker serves. The state counts output and reports the end.
     fn serving(&self, job: &Job, placement: Placement, keeps_text: bool) -> Serving {
         let choice = placement.decode.choice();
         let recorded = self.parts.recorder.begin(job.began, &job.prompt, choice);
@@ -429,7 +434,7 @@ impl Gateway {
     }
 }
 
-/// Waits for work, and calls `sign` three times in each lease.
+/// Waits for `work`, and calls `sign` three times in each lease.
 async fn while_alive<T>(
     lease: Duration,
     mut sign: impl FnMut(),
@@ -446,7 +451,7 @@ async fn while_alive<T>(
     }
 }
 
-/// The answer to a client: the engine's answer with the worker's name.
+/// Builds the answer to a client: the engine's answer with the worker's name.
 fn respond(
     serving: &Serving,
     (status, content_type): (StatusCode, Option<HeaderValue>),

@@ -30,8 +30,8 @@ impl NextTurn {
         is_asked.then(|| Self { request: job.request.clone(), worker })
     }
 
-    /// The conversation with the answer, to be prefilled with one output token. `None` if the next turn cannot be
-    /// predicted.
+    /// Returns the conversation with the answer, to be prefilled with one output token, and the worker. Returns `None`
+    /// if the next turn cannot be predicted.
     fn with_answer(self, answer: &str) -> Option<(ApiRequest, WorkerKey)> {
         let Self { mut request, worker } = self;
         let mut body = one_token(&request.body);
@@ -57,7 +57,8 @@ impl NextTurn {
 }
 
 impl Gateway {
-    /// Starts to prefill the next turn in the background, if the request enables it.
+    /// Starts to prefill the next turn in the background. Only counts the reason if the answer lacks text or too many
+    /// prefills run, and returns immediately if `next` is `None`.
     pub(super) fn go_on(self: &Arc<Self>, next: Option<NextTurn>, tally: &Tally) {
         let Some(next) = next else { return };
         let metrics = &self.parts.metrics;
@@ -85,7 +86,7 @@ impl Gateway {
     }
 
     /// Sends the conversation to the worker with one output token, so that its cache has the conversation before the
-    /// next turn. Only if the worker is idle.
+    /// next turn. Fails if the worker is busy.
     async fn compute_ahead(&self, request: ApiRequest, worker: WorkerKey) -> Result<(), String> {
         // The caller's access to this conversation was already checked.
         let caller = Principal::anyone();

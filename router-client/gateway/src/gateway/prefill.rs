@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout_at;
 
 impl Gateway {
-    /// Lets the prefill worker compute the prompt. `None` if it fails; then the decode worker computes it.
+    /// Lets the prefill worker compute the prompt. Returns the parameters for the decode worker, or `None` if the
+    /// prefill fails; then the decode worker computes the prompt.
     pub(super) async fn prefill(&self, job: &Job, placement: &mut Placement) -> Option<Value> {
         let metrics = &self.parts.metrics;
         let worker = placement.prefill.as_ref()?.worker().clone();
@@ -38,8 +39,8 @@ impl Gateway {
         }
     }
 
-    /// Sends the prompt to the prefill worker, if there is one. Returns the parameters with which the decode worker
-    /// finds the blocks.
+    /// Sends the prompt to the prefill worker. Returns the parameters with which the decode worker finds the blocks.
+    /// Returns `None` if the placement has no prefill worker, or if the answer lacks the parameters.
     async fn ask_prefill(&self, job: &Job, placement: &Placement) -> Result<Option<Value>, String> {
         let Some(reservation) = &placement.prefill else { return Ok(None) };
         let worker = reservation.worker();
@@ -68,8 +69,8 @@ impl Gateway {
     }
 }
 
-/// The request for one token, after which another engine fetches the blocks. The prefill worker may first fetch blocks
-/// itself.
+/// Builds the request for one token, after which another engine fetches the blocks. With `plan`, the prefill worker
+/// itself fetches blocks first.
 fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     let mut body = one_token(&job.request.body);
     job.add_salt(&mut body);
@@ -84,7 +85,7 @@ fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     body
 }
 
-/// The request limited to one token, without streaming.
+/// Returns the request limited to one token, without streaming.
 pub(super) fn one_token(body: &Map<String, Value>) -> Map<String, Value> {
     let mut body = body.clone();
     for name in [

@@ -136,7 +136,7 @@ impl Serving {
         }
     }
 
-    /// Processes an event of the answer.
+    /// Counts an event of the answer, and reports output from time to time. Returns the kind of the event.
     pub(super) fn event(&mut self, event: &[u8]) -> EventKind {
         let kind = self.tally.event(event);
         if kind == EventKind::Error {
@@ -155,7 +155,7 @@ impl Serving {
         kind
     }
 
-    /// Reports the first output token, once.
+    /// Reports the first output token. Only the first call has an effect.
     fn first_token(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;

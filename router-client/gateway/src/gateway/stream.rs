@@ -33,7 +33,8 @@ struct Streaming<S> {
 }
 
 impl Gateway {
-    /// Waits for the first event, until which another worker may answer. Then passes the events to the client.
+    /// Waits for the first event; until it arrives, another worker may answer instead. Then returns a response that
+    /// passes the events to the client.
     pub(super) async fn stream(
         self: &Arc<Self>,
         job: &Job,
@@ -72,7 +73,7 @@ impl<S> Streaming<S>
 where
     S: Stream<Item = Result<Bytes, EngineError>> + Unpin,
 {
-    /// The next event for the client; `None` at the end.
+    /// Returns the next event for the client, or `None` at the end. If the stream breaks, returns an error event.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let serving = self.serving.as_mut()?;

@@ -39,7 +39,7 @@ impl Alerts {
         }
     }
 
-    /// Number of prompts since the last log line; `None` if no line is due.
+    /// Records a prompt. If a log line is due, returns the number of prompts suppressed since the last one.
     fn admit(&self, reason: &'static str, model: &str, detail: &str, now: Instant) -> Option<u64> {
         let mut alerts = self.0.lock();
         let model = model.to_owned();
@@ -58,7 +58,7 @@ impl Alerts {
         Some(std::mem::take(&mut alert.suppressed))
     }
 
-    /// One line for each reason with a prompt in the last minute.
+    /// Returns one line for each reason with a prompt in the last minute.
     pub(super) fn problems(&self, now: Instant) -> Vec<String> {
         let alerts = self.0.lock();
         let recent = alerts.iter().filter(|(_, alert)| now < alert.at + INTERVAL);

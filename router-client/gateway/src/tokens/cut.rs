@@ -14,7 +14,7 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// The request's truncation; `None` if it keeps every token.
+    /// Reads the request's truncation, or returns `None` if it keeps every token.
     ///
     /// # Errors
     /// If only the engine can truncate the prompt: the limit is the engine's own (-1) or invalid.
@@ -46,8 +46,8 @@ impl Cut {
         kept.unwrap_or(tokens)
     }
 
-    /// The kept tokens of a text to which the tokenizer adds `front` special tokens before and `back` after it. These
-    /// are kept too, and count.
+    /// Truncates the tokens of a text that begins with `front` and ends with `back` special tokens, which are kept and
+    /// counted. Returns `None` if the special tokens alone fill the truncated length.
     pub(super) fn apply_between(
         self,
         tokens: &[u32],

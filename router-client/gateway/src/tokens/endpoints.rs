@@ -54,7 +54,7 @@ impl Endpoint {
         }
     }
 
-    /// Logs which endpoint is used from now on.
+    /// Logs the endpoint that is used from now on.
     fn log(self, server: &str) {
         match self {
             Self::Render => tracing::info!(server, "tokens of prompts come from /render"),
@@ -72,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// The problem to show for this number of servers; `None` for `/render`.
+    /// Returns the problem to show for `count` servers with this endpoint, or `None` for `/render`.
     fn problem(self, (count, server): (usize, &str)) -> Option<String> {
         let of_servers = format!("{count} servers, such as {server}");
         match self {
@@ -113,7 +113,7 @@ impl Endpoints {
         }
     }
 
-    /// Stores the endpoint; returns whether the server is the first of its kind.
+    /// Stores the endpoint of a server. Returns whether the server is the first with this endpoint.
     fn insert(&self, server: &str, endpoint: Endpoint, now: Instant) -> bool {
         let mut servers = self.0.lock();
         if let Some(known) = servers.get_mut(server).filter(|known| known.endpoint == endpoint) {
@@ -133,7 +133,7 @@ impl Endpoints {
         is_first
     }
 
-    /// Number of servers by endpoint, and the first server of each kind.
+    /// Returns the number of servers by endpoint, each with the name of one server.
     pub(super) fn count(&self, servers: &[String]) -> BTreeMap<Endpoint, (usize, String)> {
         let known = self.0.lock();
         let mut counted: BTreeMap<Endpoint, (usize, String)> = BTreeMap::new();

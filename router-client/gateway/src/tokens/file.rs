@@ -48,7 +48,7 @@ struct Text {
 }
 
 impl Tokenizers {
-    /// Loads all tokenizers.
+    /// Loads all tokenizers. Logs a warning for a tokenizer without a chat template.
     pub(super) fn load(files: &BTreeMap<String, PathBuf>) -> Result<Self, FileError> {
         let read = files.iter().map(|(model, file)| {
             let tokenizer = ModelTokenizer::load(file)?;
@@ -60,7 +60,7 @@ impl Tokenizers {
         read.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The tokens of a request.
+    /// Tokenizes a request, or returns why its tokens are unknown.
     pub(super) async fn tokens(
         self: &Arc<Self>,
         request: &ApiRequest,
@@ -108,7 +108,7 @@ impl ModelTokenizer {
         Ok(Self { tokenizer, template })
     }
 
-    /// The texts of a request to tokenize, or why there are none.
+    /// Returns the texts of a request to tokenize, or why its tokens are unknown.
     fn texts(&self, request: &ApiRequest) -> Result<Result<Vec<Text>, Unknown>, ApiError> {
         let cut = match Cut::from_request(request) {
             Ok(cut) => cut,
@@ -131,7 +131,7 @@ impl ModelTokenizer {
         Ok(rendered.map(text).ok_or(Unknown::NotText))
     }
 
-    /// Tokenizes a text. `None` if the truncation leaves no room beside the special tokens.
+    /// Tokenizes a text. Returns `None` if the special tokens alone fill the truncated length.
     async fn encode(
         self: &Arc<Self>,
         model: &str,

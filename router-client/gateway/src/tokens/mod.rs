@@ -99,7 +99,7 @@ impl Unknown {
         Self::Truncated,
     ];
 
-    /// The reason as a metric's label.
+    /// Returns the reason as a metric's label.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl Unknown {
         }
     }
 
-    /// Adds a generic detail to the reason.
+    /// Returns the reason with its usual detail.
     fn missing(self) -> Missing {
         let detail = match self {
             Self::Off => "--tokens none",
@@ -181,7 +181,8 @@ impl Tokens {
         problems
     }
 
-    /// The tokens of a request, whose engines have these addresses.
+    /// Returns the tokens of a request, whose engines have the addresses `engines`, or why they are unknown. Logs the
+    /// reason.
     ///
     /// # Errors
     /// If the model's chat template rejects the conversation.
@@ -196,8 +197,8 @@ impl Tokens {
         Ok(Found::Unknown(why))
     }
 
-    /// Computes the tokens. In this order: token ids from the client, else the configured
-    /// source: a tokenizer file or a render server.
+    /// Computes the tokens of a request: from token ids of the client if it sent any, else with the configured
+    /// tokenizer file or render server.
     async fn compute_tokens(
         &self,
         request: &ApiRequest,

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Maximum indentation.
 const INDENT_MAX: usize = 16;
 
-/// The filter `tojson`.
+/// The template filter `tojson`: writes a value as Python's JSON.
 #[expect(clippy::needless_pass_by_value, reason = "as the template engine calls filters")]
 pub(super) fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;

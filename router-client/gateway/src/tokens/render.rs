@@ -96,8 +96,8 @@ impl Renderer {
         servers.iter().map(Uri::to_string).collect()
     }
 
-    /// The tokens of a prompt, from the cache or from a server. Tries at most [`TRIES_MAX`] servers, each within the
-    /// timeout. Prompts with images are not cached.
+    /// Returns the tokens of a prompt, from the cache or from a server. Tries at most [`TRIES_MAX`] servers, each
+    /// within the timeout. Prompts with images are not cached.
     pub(super) async fn tokens(
         &self,
         request: &ApiRequest,
@@ -197,8 +197,8 @@ impl Renderer {
         })
     }
 
-    /// Queries `/tokenize` for each prompt, and truncates as the request demands. Fails if the truncation has to keep
-    /// special tokens, which the answer does not mark.
+    /// Queries `/tokenize` for each prompt, and truncates as the request demands. Fails if the truncation would have to
+    /// keep special tokens, because the answer does not mark them.
     async fn tokenize(&self, server: &Uri, request: &ApiRequest) -> Result<Tokenised, Failure> {
         let unknown = |why: Unknown| {
             let detail = "/tokenize does not cut prompts as this request wants it".to_owned();
@@ -222,7 +222,7 @@ impl Renderer {
             .ok_or_else(|| "no prompt".to_owned().into())
     }
 
-    /// The tokens of one prompt from `/tokenize`.
+    /// Returns the tokens of one prompt, from `/tokenize` unless they are given.
     async fn prompt(&self, server: &Uri, wanted: Wanted) -> Result<Vec<u32>, Failure> {
         let body = match wanted {
             Wanted::Call(body) => body.to_string(),
@@ -249,7 +249,7 @@ impl Renderer {
     }
 }
 
-/// The fields of a request that determine its tokens, as JSON.
+/// Returns the fields of a request that determine its tokens, as JSON.
 fn rendered_body(request: &ApiRequest) -> String {
     // If the engine truncates the prompt, the maximum length depends on the room for the answer.
     let is_cut = request.body.get("truncate_prompt_tokens").is_some_and(|at| !at.is_null());

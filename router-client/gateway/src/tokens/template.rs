@@ -29,7 +29,7 @@ pub(super) struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template from a `tokenizer_config.json` or its own file. `None` without a template.
+    /// Loads the template `own`, or the template in a `tokenizer_config.json`. Returns `None` if neither exists.
     pub(super) fn load(config: &Value, own: Option<String>) -> Result<Option<Self>, Error> {
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
@@ -67,7 +67,8 @@ impl ChatTemplate {
         Ok(Some(Self { environment, has_tools, bos_token, eos_token }))
     }
 
-    /// Renders the conversation to the text that the engine tokenizes. `None` if it contains more than text.
+    /// Renders the conversation to the text that the engine tokenizes. Returns `None` if it contains more than text, or
+    /// if an option in it makes the engine's text unpredictable.
     pub(super) fn render(&self, request: &ApiRequest) -> Result<Option<String>, Error> {
         let body = &request.body;
         let flag = |name: &str| body.get(name).and_then(Value::as_bool);
@@ -98,6 +99,7 @@ impl ChatTemplate {
 }
 
 /// Converts a message to the form that templates expect: content as one text, arguments of tool calls as objects.
+/// Returns `None` if the content has more than text.
 fn plain(message: &Value) -> Option<Value> {
     let mut message = message.clone();
     if let Some(Value::Array(parts)) = message.get("content") {

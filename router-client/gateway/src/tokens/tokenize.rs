@@ -29,7 +29,7 @@ pub(super) enum Wanted {
     Tokens(Vec<u32>),
 }
 
-/// The prompts of a request.
+/// Returns the calls to `/tokenize` for the prompts of a request.
 ///
 /// # Errors
 /// If the request has none.
@@ -56,7 +56,7 @@ pub(super) fn adds_special(request: &ApiRequest) -> bool {
     stated.unwrap_or(request.kind == Kind::Completion)
 }
 
-/// The fields of a conversation that `/tokenize` needs.
+/// Returns the fields of a conversation that `/tokenize` needs.
 fn chat(request: &ApiRequest) -> Map<String, Value> {
     let field = |name: &str| request.body.get(name).filter(|value| !value.is_null());
     let copy = |name: &&str| field(name).map(|value| ((*name).to_owned(), value.clone()));

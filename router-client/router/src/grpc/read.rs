@@ -27,7 +27,7 @@ pub(super) struct Select {
 }
 
 impl Select {
-    /// Reads a request. `queue_timeout` is the maximum wait, and the default for requests without one.
+    /// Reads a request. `queue_timeout` is the maximum wait, and the default for requests that state none.
     pub(super) fn from_request(
         mut request: pb::SelectWorkerRequest,
         queue_timeout: Duration,
@@ -65,7 +65,8 @@ impl Select {
         })
     }
 
-    /// Removes the prompt and hashes it, for a fleet with this block size in tokens.
+    /// Removes the prompt from the request and hashes it. Fails if the request states another block size than the
+    /// workers'.
     pub(super) fn take_prompt(&mut self, block_size: u32) -> Result<HashedPrompt, String> {
         if let Some(stated) = self.block_size.filter(|stated| *stated != block_size) {
             return Err(format!(
@@ -100,7 +101,7 @@ impl Select {
     }
 }
 
-/// Checks and converts a request's hints. The wait in the queue is at most `most`.
+/// Checks and converts a request's hints. Waits in the queue are limited to `most`.
 fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, ConvertError> {
     let mode = mode(request.mode)?;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -146,7 +147,7 @@ fn preferred(label: pb::PreferredLabel) -> PreferredLabel {
     PreferredLabel { key, value, weight: weight.unwrap_or(1.0) }
 }
 
-/// Converts a mode; `None` for the default.
+/// Converts a mode, or returns `None` for the default mode.
 fn mode(value: i32) -> Result<Option<Mode>, ConvertError> {
     let mode = match pb::RouterMode::try_from(value) {
         Ok(pb::RouterMode::Unspecified) => return Ok(None),
@@ -172,7 +173,7 @@ fn role(value: i32) -> Result<Role, ConvertError> {
     }
 }
 
-/// Worker ids; `None` for an empty list.
+/// Reads worker ids, or returns `None` for an empty list.
 fn workers(
     field: &'static str,
     ids: &[String],
@@ -215,7 +216,7 @@ fn mismatch(field: &'static str, actual: &str, expected: &str) -> ConvertError {
     ConvertError::new(field, Problem::Mismatch { actual, expected })
 }
 
-/// The bytes fetched from peers for a request, and the time they took.
+/// Reads the bytes fetched from peers for a request, and the time that they took. Fails if only one is given.
 pub(super) fn fetched(
     bytes: Option<u64>,
     micros: Option<u64>,
@@ -228,7 +229,7 @@ pub(super) fn fetched(
     }
 }
 
-/// The thresholds of a request.
+/// Reads the thresholds of a request.
 pub(super) fn busy(thresholds: Option<pb::BusyThresholds>) -> Result<BusyThresholds, ConvertError> {
     let pb::BusyThresholds {
         active_decode_blocks,

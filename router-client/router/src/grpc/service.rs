@@ -96,7 +96,7 @@ impl RouterService {
         self.tasks.clone()
     }
 
-    /// The partition, if the caller may use it.
+    /// Returns the partition, if the caller may use it. Fails with the caller's models if it is unknown.
     fn partition(&self, principal: &Principal, key: &PartitionKey) -> Result<Partition, Status> {
         check_partition(principal, key)?;
         self.fleet.partition(key).ok_or_else(|| {
@@ -107,7 +107,7 @@ impl RouterService {
         })
     }
 
-    /// Chooses a worker. In this order: permission, rate limit, prompt, memory of the queue, request id.
+    /// Chooses a worker. The first error applies: permission, rate limit, prompt, memory of the queue, request id.
     async fn select(
         &self,
         (principal, quota): (&Principal, Option<&Quota>),
@@ -143,7 +143,8 @@ impl RouterService {
         Ok(write::selected(request_id, choice, prompt.local_hashes.len(), hashing))
     }
 
-    /// Chooses a worker and counts the request, or only explains the choice for a dry run.
+    /// Chooses a worker and counts the request. For a dry run, only explains the choice, and returns an empty request
+    /// id.
     async fn choose(
         &self,
         router: &Router,
@@ -193,7 +194,7 @@ impl RouterService {
         }
     }
 
-    /// Converts the error of a choice, and counts it.
+    /// Counts the error of a choice, and converts it.
     fn rejected(&self, error: RouteError) -> Status {
         let code = match &error {
             RouteError::Config(_) => ErrorCode::InvalidArgument,
@@ -225,7 +226,7 @@ impl RouterService {
         }
     }
 
-    /// The loads of all ranks that the caller may see and the filter selects.
+    /// Returns the loads of all ranks that the caller may see and the filter selects.
     fn loads(&self, principal: &Principal, filter: &LoadFilter) -> pb::GetLoadsResponse {
         let mut answer = pb::GetLoadsResponse::default();
         for (key, partition) in self.fleet.partitions() {
@@ -387,7 +388,7 @@ impl RouterContract for RouterService {
     }
 }
 
-/// Sends the loads after each change, until the client disconnects.
+/// Sends the loads after each change, at most once per `interval`, until the client disconnects or stalls.
 async fn watch(
     service: &RouterService,
     (principal, filter): (&Principal, &LoadFilter),

@@ -12,7 +12,7 @@ use router_client::route::{
 use router_client::router::{Choice, IndexUse, PrefillOutcome};
 use std::time::Duration;
 
-/// The answer for a decision, with the hashing time of the prompt.
+/// Builds the answer for a decision, with the hashing time of the prompt.
 pub(super) fn selected(
     request_id: String,
     choice: Choice,
@@ -65,7 +65,7 @@ pub(super) fn selected(
     }
 }
 
-/// The plan to fetch blocks, if any.
+/// Converts the plan to fetch blocks, if there is one.
 fn fetch(decision: &Decision) -> Option<pb::FetchPlan> {
     let plan = decision.fetch.as_ref().ok()?;
     let peer = |at: &FetchPeer| pb::FetchPeer {
@@ -102,7 +102,7 @@ const fn fetch_outcome(decision: &Decision) -> pb::FetchOutcome {
     }
 }
 
-/// The answer's part about the prefill worker.
+/// Builds the answer's part about the prefill worker.
 pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
     let Choice { decision, index_use, .. } = choice;
     pb::PrefillChoice {
@@ -116,7 +116,7 @@ pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
     }
 }
 
-/// Outcome of choosing a prefill worker.
+/// Converts the outcome of choosing a prefill worker.
 pub(super) const fn prefill_outcome(outcome: PrefillOutcome) -> pb::PrefillOutcome {
     match outcome {
         PrefillOutcome::NotAsked => pb::PrefillOutcome::Unspecified,
@@ -137,7 +137,7 @@ pub(super) fn load(load: &RankLoad) -> pb::RankLoad {
     }
 }
 
-/// The load of a rank, with its engine's report.
+/// Converts the load of a rank, with its engine's report if there is one.
 pub(super) fn rank_load(
     partition: &PartitionKey,
     rank: &WorkerKey,

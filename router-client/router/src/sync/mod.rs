@@ -51,7 +51,7 @@ struct Subscriptions {
     loads: Subscriber,
 }
 
-/// Sends and receives until the future is dropped. Reconnects after a lost connection.
+/// Exchanges loads with other routers until the future is dropped. Reconnects after a lost connection.
 pub async fn run(parts: Parts) {
     loop {
         match connect(&parts).await {
@@ -94,7 +94,7 @@ async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
     Ok((client, subscriptions))
 }
 
-/// Uses a connection, which reconnects by itself, until it is closed for good.
+/// Sends and receives over a connection, which reconnects by itself, until it is closed for good.
 async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptions) {
     let mut flushes = interval(FLUSH_INTERVAL);
     flushes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,7 +113,8 @@ async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptio
     }
 }
 
-/// Publishes the changes of all routers. Without a connection, they are dropped: digests repair the difference later.
+/// Publishes the changes of all routers. Drops and counts the changes while the connection is down: digests repair the
+/// difference later.
 async fn flush(parts: &Parts, client: &Client) {
     for (key, partition) in parts.fleet.partitions() {
         for (is_prefill, router) in partition.routers_by_pool() {
@@ -135,7 +136,7 @@ async fn flush(parts: &Parts, client: &Client) {
     }
 }
 
-/// Applies a message of another router.
+/// Applies a message of another router. Ignores a message about an unknown partition, and counts a malformed one.
 fn learn(parts: &Parts, message: &Message) {
     let read = || {
         let sync: pb::RouterSync = decode(message.payload.clone()).ok()?;

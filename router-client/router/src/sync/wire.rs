@@ -8,7 +8,7 @@ use router_client::route::{
 };
 use std::sync::Arc;
 
-/// Encodes a message.
+/// Encodes a message about one pool of a partition: the prefill pool if `is_prefill`, else the main pool.
 pub(super) fn encode(
     partition: &PartitionKey,
     is_prefill: bool,
@@ -55,7 +55,7 @@ fn write(item: &SyncItem) -> Item {
     }
 }
 
-/// Converts an item; `None` if it is invalid.
+/// Converts an item, or returns `None` if it is invalid.
 fn read_item(from: RouterId, item: Item) -> Option<SyncItem> {
     let ids = |ids: Vec<String>| ids.into_iter().map(Arc::<str>::from).collect::<Vec<_>>();
     Some(match item {
@@ -97,7 +97,7 @@ fn write_request(request: &ActiveRequest) -> pb::SyncedRequest {
     }
 }
 
-/// Converts an active request; `None` if it is invalid.
+/// Converts an active request, or returns `None` if it is invalid.
 fn read_request(from: RouterId, request: pb::SyncedRequest) -> Option<ActiveRequest> {
     let worker = WorkerId::new(&request.worker_id).ok()?;
     Some(ActiveRequest {

@@ -96,7 +96,8 @@ impl Chains {
         chain.first().is_some_and(|first| self.roots.contains_key(first))
     }
 
-    /// Adds a request's chain to a rank.
+    /// Adds the chain of a request to a rank. Returns the end of the chain, and the number of blocks that are new to
+    /// the rank.
     pub(super) fn insert(&mut self, slot: Slot, chain: &[SequenceHash]) -> Inserted {
         let mut end = None;
         let mut new_blocks = 0;
@@ -123,7 +124,8 @@ impl Chains {
         Inserted { end, new_blocks }
     }
 
-    /// Removes a request's chain from a rank. Returns the number of blocks that the rank no longer uses.
+    /// Removes the chain of a request, which ends at `end`, from a rank. Returns the number of blocks that the rank no
+    /// longer uses.
     pub(super) fn remove(&mut self, slot: Slot, end: Option<NodeId>) -> u64 {
         if let Some(node) = end.and_then(|end| self.nodes.get_mut(end)) {
             debug_assert!(node.ends > 0, "a request ends here");
@@ -171,7 +173,7 @@ impl Chains {
         count(holders, blocks, shared);
     }
 
-    /// The chain that ends at a node.
+    /// Returns the chain that ends at a node.
     pub(super) fn chain(&self, end: Option<NodeId>) -> Vec<SequenceHash> {
         let mut at = end;
         let mut chain = Vec::new();
@@ -204,7 +206,7 @@ impl Chains {
         };
     }
 
-    /// Adds a node with `blocks` below `parent`. One request of `slot` uses it.
+    /// Adds a node with `blocks` below `parent`, used by one request of `slot`. Returns its number.
     fn append(
         &mut self,
         parent: Option<NodeId>,
@@ -224,8 +226,8 @@ impl Chains {
         child
     }
 
-    /// Splits a node after `blocks` blocks and returns the upper part. The lower part keeps its number, because
-    /// requests end there.
+    /// Splits a node after `blocks` blocks, and returns the upper part, or the node itself if it is not longer. The
+    /// lower part keeps its number, because requests end there.
     fn split(&mut self, lower: NodeId, blocks: usize) -> NodeId {
         let Some(node) = self.nodes.get_mut(lower) else { return lower };
         if blocks >= node.blocks.len() {
@@ -245,7 +247,7 @@ impl Chains {
         upper
     }
 
-    /// Removes a node that no rank uses.
+    /// Removes a node that no rank uses any more.
     fn unlink(&mut self, at: NodeId) {
         let Some(node) = self.nodes.remove(at) else { return };
         debug_assert!(node.children.is_empty() && node.ends == 0, "whoever is below passes here");
@@ -259,7 +261,7 @@ impl Chains {
     }
 
     /// Merges a node with its only child if no request ends between them, so that old prompts leave no fragments. The
-    /// child keeps its number.
+    /// child keeps its number. Any other node stays unchanged.
     fn join(&mut self, upper: NodeId) {
         let Some(node) = self.nodes.get(upper) else { return };
         let mut children = node.children.values();

@@ -43,7 +43,8 @@ impl ActiveLoads {
         }
     }
 
-    /// Adds a rank, or finds it, and returns its number. `None` if there are already [`ACTIVE_RANKS_MAX`] ranks.
+    /// Adds a rank, unless it is known, and returns its number. Returns `None` if there are [`ACTIVE_RANKS_MAX`] other
+    /// ranks.
     pub fn join(&mut self, worker: &WorkerKey) -> Option<RankId> {
         if let Some(rank) = self.numbers.get(worker) {
             return Some(*rank);
@@ -66,7 +67,7 @@ impl ActiveLoads {
         self.numbers.get(worker).copied()
     }
 
-    /// Removes a rank with its requests. Returns the number of removed requests.
+    /// Removes a rank with its requests. Returns the number of removed requests: 0 if the rank is unknown.
     pub fn forget(&mut self, rank: RankId) -> u64 {
         if self.rank(rank).is_none() {
             return 0;
@@ -101,7 +102,7 @@ impl ActiveLoads {
         self.add_noted(key, new, RequestNotes::default(), now)
     }
 
-    /// [`ActiveLoads::add`] with notes about the request.
+    /// Adds a request, as [`ActiveLoads::add`], with notes about it.
     ///
     /// # Errors
     /// As for [`ActiveLoads::add`].
@@ -228,7 +229,7 @@ impl ActiveLoads {
         self.requests.renew(router, expires)
     }
 
-    /// Ends a request, successful or not.
+    /// Ends a request, successful or not. Returns `Unknown` if it is not active.
     pub fn free(&mut self, key: &RequestKey) -> Update {
         let Some(request) = self.requests.remove(key) else { return Update::Unknown };
         let freed_blocks = match request.end {
@@ -350,7 +351,7 @@ impl ActiveLoads {
         self.requests.after(router, id).map(|(key, request)| (key, request.digest()))
     }
 
-    /// A router's requests at a rank, by id: the data to send to a replica whose digest differs.
+    /// Returns a router's requests at a rank, by id: the data to send to a replica whose digest differs.
     pub fn requests_of(
         &self,
         rank: RankId,
@@ -375,7 +376,7 @@ impl ActiveLoads {
         self.requests.contains(key)
     }
 
-    /// An active request without its blocks.
+    /// Returns an active request without its blocks, or `None` if it is unknown.
     #[must_use]
     pub fn placed(&self, key: &RequestKey) -> Option<Placed<'_>> {
         let request = self.requests.get(key)?;
@@ -412,7 +413,7 @@ impl ActiveLoads {
         self.ranks.get(rank.slot).filter(|at| at.generation == rank.generation)
     }
 
-    /// Checks the limits of one request. Returns whether there is room for it.
+    /// Checks the limits of one request. Returns false if the table has no room for it.
     fn check(&self, new: &NewRequest<'_>) -> Result<bool, AddError> {
         let blocks = usize::try_from(new.blocks.count()).unwrap_or(usize::MAX);
         if blocks > REQUEST_BLOCKS_MAX {
@@ -435,7 +436,7 @@ impl ActiveLoads {
         }
     }
 
-    /// An active request, as it is sent to other routers. `None` if its rank has left.
+    /// Returns an active request in the form that is sent to other routers, or `None` if its rank has left.
     fn view(&self, key: &RequestKey, request: &Request) -> Option<ActiveRequest> {
         Some(ActiveRequest {
             key: key.clone(),

@@ -38,7 +38,7 @@ pub(super) struct Pace {
 // === impl Prefills ===
 
 impl Prefills {
-    /// Adds a prompt with its number of tokens to compute. Returns the prompt's number.
+    /// Adds a prompt with its number of tokens to compute. Returns a number for the prompt.
     pub(super) fn add(&mut self, tokens: u64, now: Duration) -> u64 {
         if self.waiting.is_empty() {
             self.since = Some(now);
@@ -49,8 +49,8 @@ impl Prefills {
         number
     }
 
-    /// Records the first token of a prompt. `shows_pace` is false if the prompt also waited for something other than
-    /// its computation.
+    /// Records the first token of a prompt. If `shows_pace` is true, the time since the previous first token updates
+    /// the pace. It is false if the prompt also waited for something other than its computation.
     pub(super) fn complete(&mut self, number: u64, now: Duration, shows_pace: bool) {
         let Some(tokens) = self.waiting.remove(&number) else {
             debug_assert!(false, "prompt {number} was waiting");

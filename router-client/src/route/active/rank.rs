@@ -178,7 +178,7 @@ impl RankLoads {
         given: 0.0,
     };
 
-    /// Assigns a slot to a rank, without load.
+    /// Assigns the slot of `rank` to this rank, without load.
     pub(super) fn join(&mut self, rank: RankId) {
         let at = usize::try_from(rank.slot).unwrap_or(usize::MAX);
         // Slots are assigned without gaps, and their number is limited.
@@ -203,7 +203,8 @@ impl RankLoads {
         self.seat(rank).map_or(Self::EMPTY.load, |seat| seat.load)
     }
 
-    /// The load, with estimates of the tokens computed by `now` and of the tokens assigned recently.
+    /// Returns the load of a rank, with estimates of the tokens computed by `now` and of the tokens assigned recently.
+    /// Returns an empty load for an unknown rank.
     #[inline]
     pub(super) fn get_at(&self, rank: RankId, now: Duration) -> RankLoad {
         self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, given, .. }| {

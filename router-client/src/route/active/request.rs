@@ -123,7 +123,7 @@ impl PromptBlocks<'_> {
 // === impl Request ===
 
 impl Request {
-    /// A request that is not counted yet, at a rank with this [`place_digest`].
+    /// Creates a request that is not counted yet. `place` is the [`place_digest`] of its rank.
     pub(super) fn new(
         key: &RequestKey,
         new: &NewRequest<'_>,
@@ -171,10 +171,7 @@ impl Request {
         mix(self.digest, u64::from(self.is_prefill_completed))
     }
 
-    /// Weight of the output blocks at the current length.
-    ///
-    /// A block counts from its first token beyond the prompt's last block. Document 004: the weight of each block falls
-    /// from 1 to 0 as the output nears its expected length, and stays 1 without an expected length.
+    /// Returns the weight of the output blocks at the current length, in thousandths of a block.
     pub(super) fn weigh_output(&self, block_size: NonZeroU32) -> u64 {
         let block_size = u64::from(block_size.get());
         let all = (self.input_tokens + self.output_tokens).div_ceil(block_size);

@@ -78,7 +78,7 @@ impl Requests {
         self.files.remove(number)
     }
 
-    /// A router's requests with ids after `id`, by id.
+    /// Returns a router's requests with ids after `id`, by id.
     pub(super) fn after<'a>(
         &'a self,
         router: RouterId,
@@ -90,7 +90,7 @@ impl Requests {
         numbers.filter_map(|(key, number)| Some((key, self.files.get(*number)?)))
     }
 
-    /// Extends the leases of a router's requests to at least `expires`. Returns the number of requests.
+    /// Extends the leases of a router's requests to at least `expires`. Returns the number of its requests.
     pub(super) fn renew(&mut self, router: RouterId, expires: Duration) -> u64 {
         let numbers = self.by_key.range(RequestKey::first_of(router)..);
         let numbers = numbers.take_while(|(key, _)| key.router == router);
@@ -123,7 +123,7 @@ impl Requests {
         self.files.due.first().map(|(due, _)| *due)
     }
 
-    /// A request whose lease has expired at `now`.
+    /// Returns a request whose lease has expired at `now`, if there is one.
     pub(super) fn expired(&mut self, now: Duration) -> Option<RequestKey> {
         let Files { slab, due, .. } = &mut self.files;
         while let Some((_, number)) = due.first().filter(|(due, _)| *due <= now).copied() {
@@ -187,7 +187,7 @@ impl Files {
         usize::try_from(slot).ok().and_then(|slot| self.last.get(slot)).copied().flatten()
     }
 
-    /// Adds a request as the newest of its rank.
+    /// Adds a request as the newest of its rank, and returns its number.
     fn add(&mut self, key: RequestKey, request: Request) -> u32 {
         let due = request.due;
         let slot = request.rank.slot;

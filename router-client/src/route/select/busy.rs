@@ -39,7 +39,8 @@ impl BusyThresholds {
         )
     }
 
-    /// The threshold that a rank exceeds; `None` if it is not busy.
+    /// Returns the first threshold that a busy rank exceeds. A threshold that depends on the rank's capacity is ignored
+    /// if the capacity is unknown.
     #[must_use]
     pub fn exceeded(&self, load: &RankLoad, profile: &WorkerProfile) -> Option<Removed> {
         let is_above =

@@ -12,7 +12,8 @@ impl Constraints<'_> {
         has_none && roles.is_empty() && labels.is_empty() && model_type.is_none()
     }
 
-    /// The constraint that a rank violates; `None` if it may receive the request. Loads are not considered.
+    /// Returns the first constraint that a rank violates, or `None` if it may receive the request. Loads are not
+    /// considered.
     #[must_use]
     pub fn unmet(&self, key: &WorkerKey, profile: &WorkerProfile) -> Option<Removed> {
         let Self { pin, allowed, excluded, roles, labels, model_type } = *self;

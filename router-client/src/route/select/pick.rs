@@ -105,7 +105,7 @@ impl Lowest {
         Self { count: 0, score, load, low: 0, idle: 0, turn: Turn::new(begin) }
     }
 
-    /// Returns the chosen candidate and the reason, or `None` if there were no candidates.
+    /// Returns the chosen candidate and the reason, or `None` if the candidates were empty.
     pub(super) fn pick(&self) -> Pick {
         debug_assert!(self.idle <= self.low && self.low <= self.count, "{self:?}");
         let reason = match (self.count, self.low, self.idle) {
@@ -117,7 +117,7 @@ impl Lowest {
         Some((self.turn.number()?, reason))
     }
 
-    /// Compares a candidate with the best so far.
+    /// Compares a candidate with the best one so far: by score, then by load. Equal candidates take turns.
     #[inline(always)]
     fn compare(&mut self, number: usize, score: f64, load: (f64, u64)) {
         let is_first = self.low == 0;
@@ -171,7 +171,8 @@ impl List {
         Some((self.0.get(at)?.number, Reason::Random))
     }
 
-    /// The better of two different random candidates. Among equals, the first in round-robin order from `begin`.
+    /// Returns the better of two different random candidates. Among equals, the first in round-robin order from
+    /// `begin`.
     pub(super) fn of_two<C: Candidates>(
         &self,
         (candidates, scorer): (&C, &Scorer<'_>),

@@ -98,8 +98,8 @@ impl PreferenceWeights {
         check(is_good(self.adapter), "adapter weight", "must be at least 0")
     }
 
-    /// Factor of a rank's score: e^−tanh(sum of the weights that apply), upstream's formula for preferred labels. It
-    /// stays between 1/e and e, so that no preference outweighs all load.
+    /// Returns the factor of a rank's score: e^−tanh(sum of the weights that apply), upstream's formula for preferred
+    /// labels. The factor is between 1/e and e, so that no preference outweighs all load.
     fn factor(&self, candidate: &Candidate<'_>, wanted: &Preferences<'_>) -> f64 {
         let mut sum = 0.0;
         for label in wanted.labels {

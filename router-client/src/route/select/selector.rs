@@ -172,7 +172,7 @@ impl Selector {
         })
     }
 
-    /// Chooses by mode among the candidates that the survey admits.
+    /// Chooses among the eligible candidates, as `mode` requires.
     fn pick<C: Candidates>(
         &self,
         question: &Question<'_>,
@@ -200,7 +200,7 @@ impl Selector {
         }
     }
 
-    /// The number of the first candidate after the last chosen one.
+    /// Returns the number of the first candidate after the last chosen one.
     fn first_number<C: Candidates>(&self, candidates: &C) -> usize {
         let Some(last) = &self.last else { return 0 };
         // Usually the candidates have not changed.
@@ -221,7 +221,8 @@ impl Selector {
 // === impl Survey ===
 
 impl<C: Candidates> Survey<'_, C> {
-    /// Passes all eligible candidates to a tally.
+    /// Passes all eligible candidates to a tally, and returns the tally. If all others are removed, ejected candidates
+    /// are passed as well, unless a worker is only busy.
     fn show<T: Tally>(&mut self, mut to: T) -> T {
         self.pass(&mut to);
         if self.eligible == 0 && self.removed.has(|what| what == Removed::Ejected) {
@@ -307,7 +308,7 @@ impl<'a> Judge<'a> {
         self.constraints.is_none() && self.busy.is_none() && !self.is_direct
     }
 
-    /// Why a candidate is removed; `None` if it can be chosen.
+    /// Returns why a candidate is removed, or `None` if it can be chosen.
     fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
         if self.is_direct {
             // No selection logic (document 004): the named rank receives the request, busy or not.

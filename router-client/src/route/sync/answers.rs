@@ -27,7 +27,8 @@ pub(super) struct Answers {
 // === impl Answers ===
 
 impl Answers {
-    /// Handles a replica's request for the list. False if a recent list already answers it.
+    /// Plans to send this router's list, which a replica requested. Returns false if a list is being sent, or was sent
+    /// recently.
     pub(super) fn want_list(&mut self, now: Duration) -> bool {
         let is_recent = |at: Duration| now < at.saturating_add(ANSWER_INTERVAL);
         if self.listing.is_some() || self.listed.is_some_and(is_recent) {
@@ -38,7 +39,8 @@ impl Answers {
         true
     }
 
-    /// Handles a replica's request for an active request. False if there is no room to store it.
+    /// Plans to send an active request, which a replica requested. Returns false if there is no room to store the plan.
+    /// Requests sent recently are not sent again.
     pub(super) fn want_request(&mut self, id: &Arc<str>, now: Duration) -> bool {
         if now >= self.told_since.saturating_add(ANSWER_INTERVAL) {
             self.told.clear();
@@ -62,7 +64,7 @@ impl Answers {
         Some(id)
     }
 
-    /// The next part of the list, if one is being sent.
+    /// Returns the next part of the list, if one is being sent.
     pub(super) fn pop_list(&mut self, own: RouterId, loads: &ActiveLoads) -> Option<SyncItem> {
         let after = self.listing.take()?;
         let mut rest = loads.digests_after(own, &after);

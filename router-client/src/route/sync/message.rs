@@ -102,7 +102,7 @@ impl SyncMessage {
 // === impl SyncItem ===
 
 impl SyncItem {
-    /// Upper bound of the encoded size.
+    /// Returns an upper bound of the encoded size.
     pub(super) fn bytes_max(&self) -> usize {
         let ids = match self {
             Self::Added(request) => {

@@ -48,7 +48,8 @@ pub(super) struct Peers {
 // === impl Peers ===
 
 impl Peers {
-    /// Records that a message from a router arrived.
+    /// Records that a message from a router arrived. Returns whether the router is known (`Again`), new (`First`), or
+    /// refused because the table is full (`NoRoom`).
     pub(super) fn hear(&mut self, router: RouterId, now: Duration) -> Heard {
         if let Some(peer) = self.peers.get_mut(&router) {
             peer.heard = peer.heard.max(now);
@@ -80,7 +81,7 @@ impl Peers {
         self.peers.values().filter(|peer| is_alive(peer, now)).count()
     }
 
-    /// Plans a request for a router's list. False if the list was asked for recently.
+    /// Plans a request for a router's list. Returns false if the list was requested recently, or there is no room.
     pub(super) fn want_list(&mut self, of: RouterId, now: Duration) -> bool {
         let Some(peer) = self.peers.get_mut(&of) else {
             debug_assert!(false, "its digest came");
@@ -108,7 +109,7 @@ impl Peers {
         true
     }
 
-    /// The next question to send.
+    /// Returns the next request to send to another router, if one is planned.
     pub(super) fn pop_question(&mut self) -> Option<SyncItem> {
         if let Some(of) = self.lists.pop_first() {
             return Some(SyncItem::AskList { of });

@@ -34,8 +34,8 @@ pub struct Replication {
 // === impl Replication ===
 
 impl Replication {
-    /// A router that is unknown to the others. Its id is new with each start, like its requests. Replicas free the
-    /// requests of its previous process when that is [gone](Self::free_gone).
+    /// Creates a router that is unknown to all other routers. Its id is new with each start, like its requests.
+    /// Replicas free the requests of its previous process once that process is [gone](Self::free_gone).
     #[must_use]
     pub fn new(own: RouterId, config: SyncConfig) -> Self {
         Self {
@@ -107,9 +107,9 @@ impl Replication {
         }
     }
 
-    /// The messages to send now, in order; usually none. Each message has at most
-    /// [`SYNC_MESSAGE_BYTES_MAX`](super::SYNC_MESSAGE_BYTES_MAX) bytes, all together about 8 times that. Further items
-    /// wait for the next call.
+    /// Returns the messages to send now, in order; usually none. Each message has at most
+    /// [`SYNC_MESSAGE_BYTES_MAX`](super::SYNC_MESSAGE_BYTES_MAX) bytes, all together about 8 times as many. Further
+    /// items wait for the next call.
     pub fn flush(&mut self, loads: &ActiveLoads, now: Duration) -> Vec<SyncMessage> {
         let mut pack = Pack::new(self.own);
         while !pack.is_full()
@@ -169,7 +169,7 @@ impl Replication {
         }
     }
 
-    /// Sends a request's change, as far as it still applies.
+    /// Adds a change of an own request to the messages. Skips an added request that is gone by now.
     fn send_change(&self, id: Arc<str>, change: Change, loads: &ActiveLoads, pack: &mut Pack) {
         let Ok(key) = RequestKey::of_shared(self.own, Arc::clone(&id)) else {
             debug_assert!(false, "ids of one's own requests are valid");
@@ -190,7 +190,7 @@ impl Replication {
         }
     }
 
-    /// Applies an item of another router, or notes the answer that it requests.
+    /// Applies an item of another router. A request for this router's list or requests is answered with the next flush.
     fn learn(&mut self, from: RouterId, item: &SyncItem, loads: &mut ActiveLoads, now: Duration) {
         match item {
             SyncItem::Added(request) => self.learn_added(from, request, loads, now),
@@ -258,7 +258,8 @@ impl Replication {
         }
     }
 
-    /// Compares a router's digest with the local digest of its requests.
+    /// Compares a router's digest with the local digest of its requests, and renews their leases. If the digests
+    /// differ, plans a request for the router's list.
     fn compare(
         &mut self,
         from: RouterId,
@@ -277,7 +278,8 @@ impl Replication {
         }
     }
 
-    /// Corrects the local copies of a router's requests in the range of its list, and asks for missing requests.
+    /// Corrects the local copies of a router's requests in the range of its list, and requests the missing ones. Drops
+    /// a list that is too long.
     fn compare_list(
         &mut self,
         from: RouterId,
@@ -312,7 +314,8 @@ impl Replication {
         }
     }
 
-    /// Corrects a request of another router whose local copy differs from the router's list.
+    /// Corrects a request of another router whose local copy differs from the router's list: completes its prefill if
+    /// that is the only difference, else frees it.
     fn correct(
         &mut self,
         key: &RequestKey,
@@ -332,7 +335,7 @@ impl Replication {
         self.counts.ghosts_freed += 1;
     }
 
-    /// Notes that another router requests these own requests.
+    /// Plans to send own requests that another router requests. Drops a message with too many ids.
     fn answer(&mut self, ids: &[Arc<str>], loads: &ActiveLoads, now: Duration) {
         if ids.len() > SYNC_IDS_MAX {
             self.counts.dropped.invalid += 1;
