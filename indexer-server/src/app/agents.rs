@@ -18,7 +18,8 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// The client for a URL.
+    /// Returns the client for the URL of an agent's local indexer: over NATS, or over gRPC. Fails for a URL over NATS
+    /// if `nats-url` is unset.
     fn client_for(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
         if url != LOCAL_INDEXER_BY_BROKER {
             return Ok(&self.dialled);

@@ -153,7 +153,8 @@ fn agents(config: &Config, broker: Option<&Broker>) -> Agents {
     }
 }
 
-/// Divides the process' limit of open files: caps client connections.
+/// Divides the process' limit of open files into shares. Lowers `max_connections` of the gRPC port, with a warning, if
+/// it exceeds the clients' share.
 fn divide(mut config: Config) -> (Config, Shares) {
     let limit = descriptors::limit();
     let shares = Shares::of(limit);
@@ -169,7 +170,7 @@ fn divide(mut config: Config) -> (Config, Shares) {
     (config, shares)
 }
 
-/// Connects to the broker, if one is configured.
+/// Connects to the broker. Returns `None` if `nats-url` is unset.
 async fn attach(
     config: &Config,
     registry: &mut Registry,
@@ -180,7 +181,7 @@ async fn attach(
     broker.map(Some).map_err(BuildError::Broker)
 }
 
-/// Opens the store of checkpoints, if one is configured.
+/// Opens the store of checkpoints. Returns `None` if `checkpoint-dir` is unset.
 async fn open_checkpoints(
     config: &Config,
     written: (Arc<Partitions>, Writer),

@@ -70,8 +70,8 @@ impl CheckpointParts {
         ))
     }
 
-    /// Returns the workers on disk. First fills an empty store from the broker's object store, or purges everything
-    /// with `reset-states`.
+    /// Returns the workers on disk. First fills an empty store from the broker's object store, or with `reset-states`
+    /// purges stream, snapshots and store.
     ///
     /// # Errors
     /// If purging fails.

@@ -39,7 +39,8 @@ impl MapFollower {
         Ok(Self::File(path, signal(SignalKind::hangup())?))
     }
 
-    /// Adopts the broker's map before a checkpoint is read. Without a map, the shards have equal ranges.
+    /// Adopts the broker's first map, before a checkpoint is read. Waits up to [`FIRST_MAP_TIMEOUT`], then goes on with
+    /// equal ranges of buckets. Returns immediately for a map in a file.
     pub(super) async fn adopt_first_map(&mut self, ingest: &Arc<Ingest>, workers: &[Registration]) {
         let Self::Broker(maps, not_ready) = self else { return };
         match timeout(FIRST_MAP_TIMEOUT, maps.next()).await.map(|text| parse_shard_map(&text)) {
@@ -69,7 +70,7 @@ impl MapFollower {
         }
     }
 
-    /// Waits for the next map: read from the file after SIGHUP, or received from the broker.
+    /// Waits for the next map and parses it. A file is read after each SIGHUP; the broker sends each new map.
     async fn next(&mut self) -> anyhow::Result<Result<ReadMap, ConfigError>> {
         match self {
             Self::File(path, hangup) => {
@@ -86,8 +87,8 @@ fn refused(error: &str) {
     tracing::error!(error, "the new map of shards is rejected");
 }
 
-/// Adopts a new map, and registers the configured workers whose buckets this shard has now. A rejected map is logged;
-/// the previous one stays.
+/// Adopts a newer map, and registers the configured workers whose buckets moved to this shard. Logs a rejected map and
+/// keeps the previous map.
 async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], read: ReadMap) {
     let ReadMap { map, warning } = read;
     if let Some(warning) = warning {
@@ -138,8 +139,8 @@ pub(super) async fn register_configured(
     Ok(())
 }
 
-/// Logs why a configured worker is not registered: it contradicts workers from a checkpoint or sibling. The
-/// configuration itself is consistent, otherwise it would have been refused.
+/// Logs why a configured worker is skipped: it contradicts workers of its partition that came from a checkpoint or a
+/// sibling.
 fn leave_out(ingest: &Ingest, registration: &Registration, error: &IngestError) {
     let there = ingest.workers_of(&registration.partition).into_iter();
     let there: Vec<_> = there.map(|worker| worker.to_string()).collect();

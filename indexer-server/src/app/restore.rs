@@ -132,8 +132,8 @@ impl Plan {
     }
 }
 
-/// Plans the restore of a remembered worker. `None`, so that the worker starts empty, if its configuration has
-/// changed or the registration fails.
+/// Registers a remembered worker, and plans its restore. Returns `None`, so that the worker starts empty, if its
+/// configuration has changed or the registration fails.
 async fn expect(
     ingest: &Ingest,
     remembered: Remembered,
@@ -180,7 +180,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Restores all planned workers, some of them concurrently. Readiness shows the progress.
+/// Restores all planned workers, a few at a time. The reason of unreadiness shows the progress. Returns immediately if
+/// the plan is empty.
 async fn bring_all(
     plan: Plan,
     ways: &Ways,
@@ -220,8 +221,8 @@ async fn bring_all(
 }
 
 impl Planned {
-    /// Restores one worker from the checkpoint or a sibling, then admits its events. A worker that all siblings have
-    /// removed is removed here, too, unless it is configured.
+    /// Restores one worker from the checkpoint or a sibling, then admits its events. Removes the worker if all siblings
+    /// have removed it and it is absent from the configuration.
     async fn bring(self, ways: &Ways, ingest: &Arc<Ingest>, stop: &CancellationToken) -> Brought {
         let Self { worker, expected, origin, is_configured } = self;
         let mut is_gone = false;
@@ -274,7 +275,8 @@ impl Ways {
         2 * self.copier.writer_threads()
     }
 
-    /// Restores a worker from the checkpoint, and returns its sources. After a failure, the worker starts empty.
+    /// Restores a worker from the checkpoint, and returns its sources. Logs a failure and returns an empty list, so
+    /// that the worker starts empty.
     async fn restore(
         &self,
         partition: &Partition,
@@ -297,8 +299,8 @@ impl Ways {
         }
     }
 
-    /// Puts a sibling's copy of a worker into the index, and returns the worker's sources. After a failure, the
-    /// worker starts empty.
+    /// Puts a sibling's copy of a worker into the index, and returns the worker's sources. Logs a failure and returns
+    /// an empty list, so that the worker starts empty.
     async fn place(
         &self,
         partition: &Partition,

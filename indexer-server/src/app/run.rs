@@ -205,7 +205,7 @@ impl Running {
     }
 }
 
-/// Starts writing checkpoints, and snapshots if the broker's stream is read.
+/// Spawns the task that writes checkpoints. Also spawns the task that uploads snapshots if `parts` has one.
 fn spawn_checkpoints(
     tasks: &mut Tasks,
     parts: CheckpointParts,

@@ -19,7 +19,7 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    /// Creates the clients, without connecting.
+    /// Creates a client for each sibling URL, without connecting.
     ///
     /// # Errors
     /// If a URL is invalid.
@@ -38,7 +38,8 @@ impl Siblings {
         Ok(Self { clients, metrics, copier })
     }
 
-    /// Lists the siblings' workers, and registers workers that this server lacks.
+    /// Lists the siblings' workers, and adds to the plan the workers that this server lacks. Returns immediately if the
+    /// configuration names zero siblings.
     pub(super) async fn add_to(
         &self,
         plan: &mut Plan,

@@ -31,7 +31,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a shard. `None` if it does not exist.
+    /// Opens the object-store bucket of a shard. Returns `None` if the bucket is missing.
     pub(super) async fn find(
         context: &Context,
         namespace: &Namespace,
@@ -47,7 +47,7 @@ impl Bucket {
         Ok(Some(Self { objects, context: context.clone(), name }))
     }
 
-    /// The bucket of a shard, created if it is missing.
+    /// Opens the object-store bucket of a shard. Creates the bucket if it is missing.
     pub(super) async fn open_or_create(
         context: &Context,
         namespace: &Namespace,
@@ -83,7 +83,7 @@ impl Bucket {
         Ok(self.objects.get(OBJECT).await?)
     }
 
-    /// Replaces the snapshot. Returns its size in bytes.
+    /// Replaces the snapshot in the bucket by the bytes of `source`. Returns the snapshot's size in bytes.
     pub(super) async fn put_snapshot(
         &self,
         position: StreamPosition,
@@ -164,8 +164,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Acquires the lease of a shard, unless another replica holds it. Takes over an expired lease of a crashed
-    /// replica.
+    /// Acquires the upload lease of a shard. Returns `None` while another replica holds it. Takes over a lease that was
+    /// not renewed for [`TURN_AGE`], because its holder has crashed.
     pub(super) async fn acquire_lease(
         &mut self,
         coverage: &Store,

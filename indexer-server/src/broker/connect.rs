@@ -35,7 +35,7 @@ pub(super) struct Link {
     pub(super) times: u64,
 }
 
-/// Creates a connection, established as soon as the server is reachable.
+/// Creates a connection to the broker, which is established as soon as the server is reachable.
 ///
 /// # Errors
 /// If the address is invalid.
@@ -104,8 +104,8 @@ impl Diagnosis {
         is_due
     }
 
-    /// After a failed attempt over TLS, connects once more to log why. Does nothing after other events, or if the
-    /// last such log line is recent.
+    /// Logs why a connection over TLS failed, by connecting once more. Does nothing for another event, or shortly after
+    /// the last log line.
     fn after(&self, event: &Event) -> impl Future<Output = ()> + use<> {
         let failed = matches!(event, Event::ClientError(_)) && self.servers.uses_tls();
         let servers = (failed && self.begin_if_due()).then(|| Arc::clone(&self.servers));

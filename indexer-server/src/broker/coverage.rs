@@ -27,7 +27,8 @@ impl FromStr for Posted {
     }
 }
 
-/// Whether a shard needs a snapshot: it has none of this stream, or more than `threshold` messages followed.
+/// Whether a shard needs a new snapshot: more than `threshold` messages followed its snapshot. All messages of the
+/// stream count if the snapshot is missing or belongs to another stream.
 pub(super) fn wants_snapshot(
     present: StreamPosition,
     snapshot: Option<StreamPosition>,
@@ -41,8 +42,8 @@ pub(super) fn wants_snapshot(
     present.sequence.saturating_sub(since) > threshold
 }
 
-/// The last message that may be purged. `None` if a shard has no snapshot of this stream, or a replica is at another
-/// stream: then the messages that a restore needs are unknown.
+/// Returns the sequence of the last message that may be purged. Returns `None` if a shard lacks a snapshot of this
+/// stream, or a replica reads another stream: a restore may then need every message.
 pub(super) fn purge_through(
     stream_created_unix_ns: i64,
     snapshots: &[Option<StreamPosition>],

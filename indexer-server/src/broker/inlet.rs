@@ -62,7 +62,8 @@ impl Inlet {
         self.ingest.buckets()
     }
 
-    /// Handles a message that was published `age` ago. For a batch from JetStream, returns its pending reply.
+    /// Handles a message that was published `age` ago. Counts its outcome. Returns the pending reply if the message is
+    /// a batch from JetStream.
     pub(super) async fn handle_message(
         &mut self,
         subject: &str,
@@ -88,7 +89,8 @@ impl Inlet {
         None
     }
 
-    /// As [`handle_message`](Self::handle_message), with the error.
+    /// Handles a message like [`handle_message`](Self::handle_message), but returns the error. Skips a heartbeat of an
+    /// incarnation whose batches the log has yet to deliver.
     async fn try_take(
         &mut self,
         subject: &str,
@@ -155,7 +157,8 @@ impl Inlet {
         })
     }
 
-    /// The session of a message's source and incarnation. Opens it if necessary.
+    /// Returns the open session of a message's source and incarnation. Opens a session if there is none, or if the
+    /// present session is fenced. A heartbeat also renews the worker's registration.
     async fn session(
         &mut self,
         message: &BrokerMessage,
@@ -219,7 +222,7 @@ impl Inlet {
         }
     }
 
-    /// Closes fenced sessions.
+    /// Closes all sessions whose stream was fenced by a newer stream of the same source.
     pub(super) async fn close_fenced(&mut self) {
         let over = |open: &OpenSession| open.session.fenced().is_cancelled();
         let keys = self.sessions.iter().filter(|(_, open)| over(open));
@@ -247,7 +250,7 @@ impl Inlet {
     }
 }
 
-/// Checks that a message is about the worker of its subject: the broker restricts publishers by subject.
+/// Checks that a message concerns the worker of its subject, because the broker restricts publishers by subject.
 fn check_subject(
     subject: &str,
     namespace: &Namespace,

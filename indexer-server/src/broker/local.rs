@@ -20,7 +20,7 @@ impl LocalByBroker {
         Self(connection)
     }
 
-    /// Sends a request. Returns the parts of the answer in order of arrival.
+    /// Sends a request to the local indexer of an agent. Returns the parts of the answer in order of arrival.
     fn send_request(
         &self,
         source: &LocalSource,
@@ -89,8 +89,8 @@ struct Answer {
 }
 
 impl Answer {
-    /// Confirms the previous part, then receives the next one. Fails if no agent answers, if the agent refuses, or if
-    /// a part is missing.
+    /// Confirms the previous part of the answer, then receives the next part. Fails if the agent is absent, refuses, or
+    /// skips a part. Returns `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, AskError> {
         if let Some(confirm) = self.confirm.take() {
             let sent = self.client.publish(confirm, Bytes::new()).await;

@@ -88,7 +88,7 @@ impl Reader {
         }
     }
 
-    /// Opens the stream after the stored position.
+    /// Opens the stream after the stored position. Starts at the beginning of a recreated stream.
     async fn open_stream(&self) -> Result<Reading, Fault> {
         let context = jetstream::new(self.connection.client.clone());
         let stream = self.stream(&context).await?;
@@ -133,7 +133,8 @@ impl Reader {
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
     }
 
-    /// Gets the stream and applies this server's limits: an agent may have created the stream.
+    /// Gets the stream, or creates it. Changes the limits of a stream that an agent has created to this server's
+    /// limits.
     async fn stream(&self, context: &Context) -> Result<Stream, Fault> {
         let wanted = stream_config(&self.connection.namespace, self.config);
         let stream = context.get_or_create_stream(&wanted).await?;
@@ -153,7 +154,8 @@ impl Reader {
         self.connection.namespace.stored(STREAM)
     }
 
-    /// Reads until the stream must be reopened.
+    /// Handles the stream's messages until `stop` is cancelled or the stream must be reopened: the connection is lost,
+    /// the map of shards changes, or the stream was recreated.
     async fn read_stream(
         &mut self,
         mut reading: Reading,
@@ -209,7 +211,8 @@ impl Reader {
         }
     }
 
-    /// Notifies sources and readiness whether the stream is read to its end.
+    /// Marks the sources as behind, and shows the stream's end `last` in readiness, while the stream `is_behind`.
+    /// Otherwise marks the sources as caught up.
     async fn report_progress(
         &mut self,
         (is_behind, last): (bool, u64),
@@ -225,7 +228,7 @@ impl Reader {
         }
     }
 
-    /// Handles the next batch. Breaks if the stream has just fallen behind or caught up.
+    /// Handles the next message and records its position. Breaks if reading has just fallen behind or caught up.
     async fn handle_message(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
         let Ok((sequence, pending, age)) = message.info().map(|info| {
             (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
@@ -273,7 +276,7 @@ async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
     Ok(created == i128::from(reading.created_unix_ns) && !reading.is_behind)
 }
 
-/// Configuration of a new stream.
+/// Builds the configuration of a new stream from the server's limits.
 fn stream_config(namespace: &Namespace, config: StreamConfig) -> Config {
     Config {
         name: namespace.stored(STREAM),

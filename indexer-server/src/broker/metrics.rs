@@ -33,7 +33,7 @@ struct OutcomeLabels {
 }
 
 impl BrokerMetrics {
-    /// Registers the metrics.
+    /// Registers the broker's metrics.
     #[must_use]
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {

@@ -57,7 +57,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Connects as soon as the broker is reachable.
+    /// Creates the broker's connection, which is established as soon as the broker is reachable. Holds readiness back
+    /// until then.
     ///
     /// # Errors
     /// If the address is invalid.

@@ -44,7 +44,8 @@ impl Position {
         });
     }
 
-    /// Records that the next message was submitted. A message without an answer is complete.
+    /// Records that the message `sequence` was submitted. Without an `answer` the message is complete as soon as its
+    /// predecessors are.
     pub(super) fn record_message(&self, sequence: u64, answer: Option<PendingAnswer>) {
         self.with(|state| {
             state.advance();
@@ -73,7 +74,8 @@ impl Position {
 }
 
 impl State {
-    /// Advances over leading messages whose answers have arrived.
+    /// Moves the position over the leading messages whose answers have arrived. Does nothing once the position is
+    /// frozen.
     fn advance(&mut self) {
         while let Some((sequence, answer)) = self.unanswered.front_mut() {
             if self.frozen || !answer.is_there() {

@@ -54,7 +54,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Snapshots of the index whose checkpoints are in `shared_store`.
+    /// Creates the handler of the snapshots of one shard, whose checkpoints are in `shared_store`.
     pub(super) fn new(
         connection: Connection,
         shared_store: SharedStore,
@@ -264,8 +264,8 @@ impl Snapshots {
         taken
     }
 
-    /// Exports the local store and uploads it, unless the lease is lost meanwhile. Does nothing if the store has no
-    /// position.
+    /// Exports the local store and uploads it as the shard's snapshot. Fails if the lease is lost meanwhile. Does
+    /// nothing if the store lacks a stream position.
     async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
         let bucket =
             Bucket::open_or_create(&self.context(), &self.connection.namespace, &self.own).await?;
@@ -288,7 +288,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Renews the lease and the published position during an upload.
+    /// Renews the lease and the published position at an interval. Returns only with an error.
     async fn stay(
         &self,
         position: StreamPosition,
@@ -373,7 +373,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for CompleteUpload<R> {
     }
 }
 
-/// Writes an export into `sink`, and sets `is_complete` at its end.
+/// Writes an export into `sink`, and sets `is_complete` at the end. Returns early without error if the reader of `sink`
+/// has failed.
 fn write_out(
     mut export: Export,
     mut sink: impl Write,

@@ -32,7 +32,8 @@ impl Starting {
         self.not_ready.set_reason(how_far);
     }
 
-    /// Whether the server is ready. `receives`: current messages arrive.
+    /// Whether the start is over, so that the server is ready. `receives` is true while current messages arrive.
+    /// Updates the reason of unreadiness.
     pub(super) fn is_over(&mut self, inlet: &Inlet, receives: bool) -> bool {
         if !receives {
             return self.restored && self.since.elapsed() >= READY_WITHIN;

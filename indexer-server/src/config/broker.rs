@@ -10,7 +10,7 @@ const SHARD_MAP_BY_BROKER: &str = "nats";
 /// Minimum size of the stream: a batch or two.
 const STREAM_BYTES_MIN: usize = 1 << 20;
 
-/// Configuration of events over NATS, if enabled.
+/// Validates the options of events over NATS. Returns `None` if NATS is off.
 pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
     let is_wanted = options.reset_states || map_is_by_broker(options);
     let Some((servers, delivery)) = options.nats.check(is_wanted)? else { return Ok(None) };

@@ -54,7 +54,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Validates options.
+    /// Validates all options and converts them to the configuration.
     ///
     /// # Errors
     /// If an option is invalid. The error names the option.

@@ -24,7 +24,8 @@ pub enum IndexShards {
 }
 
 impl IndexShards {
-    /// The number of shards on a machine with this many cores. With `auto`, also limited by the byte limit.
+    /// Returns the number of index shards on a machine with `cores` cores. `auto` also keeps each shard at
+    /// [`SHARD_BYTES_MIN`] or more of `bytes_max`.
     ///
     /// # Errors
     /// If a fixed number is not 1 to [`SHARDS_MAX`].

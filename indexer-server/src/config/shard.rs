@@ -31,7 +31,8 @@ pub(super) struct Sharding {
     pub(super) source: Option<MapSource>,
 }
 
-/// Reads the shard and the first map.
+/// Reads the options `shard` and `shard-map`: this server's shard, the first map, and the source of later maps. Empty
+/// if `shard` is unset.
 pub(super) fn sharding(options: &Options) -> Result<Sharding, ConfigError> {
     let Some(place) = options.shard else {
         if options.shard_map.is_some() {

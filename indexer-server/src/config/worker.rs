@@ -146,7 +146,7 @@ impl FromStr for WorkerSpec {
     }
 }
 
-/// Registrations of the configured workers. Merges several specs of one worker.
+/// Builds the registrations of the configured workers. Merges several specs of one worker into one registration.
 pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, ConfigError> {
     let mut registrations: Vec<Registration> = Vec::new();
     let mut block_sizes = BTreeMap::new();

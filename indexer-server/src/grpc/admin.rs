@@ -10,7 +10,7 @@ use kvasir_proto::types::{PartitionKey, SourceState, SourceStatus};
 use prost::Message;
 use std::ops::ControlFlow;
 
-/// One page of `ListWorkers`.
+/// Builds one page of `ListWorkers`, with the workers that the caller may see.
 pub(super) fn list(
     parts: &Parts,
     principal: &Principal,
@@ -157,7 +157,7 @@ pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsRespons
     }
 }
 
-/// All counters of events and speculative blocks.
+/// Returns all counters of blocks, batches and speculative blocks.
 fn counters(parts: &Parts) -> Vec<pb::Counter> {
     let counted = parts.ingest.counts().into_iter();
     let counters = counted.map(|count| pb::Counter {

@@ -58,7 +58,8 @@ pub(super) async fn start(
     Ok(Box::pin(stream))
 }
 
-/// Returns an empty dump for a registered worker that no source has fed yet.
+/// Converts the error of a dump that did not begin. Returns `Ok` for a registered worker that still waits for its first
+/// source, because its dump is empty. Fails if the query names a rank of such a worker.
 fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), Status> {
     let unknown = matches!(error, DumpError::Index(IndexError::UnknownWorker { .. }));
     let address = WorkerAddress { partition: query.partition, worker: query.worker };
@@ -70,7 +71,7 @@ fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), 
     Err(status(QueryError::from(no_rank)))
 }
 
-/// Sends a dump to the client: records, then the sources. Cancels the dump when the client is gone or too slow.
+/// Sends a dump to the client: records, then the sources. Cancels the dump if the client leaves or reads too slowly.
 async fn run(
     mut dump: Dump,
     (parts, place): (&Parts, &Place),
@@ -155,7 +156,7 @@ impl Sources {
         chunks.map(|chunk| message(pb::dump_worker_response::Part::Chunk(chunk))).collect()
     }
 
-    /// Converts a record, and counts it for its source.
+    /// Converts a record to a message, and counts it for its source.
     fn record(&mut self, record: &DumpRecord) -> pb::BlockRecord {
         let number = self.number(record.source);
         if let Some((_, count)) = self.seen.get_mut(number) {
@@ -174,7 +175,7 @@ impl Sources {
         }
     }
 
-    /// Meanings of a source's block names, in messages of one rank each.
+    /// Returns messages with the meanings of a source's block names, each for one rank.
     fn meanings<'a>(
         &mut self,
         end: &'a DumpSourceEnd,
@@ -192,7 +193,7 @@ impl Sources {
         })
     }
 
-    /// Converts the ends of the sources, in order of their numbers in the dump.
+    /// Converts the ends of the sources to messages, in order of the sources' numbers in the dump.
     fn ends(&mut self, ends: &[DumpSourceEnd]) -> Vec<pb::DumpWorkerResponse> {
         let mut numbered: Vec<_> = ends.iter().map(|end| (self.number(end.source), end)).collect();
         numbered.sort_by_key(|(number, _)| *number);

@@ -69,7 +69,8 @@ impl DumpTurns {
         if self.grant(now) == Some(dumper) { Asked::Begun } else { Asked::Waits }
     }
 
-    /// Starts the next dump, if a slot is free: the first one of the connection with the fewest running dumps.
+    /// Starts the next waiting dump: the first one of the connection with the fewest running dumps. Returns `None` if
+    /// all slots of the worker or of the connections are taken.
     pub(super) fn grant(&mut self, now: Instant) -> Option<Dumper> {
         if self.running.len() >= DUMPS_MAX {
             return None;
@@ -95,7 +96,8 @@ impl DumpTurns {
         }
     }
 
-    /// Selects the slowest dump to cancel, if this lets a waiting dump begin.
+    /// Selects the slowest running dump to cancel, and returns its number. Returns `None` if all running dumps are fast
+    /// enough, or if a waiting dump could begin only after further dumps end.
     pub(super) fn evict(&mut self, now: Instant) -> Option<u64> {
         let leaving = self.running.iter().filter(|at| at.makes_way).count();
         let can_begin = |at: &Dumper| self.running_of(at.peer) < CONNECTION_DUMPS_MAX;

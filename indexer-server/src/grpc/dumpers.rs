@@ -91,7 +91,7 @@ impl Dumpers {
         Ok((Place { dumpers: self.clone(), worker, id, makes_way }, begun))
     }
 
-    /// Cancels the slowest dump if that lets another one begin. Returns when to check again.
+    /// Cancels the slowest dump of a worker if another dump can begin then. Returns the time of the next check.
     fn make_way(&self, worker: &WorkerAddress) -> Instant {
         let (mut state, now) = (self.lock(), Instant::now());
         let State { workers, end, .. } = &mut *state;

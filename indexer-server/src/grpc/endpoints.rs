@@ -61,7 +61,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Whether a host is in the place: an address in a network, or a name in a domain.
+    /// Whether a host belongs to this place: an address to a network, or a name to a domain.
     fn has(&self, host: &Host<'_>) -> bool {
         match (self, host) {
             (Self::Network(network), Host::Address(address)) => network.contains(address),
@@ -87,7 +87,7 @@ impl<'a> Host<'a> {
             .map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
     }
 
-    /// Whether the host is this machine, or on its local link.
+    /// Whether the host is this machine or on its local link. Names that resolvers read as addresses count, too.
     fn is_near(&self) -> bool {
         match self {
             Self::Address(IpAddr::V4(at)) => {

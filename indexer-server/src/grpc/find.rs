@@ -117,7 +117,8 @@ impl<A: WriteAnswer> WriteAnswer for Made<A> {
 type Soon<T> = Either<Result<FindAnswer, Status>, BoxFuture<'static, T>>;
 
 impl Prompts {
-    /// Answers a small query immediately. A large query waits for a permit, then is answered and encoded with `reply`.
+    /// Answers a small query immediately. A large query waits for a permit; `reply` then encodes its answer on another
+    /// thread.
     fn find<A: WriteAnswer + Send + 'static>(
         &self,
         query: Result<FindQuery, ConvertError>,
@@ -153,7 +154,7 @@ impl Prompts {
         }
     }
 
-    /// Answers a query of a stream: immediately, or later if it is large.
+    /// Answers a query of a stream: immediately, or later if the query is large. Errors are sent in the stream, too.
     fn find_in_stream(&self, request: FindRequest, caller: &Caller) -> InStream {
         let request_id = request.request_id;
         let reply = move |answer| FindStreamReply { request_id, outcome: Ok(answer) };
@@ -227,7 +228,8 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// Polls for the answer to the next received request.
+    /// Polls for the answer to the next received request. The stream ends with the requests, or with the first
+    /// transport error.
     fn poll_answer(
         &mut self,
         context: &mut Context<'_>,

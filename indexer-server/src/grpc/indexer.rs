@@ -33,7 +33,7 @@ impl IndexerService {
         Self { parts, gathering, dumpers: Dumpers::default() }
     }
 
-    /// Builds an answer on a blocking thread. Does no work for a caller that leaves while it waits for a permit.
+    /// Builds an answer on a blocking thread, once it has a permit. Skips the work if the caller leaves before.
     async fn gather<T: Send + 'static>(
         &self,
         gather: impl FnOnce(&Parts) -> T + Send + 'static,
@@ -51,8 +51,8 @@ impl IndexerService {
         })
     }
 
-    /// Writes a changed registry to disk before the change is acknowledged. If this fails, the change stays valid in
-    /// memory, and the next checkpoint writes it.
+    /// Writes the changed registry to disk before the change is acknowledged. Does nothing if checkpoints are off.
+    /// After a failure the change stays valid in memory, and the next checkpoint writes it.
     async fn persist(&self) -> Result<(), Status> {
         match &self.parts.checkpoints {
             Some(checkpoints) => {

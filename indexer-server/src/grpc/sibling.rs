@@ -32,7 +32,8 @@ impl SiblingClient {
 type NextPage = Option<(SiblingClient, String)>;
 
 impl SiblingClient {
-    /// Fetches a page of the sibling's workers. Also returns the next page's token.
+    /// Fetches the next page of the sibling's workers, and returns it with the token of the page after it. Returns
+    /// `None` after the last page.
     async fn page(next: NextPage) -> Result<Option<(Vec<ListedWorker>, NextPage)>, CopyError> {
         let Some((mut sibling, page_token)) = next else { return Ok(None) };
         let request = pb::ListWorkersRequest { page_token, ..Default::default() };
@@ -44,7 +45,7 @@ impl SiblingClient {
         Ok(Some((workers, next.map(|token| (sibling, token)))))
     }
 
-    /// Converts a listed worker. `None` if it is invalid.
+    /// Converts a listed worker. Logs an invalid one and returns `None`.
     fn convert_worker(&self, worker: pb::WorkerInfo) -> Option<ListedWorker> {
         let worker_id = worker.worker_id.clone();
         let read = ListedWorker::try_from(worker);
@@ -77,7 +78,7 @@ impl Sibling for SiblingClient {
     }
 }
 
-/// Converts a sibling's status to the reason why a copy failed.
+/// Converts the status of a sibling's call to the reason of the failed copy.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn refused(status: Status) -> CopyError {
     let code = status.code();

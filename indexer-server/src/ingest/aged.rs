@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 type Aged = BTreeMap<(usize, DpRank, Tier), Vec<BlockName>>;
 
 impl Ingest {
-    /// Drops blocks of `sources` in tiers with a time to live. The sources do not receive events yet.
+    /// Drops all blocks of restored `sources` in tiers with a time to live. Call before the sources receive events.
+    /// Returns immediately if the worker has no such tier or `sources` is empty.
     ///
     /// # Errors
     /// If the worker cannot be dumped, or the server is stopping.
@@ -48,7 +49,8 @@ impl Ingest {
         Ok(())
     }
 
-    /// Reads all names before any block is dropped: a dump records concurrent changes, with a limit.
+    /// Reads the names of the blocks that `sources` hold in `tiers`. Reads all names before any block is dropped,
+    /// because a dump records only a limited number of concurrent changes.
     async fn find_aged(
         &self,
         worker: &Worker,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Ingest {
-    /// The workers that a registration displaces from its sockets. The caller holds `control`.
+    /// Returns the workers that a registration displaces from its sockets. The caller holds `control`.
     ///
     /// # Errors
     /// If a worker with the same socket does not yield. With `take_over`, all workers of the same tenant yield.
@@ -27,7 +27,8 @@ impl Ingest {
         Ok(rivals)
     }
 
-    /// Removes workers whose sockets another worker takes. The caller holds `control`.
+    /// Removes the workers whose sockets the worker `by` takes. Skips workers that are already removed. The caller
+    /// holds `control`.
     pub(super) async fn displace(
         &self,
         rivals: Vec<Rival>,

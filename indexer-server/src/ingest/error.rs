@@ -183,7 +183,7 @@ impl IngestError {
         )
     }
 
-    /// Error code for the response.
+    /// Returns the error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -34,7 +34,7 @@ impl Scarce {
         }
     }
 
-    /// What an operator can do.
+    /// Tells an operator how to free the exhausted resource.
     const fn advice(self) -> &'static str {
         match self {
             Self::Workers => "remove some first",

@@ -39,8 +39,8 @@ impl Ingest {
             .await
     }
 
-    /// The difference between the present registration and a new one that may replace it. `None` if both are equal:
-    /// then the new registration only renews the lease.
+    /// Compares the present registration with a new one that may replace it. Returns `None` if both are equal; then
+    /// only the lease is renewed.
     ///
     /// # Errors
     /// If the present registration must not be replaced.
@@ -69,7 +69,8 @@ impl Ingest {
         Ok(Some((field, before, now)))
     }
 
-    /// Holds `control` throughout, so that the resources freed by the removal remain available to the registration.
+    /// Implements [`introduce`](Self::introduce). Holds `control` throughout, so that resources that the removal frees
+    /// remain available to the registration.
     #[expect(clippy::fn_params_excessive_bools, reason = "two facts about one registration")]
     pub(super) async fn introduce_now(
         self: &Arc<Self>,

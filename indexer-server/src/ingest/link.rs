@@ -49,7 +49,7 @@ pub(super) struct LinkPlan {
 }
 
 impl LinkPlan {
-    /// Plans of all endpoints of a registration, in order.
+    /// Returns the plans of all endpoints of a registration, in order.
     pub(super) fn plan_all(
         registration: &Registration,
         defaults: &IngestConfig,
@@ -217,8 +217,8 @@ impl Link {
         )
     }
 
-    /// Follows the endpoint until cancelled. A panic, which bytes of one engine may cause, costs only this engine's
-    /// blocks.
+    /// Follows the endpoint until cancelled. After a panic, which an engine's bytes may cause, the link restarts with
+    /// an empty source.
     pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
@@ -244,7 +244,8 @@ impl Link {
     }
 }
 
-/// Reasons of a source that resumes from this status and is not exact.
+/// Returns the reasons of a resumed source that is worse than exact. Adds `ForgottenNames` if the checkpoint lacks
+/// names.
 fn resumed_reasons(resume: &SourceStatus) -> Vec<StateReason> {
     let mut reasons = resume.reasons.to_vec();
     if resume.learned.forgot_names {
@@ -278,7 +279,8 @@ impl IndexSink {
         self.writer.submit(&self.source, batch, self.status.clone()).await
     }
 
-    /// Adds a batch to the collected batches. Submits them once they are many.
+    /// Adds a batch to the collected batches. First submits them if the batch is of another rank or they become too
+    /// many.
     async fn add(&mut self, mut batch: IndexBatch) -> Result<(), WriterGone> {
         let added = batch.events.iter().map(KvEvent::operations).sum::<usize>();
         let fits =
@@ -297,7 +299,7 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Applies a command of the link to the index or to metrics. Batches may wait to be merged; any other command
+    /// Applies a command of the link to the index or to the metrics. Batches may wait to be merged; any other command
     /// first submits them.
     async fn handle_command(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         if !matches!(command, SourceCommand::Apply { .. }) {
@@ -356,7 +358,7 @@ impl IndexSink {
         }
     }
 
-    /// Applies a batch of the link. A batch with rejected operations makes the source incomplete.
+    /// Applies a batch of the link. Rejected operations make the source incomplete. Ignores other commands.
     async fn take_batch(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
         let SourceCommand::Apply {
             cursor,
@@ -406,7 +408,7 @@ impl IndexSink {
         self.writer.change(self.source.shard(), ask).await
     }
 
-    /// Applies the link's status to the index, and logs a change of state.
+    /// Applies the link's status to the index. Logs the state if it has changed.
     async fn set_status(&mut self, status: SourceStatus) -> Result<(), WriterGone> {
         self.metrics.count_state(self.status.state, status.state);
         self.presence.note_status(&status);
@@ -418,8 +420,8 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Logs the state that answers report. It may be worse than the link's state: only the index records which blocks
-    /// it did not store.
+    /// Logs the state that answers report, if it has changed. It may be worse than the link's state, because only the
+    /// index records blocks that it refused.
     async fn log_state(&mut self) -> Result<(), WriterGone> {
         let SourceStatus { state, connected, .. } = self.status;
         let id = self.source.id();
@@ -431,7 +433,7 @@ impl IndexSink {
         Ok(())
     }
 
-    /// Records why the source is not exact, and logs each reason once.
+    /// Records reasons why the source is worse than exact. Logs each reason once.
     fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
         if reasons.is_empty() {
             return;
@@ -448,7 +450,8 @@ impl IndexSink {
         self.status.reasons = self.reasons.as_slice().into();
     }
 
-    /// Warns once that the engine's block size differs from the registration.
+    /// Warns once that the engine's block size differs from the registration. Does nothing if the drops lack a stated
+    /// size.
     fn warn_of_block_size(&mut self, drops: &Drops) {
         let stated = drops.stated_block_size().filter(|_| !self.warned_of_block_size);
         let Some(size) = stated else { return };

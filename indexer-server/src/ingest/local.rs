@@ -95,7 +95,7 @@ pub(super) struct Round {
 }
 
 impl Part {
-    /// Size of the part in blocks, at least 1: empty batches count, too.
+    /// Returns the size of the part in blocks. An empty batch counts as one block.
     fn blocks(&self) -> usize {
         let blocks = match self {
             Self::Events(EventsPart::Batch(batch)) => {
@@ -117,7 +117,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The next part of the answer. A late or silent agent backs off.
+    /// Returns the next part of the answer, or an error if the part is late. The agent of a late part backs off.
     async fn next(&mut self) -> Option<Result<Part, AskError>> {
         let count = |part: &Option<Result<Part, AskError>>| match part {
             Some(Ok(part)) => part.blocks(),
@@ -140,7 +140,7 @@ impl Answer {
 }
 
 impl AskTarget {
-    /// Creates the target for a URL.
+    /// Creates the target for the URL of an agent's local indexer. Over NATS, each worker has an agent of its own.
     pub(super) fn new(
         indexers: Arc<dyn LocalIndexers>,
         url: String,
@@ -164,7 +164,8 @@ impl AskTarget {
         self.answer(question, turn).parts()
     }
 
-    /// Sends the request with a permit for opening, and reads the answer with a permit for reading.
+    /// Waits for a permit, sends the request, and returns the parts of the answer. An agent that has not answered
+    /// before needs a second permit to read the answer.
     async fn ask_in_turn(
         self,
         question: (Incarnation, Question),
@@ -187,7 +188,7 @@ impl AskTarget {
         self.request_parts(question, turn)
     }
 
-    /// Sends a request to the agent, through the client for its kind of address.
+    /// Sends a request to the agent: for a range of events, a dump or digests.
     fn answer(&self, (incarnation, question): (Incarnation, Question), turn: Turn) -> Answer {
         let Self { indexers, url, source, block_size, .. } = self.clone();
         let parts = match question {

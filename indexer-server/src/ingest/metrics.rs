@@ -131,7 +131,7 @@ pub struct IngestMetrics {
 }
 
 impl IngestMetrics {
-    /// Registers the metrics.
+    /// Registers the metrics of events and workers.
     #[must_use]
     pub fn register(registry: &mut Registry, operations: IndexMetrics) -> Self {
         let batches = Family::<BatchLabels, Counter>::default();
@@ -195,7 +195,7 @@ impl IngestMetrics {
         metrics
     }
 
-    /// Registers what counts workers and the connections that carry their events.
+    /// Registers the metrics of workers and of the connections that carry their events.
     fn register_senders(&self, registry: &mut Registry) {
         registry.register("workers", "Registered workers", self.workers.clone());
         registry.register(
@@ -249,7 +249,7 @@ impl IngestMetrics {
         );
     }
 
-    /// All counters of block operations and batches, in a fixed order.
+    /// Returns all counters of block operations and batches, in a fixed order.
     pub(super) fn counts(&self) -> Vec<Count> {
         let dropped = DropReason::ALL.iter().map(|at| (at.kind().as_str(), at.as_str()));
         let operations = INDEX_OUTCOMES.into_iter().chain(dropped).map(|(outcome, reason)| {
@@ -263,7 +263,7 @@ impl IngestMetrics {
         operations.chain(batches).collect()
     }
 
-    /// Counts batches with a final outcome.
+    /// Counts `batches` with a final outcome, as received and by outcome.
     pub(super) fn count_batches(&self, outcome: BatchOutcome, batches: u64) {
         self.batches_received.inc_by(batches);
         let outcome = match outcome {
@@ -294,7 +294,7 @@ impl IngestMetrics {
         self.reasons.get_or_create(&ReasonLabels { reason: reason.as_str() }).inc_by(count);
     }
 
-    /// Counts gaps that a change of state opens, heals or loses.
+    /// Counts a gap that a change of state opens, heals or loses. Does nothing for other changes.
     pub(super) fn count_state(&self, before: SourceState, after: SourceState) {
         let outcome = match (before, after) {
             (SourceState::Gap, SourceState::Gap) => return,

@@ -23,8 +23,9 @@ fn has_no_role(registration: &Registration) -> bool {
 }
 
 impl Ingest {
-    /// Stores a worker's roles in the index: whether it is a pool, which pools it reads, its connector's chunk sizes,
-    /// and facts about its engine. Called before any source feeds the worker.
+    /// Stores a worker's roles in the index: whether it is a pool, the pools that it reads, its connector's chunk sizes,
+    /// and facts about its engine. Call before any source feeds the worker. Returns immediately if the registration has
+    /// none of these.
     pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
         let Registration { kind, pools, worker: id, connector_chunks, facts, .. } =
             &worker.registration;
@@ -89,9 +90,9 @@ impl Ingest {
         }
     }
 
-    /// Removes the sources of a pool that have been disconnected for `pool-source-timeout`, once another source has
-    /// been connected for as long. That source has seen all blocks in the store. Otherwise the sources stay: a pool
-    /// outlives its sources.
+    /// Removes sources of a pool that have been disconnected for `pool-source-timeout`. First waits until another
+    /// source has been connected for as long, and has seen all blocks in the store: a pool outlives its sources.
+    /// Returns immediately for a worker.
     pub(super) fn give_up_sources(&self, worker: &Worker, publishers: &Publishers) {
         if worker.kind() == HolderKind::Worker {
             return;

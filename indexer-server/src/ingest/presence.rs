@@ -46,7 +46,7 @@ pub(super) struct PresenceTracker {
 }
 
 impl PresenceTracker {
-    /// Tracker for a link that starts, or resumes from a cursor.
+    /// Creates the tracker of a link that starts, or resumes from a cursor.
     pub(super) fn new(shared: Arc<AtomicCell<Presence>>, resumed: Option<&SourceStatus>) -> Self {
         let applied = resumed.and_then(|status| status.applied);
         Self {
@@ -65,7 +65,8 @@ impl PresenceTracker {
         }
     }
 
-    /// Records that a batch was applied.
+    /// Records that a batch was applied. A new incarnation makes the engine `Renewed`; a batch over a connected link
+    /// makes it `There`.
     pub(super) fn note_applied(&mut self, cursor: &Cursor) {
         let known = self.incarnation.replace(cursor.incarnation);
         if known.is_some_and(|known| known != cursor.incarnation) {
@@ -90,7 +91,8 @@ impl PresenceTracker {
         self.set(Presence::Away);
     }
 
-    /// Records a status from the link.
+    /// Records the link's status: the engine is `There` after a first connection or a verification, `Unproven` after a
+    /// reconnection, and `Away` after a disconnection.
     pub(super) fn note_status(&mut self, status: &SourceStatus) {
         let was_connected = mem::replace(&mut self.is_connected, status.connected);
         match (was_connected, status.connected) {

@@ -70,8 +70,8 @@ impl RankStates {
     }
 }
 
-/// States of a worker's first ranks, at most `room`, and its number of ranks. A worker without a known rank counts as
-/// one rank: it has published no events yet, or is being restored.
+/// Returns the states of a worker's first ranks, at most `room`, and its number of ranks. A worker whose ranks are
+/// still unknown counts as one rank: `Cold`, or `CatchingUp` during a restore.
 fn rank_states(worker: &Arc<Worker>, room: usize) -> (Vec<RankState>, usize) {
     let rank_state = |rank, status| RankState { worker: Arc::clone(worker), rank, status };
     let index = worker.partition.shard_of(worker.id()).read();
@@ -145,7 +145,7 @@ impl Collector for RankStates {
     }
 }
 
-/// Encodes one family: a value for each rank that has one.
+/// Encodes one family of gauges. Skips ranks for which `value` returns `None`.
 fn gauges<V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),

@@ -129,9 +129,9 @@ impl Ingest {
         self.input_paused.load(Ordering::Acquire)
     }
 
-    /// Calls `visit` with the registrations of one page and the first one after it, by partition and worker, until it
-    /// breaks. Includes only partitions that the caller `sees`. Visits every worker of the server: do not call it on a
-    /// runtime thread.
+    /// Calls `visit` with the registrations of one page and the first one after it, by partition and worker, until
+    /// `visit` breaks. Skips partitions for which `sees` is false. Reads every worker of the server: do not call it on
+    /// a runtime thread.
     pub fn visit(
         &self,
         query: &ListQuery,
@@ -267,7 +267,8 @@ impl Ingest {
         self.register_locked(registration, by, false).await
     }
 
-    /// Registers a worker; see [`displaced`](Self::displaced) for `take_over`. The caller holds `control`.
+    /// Registers a worker, or compares it with the present worker of the same address. See
+    /// [`displaced`](Self::displaced) for `take_over`. The caller holds `control`.
     pub(super) async fn register_locked(
         self: &Arc<Self>,
         registration: Registration,
@@ -301,7 +302,7 @@ impl Ingest {
         Ok(Registered::Created)
     }
 
-    /// Validates a registration. Returns the worker, with the plans of its endpoints.
+    /// Validates a registration and takes its share of the limits. Returns the worker, with the plans of its endpoints.
     pub(super) fn admit(
         &self,
         registration: Registration,
@@ -320,8 +321,8 @@ impl Ingest {
         Ok((worker.subscribed(plans.iter().map(|plan| plan.subscription.clone()).collect()), plans))
     }
 
-    /// Takes the registration's worker, sockets and bytes from the shared limits. Fails if the tenant's share of a
-    /// limit is used up.
+    /// Takes the registration's worker, sockets and bytes from the shared limits. Fails if the tenant has used up its
+    /// share of a limit.
     fn take_room(&self, of: &Registration) -> Result<Room, IngestError> {
         let tenant = of.partition.tenant();
         let take = |limit: &SharedLimit, what, requested| {
@@ -379,7 +380,8 @@ impl Ingest {
         Ok(resumed)
     }
 
-    /// Removes a worker whose lease has expired, unless it has renewed the lease meanwhile.
+    /// Removes a worker whose lease has expired. Does nothing if the worker has renewed its lease or was removed
+    /// meanwhile.
     pub(super) async fn remove_expired(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -403,7 +405,7 @@ impl Ingest {
         self.remove_locked(address).await
     }
 
-    /// Removes a worker. The caller holds `control`.
+    /// Removes a worker, and returns the number of its blocks. The caller holds `control`.
     pub(super) async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
             self.check_shard(&address.worker)?;
@@ -417,8 +419,8 @@ impl Ingest {
         Ok(removed)
     }
 
-    /// Stops the sources of a worker and frees its blocks. The partition is removed with its last worker. The caller
-    /// has already removed the worker from the map.
+    /// Stops the sources of a worker and frees its blocks. Removes the partition with its last worker. Returns the
+    /// number of freed blocks. The caller has already removed the worker from the map.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
         worker.partition.restoring(worker.kind()).end(worker.id());
@@ -462,7 +464,7 @@ impl Ingest {
     }
 }
 
-/// Whether a repeated registration equals the present one. Fails with the first field that differs.
+/// Returns `Present` if a repeated registration equals the present one. Fails with the first field that differs.
 fn same_or_conflict(
     address: WorkerAddress,
     present: &Registration,

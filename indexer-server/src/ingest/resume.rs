@@ -28,7 +28,8 @@ pub struct Remembered {
 }
 
 impl Ingest {
-    /// Registers a worker that receives no events before [`Ingest::resume`]. `None` if it is already registered.
+    /// Registers a worker that receives no events before [`Ingest::resume`]. Returns `None` if the worker is already
+    /// registered.
     ///
     /// # Errors
     /// If the worker contradicts its partition, has an invalid endpoint, or exceeds a limit.
@@ -56,9 +57,9 @@ impl Ingest {
         Ok(Some(Expected { worker, plans }))
     }
 
-    /// Restores a worker, then admits its events. `bring` writes the worker's blocks into the index and returns its
-    /// sources. It is skipped if the worker was removed meanwhile. Its token is cancelled when a removal waits. A
-    /// source with neither an endpoint nor an incarnation is dropped.
+    /// Restores a worker, then admits its events. `bring` writes the worker's blocks into the index and returns the
+    /// sources. Skips `bring` if the worker was removed meanwhile; the token that `bring` gets is cancelled when a
+    /// removal waits. Drops a source with neither an endpoint nor an incarnation.
     ///
     /// # Errors
     /// If the index refuses a source, or the server is stopping.

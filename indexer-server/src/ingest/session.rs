@@ -90,7 +90,8 @@ impl Ingest {
         Ok(Accepted { session, applied })
     }
 
-    /// Resumes a publisher from a checkpoint or a sibling at its cursor. Returns false if it has no cursor.
+    /// Resumes a publisher from a checkpoint or a sibling at its cursor. Returns false if the cursor is missing or
+    /// above the maximum.
     pub(super) async fn resume_publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -107,7 +108,7 @@ impl Ingest {
         true
     }
 
-    /// Creates a publisher and its task.
+    /// Creates a publisher and the task that follows it.
     fn publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,
@@ -122,8 +123,8 @@ impl Ingest {
         (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
     }
 
-    /// Requests dumps from the publishers of a worker whose evicted blocks fit again. A publisher with a full queue
-    /// receives the command the next time.
+    /// Requests dumps from all publishers of a worker whose evicted blocks fit again. Returns immediately if the worker
+    /// lacks a local indexer. A publisher with a full queue gets the command the next time.
     fn heal(&self, worker: &Worker, publishers: &Publishers) {
         if worker.registration.local_indexer.is_none() {
             return;
@@ -140,8 +141,8 @@ impl Ingest {
         }
     }
 
-    /// Removes expired publishers and workers with an expired lease. Requests evicted blocks of other workers if they
-    /// fit again.
+    /// Removes expired publishers, and workers with an expired lease. Requests evicted blocks of the remaining workers
+    /// if the blocks fit again.
     ///
     /// # Errors
     /// If the server is stopping.

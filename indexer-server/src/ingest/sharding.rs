@@ -35,8 +35,8 @@ impl Ingest {
         self.map_changes.subscribe()
     }
 
-    /// Replaces the map by a newer one, and removes workers that now belong to other shards. Returns the previous map;
-    /// `None` if the server is not sharded.
+    /// Replaces the map by a newer one, and removes the workers that now belong to other shards. Returns the previous
+    /// map, or `None` if sharding is off.
     ///
     /// # Errors
     /// If the map is for another number of shards, or not newer. Then the present map stays.

@@ -23,7 +23,8 @@ impl Rival {
         self.worker.partition.tenant() == partition.tenant()
     }
 
-    /// The error for a worker that requests the socket. Does not reveal names of other tenants.
+    /// Builds the error for a worker that requests the socket of this rival. Hides the names of workers of other
+    /// tenants.
     pub(super) fn refusal(&self, registration: &Registration) -> IngestError {
         let address = registration.address();
         let other = &self.worker;
@@ -67,7 +68,7 @@ impl SocketIndex {
         }
     }
 
-    /// Other workers with an overlapping subscription, one entry per socket.
+    /// Returns the other workers with an overlapping subscription, one entry for each socket.
     pub(super) fn rivals(
         &self,
         worker: &WorkerAddress,

@@ -17,7 +17,7 @@ pub(super) struct SocketKey {
 }
 
 impl SocketKey {
-    /// `None` for a port that the system chooses.
+    /// Returns the key of a socket: its host and port. Returns `None` for a port that the system chooses.
     fn from_attach(attach: &Attach) -> Option<Self> {
         let (is_bound, endpoint) = match attach {
             Attach::Connect(endpoint) => (false, endpoint),
@@ -29,7 +29,7 @@ impl SocketKey {
     }
 }
 
-/// The host in one spelling, so that equal sockets are recognised.
+/// Returns the host in one spelling, so that equal sockets have equal keys.
 fn canonical_host(endpoint: &Endpoint) -> String {
     if let Ok(address) = endpoint.host().parse::<IpAddr>() {
         return address.to_canonical().to_string();

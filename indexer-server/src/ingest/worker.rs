@@ -109,8 +109,8 @@ impl Worker {
         self.registered_by.load()
     }
 
-    /// Records a repeated registration with the same properties. A request takes precedence over the configuration, and
-    /// confirms that the engine is still at its sockets.
+    /// Records who repeated the registration. A request takes precedence over the configuration, and confirms that the
+    /// engine is still at its sockets.
     pub(super) fn merge_registered_by(&self, by: RegisteredBy) {
         match by {
             RegisteredBy::Request => {
@@ -222,7 +222,7 @@ impl Worker {
         IngestError::UnknownWorker { address: self.address() }
     }
 
-    /// Ends the tasks of the worker's endpoints. Waits for their end.
+    /// Stops the tasks of the worker's endpoints, and waits for their end.
     pub(super) async fn stop_links(&self) {
         self.cancel.cancel();
         let mut links = self.links.lock().await;

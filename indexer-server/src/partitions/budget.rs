@@ -68,7 +68,8 @@ impl Limit {
         wanted <= self.0 / 5 * 4
     }
 
-    /// Excess of all shards together, after a write to one shard.
+    /// Returns by what all shards together exceed the limit, after a write to one shard: used bytes or allocated bytes.
+    /// Returns `None` within the limit.
     const fn excess(self, all: Bytes, written: Bytes) -> Option<Excess> {
         if all.in_use() > self.0 - self.0 / FREE_FRACTION {
             Some(Excess::Use)
@@ -137,6 +138,8 @@ impl Budget {
         self.shed_parked.fetch_add(shed.parked, Relaxed);
     }
 
+    /// Returns by what all shards together exceed the limit, after a write to one shard. Returns `None` within the
+    /// limit, or if the budget is unlimited.
     pub(super) fn excess(&self, written: Bytes) -> Option<Excess> {
         self.limit.and_then(|limit| limit.excess(self.bytes(), written))
     }
@@ -177,7 +180,7 @@ impl ShardSize {
         self.sheddable.store(index.is_sheddable(), Relaxed);
     }
 
-    /// Sets the shard's bytes, and updates the totals of the server.
+    /// Sets the shard's bytes, and adds the differences to the server's totals.
     fn set(&self, Bytes { allocated, free }: Bytes) {
         let pairs = [
             (&self.allocated, &self.budget.allocated, allocated),

@@ -30,7 +30,8 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Runs up to `budget` block operations, at least one. Returns true once the work is complete.
+    /// Runs up to `budget` block operations, at least one, and subtracts them from `budget`. Returns true once the work
+    /// is complete.
     pub(super) fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
         match self {
             Self::Brief(change) => {
@@ -58,7 +59,7 @@ impl Work {
         }
     }
 
-    /// Counts the outcome and replies, outside the lock. The requester may have gone.
+    /// Counts the outcome and sends it to the requester, outside the lock. Ignores a requester that has left.
     pub(super) fn finish(self, metrics: &IndexMetrics) {
         match self {
             Self::Brief(_) => {}
@@ -84,7 +85,7 @@ impl Work {
     }
 }
 
-/// Label value of an error in metrics.
+/// Returns the error's label value in the metrics.
 const fn refusal_reason(error: &IndexError) -> &'static str {
     match error {
         IndexError::TooMany { .. } => TOO_MANY_RANKS,
@@ -217,7 +218,8 @@ impl Apply {
         true
     }
 
-    /// Runs one slice of a clear. Returns the counts once the clear is complete.
+    /// Runs one slice of the first event, which clears a tier or the rank. Returns the counts once the clear is
+    /// complete, else `None`.
     fn clear(
         &mut self,
         index: &mut Index,
@@ -234,8 +236,8 @@ impl Apply {
     }
 }
 
-/// Operations `from` to `from + count` of an event, as an event. Its blocks continue after the last block of the
-/// previous piece.
+/// Returns operations `from` to `from + count` of an event, as an event. The slice's blocks continue after the last
+/// block of the previous slice.
 fn slice_event(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
     debug_assert!(from + count <= event.operations(), "a piece lies within its event");
     if from == 0 && count == event.operations() {
@@ -305,7 +307,8 @@ impl Sweep {
         done
     }
 
-    /// Executes one slice. After the last one, removes the source or sets its new status.
+    /// Executes one slice. After the last slice, removes the source or sets its new status. Returns true once the sweep
+    /// is complete.
     fn sweep(&mut self, index: &mut Index, budget: &mut usize) -> Result<bool, IndexError> {
         let step = match &self.kind {
             SweepKind::Suspects => index.drop_suspects(self.source, *budget)?,

@@ -49,7 +49,7 @@ pub enum DumpPart {
 /// Records read in one critical section of the shard's lock. While the writer waits for the lock, lookups wait, too.
 const STEP_RECORDS: usize = 128;
 
-/// Reads records in short critical sections, until the chunk is full or the scan ends.
+/// Appends records to `records` in short critical sections, until the chunk is full or the scan ends.
 fn read_chunk(
     shard: &Shard,
     scan: &mut DumpScan,
@@ -66,7 +66,7 @@ fn read_chunk(
 }
 
 impl Dump {
-    /// Starts a dump.
+    /// Starts a dump of a worker, or of one rank.
     ///
     /// # Errors
     /// If the worker or rank is unknown, or too many dumps of it are running.
@@ -110,7 +110,7 @@ impl Dump {
         Ok(Some(DumpPart::Ends(ends)))
     }
 
-    /// Ends the scan, and reads the names that changed meanwhile.
+    /// Ends the scan, and reads the names that changed meanwhile. Does nothing if the scan has already ended.
     async fn finish(&mut self) -> Result<(), DumpError> {
         let Stage::Scanning(scan) = mem::replace(&mut self.stage, Stage::Done) else {
             return Ok(());

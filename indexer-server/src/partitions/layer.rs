@@ -44,7 +44,8 @@ impl Layer {
         change(change_of.placements)
     }
 
-    /// Ranks that are expected to hold leading blocks of a prompt, with the number of blocks.
+    /// Finds the ranks that are expected to hold leading blocks of a prompt, with the number of blocks. Returns an
+    /// empty slice if the layer has no blocks.
     pub(super) fn find<'a>(
         &self,
         locals: &[LocalHash],

@@ -273,7 +273,8 @@ impl Partitions {
         &self.budget
     }
 
-    /// The shard that uses most bytes, among the shards with blocks to evict.
+    /// Returns the shard that uses most bytes among all shards with blocks to evict. Returns `None` if every shard
+    /// lacks blocks to evict.
     pub(super) fn largest(&self) -> Option<Arc<Shard>> {
         let size_of = |shard: &Shard| shard.bytes().in_use();
         let largest = |partition: &Partition| {

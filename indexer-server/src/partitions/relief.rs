@@ -73,7 +73,8 @@ impl Relief {
         all
     }
 
-    /// The shard that uses most bytes, among the shards with blocks to evict.
+    /// Returns the shard that uses most bytes among the shards with blocks to evict. Reuses the previous shard while
+    /// its size is nearly unchanged.
     fn largest(&mut self) -> Option<Arc<Shard>> {
         if let Some((shard, size)) = &self.largest
             && let Some(shard) = shard.upgrade()
@@ -87,7 +88,8 @@ impl Relief {
         Some(shard)
     }
 
-    /// Evicts in one critical section: as large as a writing one, and also ended early by readers.
+    /// Evicts blocks of a shard in one critical section, which readers end early. Returns the evicted blocks and how
+    /// long the lock was held.
     fn evict_once(&mut self, shard: &Shard) -> (Shed, Duration) {
         let pace = &mut self.pace;
         shard.write(|index| {

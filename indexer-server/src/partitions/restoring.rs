@@ -28,7 +28,7 @@ impl Restoring {
         }
     }
 
-    /// Workers among `requested` (`None`: all) that are still being restored, by id.
+    /// Returns the workers among `requested` (`None`: all workers) that are still being restored, by id.
     #[must_use]
     pub fn among(&self, requested: Option<&[WorkerId]>) -> Vec<WorkerId> {
         if !self.any.load(Ordering::Acquire) {

@@ -33,7 +33,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// An empty index behind a lock. The index's bytes count in `budget`.
+    /// Creates an empty index behind a lock. The index's bytes count in `budget`.
     #[must_use]
     pub fn new(number: usize, limits: Limits, budget: &Arc<Budget>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Shard {
         index
     }
 
-    /// A worker's sources, in order of arrival: name, source and status.
+    /// Returns a worker's sources in order of arrival: name, source and status. Empty if the index lacks the worker.
     #[must_use]
     pub fn sources(
         shard: &Arc<Self>,

@@ -332,8 +332,8 @@ pub fn start_writers(
     Ok((writer.clone(), WriterThreads { writer, done }))
 }
 
-/// Executes commands in order of arrival until the mailbox is closed. Before each critical section, evicts if the
-/// memory budget is used up.
+/// Executes commands in order of arrival until the mailbox is closed. Before each critical section, evicts blocks if
+/// the memory budget is used up.
 fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMetrics) {
     let mut taken = Vec::with_capacity(TAKE_COMMANDS_MAX);
     let mut queue = VecDeque::with_capacity(TAKE_COMMANDS_MAX);
@@ -360,7 +360,7 @@ fn run(mut mailbox: mpsc::Receiver<Mail>, mut relief: Relief, metrics: &IndexMet
     }
 }
 
-/// Carries out commands for one shard, in one critical section of its lock.
+/// Executes queued commands for one shard, in one critical section of its lock. Moves completed commands to `finished`.
 fn execute_section(
     shard: &Arc<Shard>,
     pace: &mut Pace,

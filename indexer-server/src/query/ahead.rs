@@ -28,8 +28,8 @@ impl Ahead {
         self.is_known == Some(false)
     }
 
-    /// Matches of a prompt in one index: `found`, plus the matches of look-ahead ranks. `None` as soon as `is_wanted`
-    /// is false.
+    /// Adds the matches of look-ahead ranks to the matches `found` in one index. Returns `found` unchanged for a query
+    /// by names, or if the index lacks the prompt's first block. Returns `None` as soon as `is_wanted` is false.
     pub(super) fn add<'a>(
         &'a mut self,
         index: &Index,

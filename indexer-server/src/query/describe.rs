@@ -37,7 +37,7 @@ pub struct WorkerDescription {
     pub sources: Vec<SourceView>,
 }
 
-/// Describes a worker. Empty if no source feeds it yet.
+/// Describes a worker's ranks and sources. Empty if no source feeds the worker yet.
 #[must_use]
 pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> WorkerDescription {
     let index = partition.shard_of(worker).read();

@@ -54,7 +54,7 @@ fn listed(models: &[String]) -> String {
 }
 
 impl QueryError {
-    /// Error code for the response.
+    /// Returns the error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {

@@ -83,8 +83,8 @@ impl Finder {
         self.find_within(query, Some(SMALL), || true)
     }
 
-    /// Answers a query. `None` if the query exceeds `limits`, so that it must run elsewhere, or if `is_wanted` is
-    /// false.
+    /// Answers a query. Returns `None` if the query exceeds `limits`, so that it must run on another thread, or if
+    /// `is_wanted` is false.
     fn find_within(
         &self,
         query: &FindQuery,
@@ -108,7 +108,7 @@ impl Finder {
     }
 }
 
-/// Answers a query from a partition. `None` if the answer is no longer wanted, or if it exceeds the limits.
+/// Answers a query from a partition. Returns `None` if `is_wanted` is false, or if the answer exceeds the limits.
 fn find_in(
     partition: &Partition,
     (query, now): (&FindQuery, Duration),
@@ -198,7 +198,7 @@ fn merge_shards(matches: &mut Vec<WorkerMatch>, top_k: usize) {
     matches.truncate(top_k);
 }
 
-/// The lookup key of a query, and its number of blocks.
+/// Returns the lookup key of a query, and its number of blocks. Tokens are hashed into `buffer`.
 fn key<'a>(
     input: &'a QueryInput,
     block_size: u32,
@@ -215,7 +215,7 @@ fn key<'a>(
     Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
 }
 
-/// The answer for a rank; `None` if the rank was removed.
+/// Builds the answer for a rank with matching blocks. Returns `None` if the rank was removed.
 fn worker_match(
     index: &Index,
     found: &Match,
@@ -245,7 +245,8 @@ fn reuse_blocks(blocks: u32, prompt: Prompt) -> Reuse {
     Reuse { main_group_blocks: blocks, tokens }
 }
 
-/// State of a rank's sources, without its matches. With `explain`, adds the reasons of the state.
+/// Builds the answer for a rank with the state of its sources, but zero blocks. `explain` adds the reasons of the
+/// state.
 fn confirmed_by(
     key: WorkerKey,
     holder: HolderView<'_>,
@@ -279,7 +280,7 @@ fn unconfirmed(partition: &Partition, key: &WorkerKey, now: (Duration, bool)) ->
     confirmed_by(key.clone(), holder, now)
 }
 
-/// A match of a rank without blocks.
+/// Builds the answer for a rank with zero blocks and the given status.
 fn nothing_held(
     key: WorkerKey,
     (status, connected): (Option<&SourceStatus>, bool),

@@ -16,7 +16,8 @@ pub(super) struct Asked<'a> {
     pub(super) restoring: Vec<WorkerId>,
 }
 
-/// Collects these inputs. `None` as soon as `is_wanted` is false.
+/// Collects the pools that have blocks of the query, and the workers that are still being restored. Returns `None` as
+/// soon as `is_wanted` is false.
 pub(super) fn collect_inputs<'a>(
     partition: &Partition,
     (query, key): (&FindQuery, QueryKey<'_>),
@@ -35,8 +36,8 @@ pub(super) fn collect_inputs<'a>(
     Some(Asked { shared: Some(shared), pools, restoring })
 }
 
-/// Finds the blocks of a query in all pools. Returns the pools with at least one of the blocks and at least one reader,
-/// by id: routers trust the blocks of pools as far as the worst pool. `None` as soon as `is_wanted` is false.
+/// Finds the blocks of a query in all pools. Returns the pools with at least one of the blocks and at least one rank,
+/// by id: routers trust the blocks of pools as far as the worst pool. Returns `None` as soon as `is_wanted` is false.
 fn find(
     partition: &Partition,
     key: QueryKey<'_>,
@@ -70,7 +71,7 @@ fn find(
     Some(pools)
 }
 
-/// State of a pool: the state of its worst rank, because a query treats a pool as a unit.
+/// Returns the state of a pool: the state of its worst rank, because a query treats a pool as a unit.
 fn state(partition: &Partition, pool: &WorkerId, held_blocks: u32, now: Duration) -> PoolState {
     let index = partition.shard_of(pool).read();
     let ranks = index.worker(pool).into_iter().flat_map(|pool| pool.holders());

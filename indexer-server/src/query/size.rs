@@ -43,7 +43,7 @@ impl Small {
     }
 }
 
-/// Maximum work of a query, for this many ranks and pools.
+/// Estimates the maximum work of a query for a number of ranks and pools.
 fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> usize {
     let block_tokens = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
     let (tokens, blocks, names) = match &query.input {

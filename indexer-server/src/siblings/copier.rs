@@ -126,7 +126,8 @@ impl Copier {
         Ok(ResumedWorker { sources: placed.into_values().collect(), blocks })
     }
 
-    /// Implements [`place`](Self::place). `placed` collects the sources that are already in the index, by number.
+    /// Implements [`place`](Self::place). Adds the sources that are already in the index to `placed`, by number, so
+    /// that the caller can remove them after a failure.
     async fn fill(
         &self,
         partition: &Partition,
@@ -170,7 +171,8 @@ impl Copier {
         Ok(())
     }
 
-    /// Adds a source without a cursor, with all its ranks. `None` if it has no rank.
+    /// Adds a source with all its ranks to the index, but without its cursor. Returns `None` if its list of ranks is
+    /// empty.
     async fn add(
         &self,
         partition: &Partition,
@@ -199,7 +201,7 @@ impl Copier {
         Ok(Some(ResumedSource { name, copy_mode, source, status, names: Vec::new() }))
     }
 
-    /// Writes the meanings of a source's names to the index, which passes them on.
+    /// Writes the meanings of a source's block names to the index, for later copies of the index.
     async fn set_meanings(
         &self,
         ResumedSource { source, names, .. }: &ResumedSource,
@@ -214,7 +216,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Applies names of a copy. If the index refuses some, the source is incomplete.
+    /// Applies the names of a copy. Marks the source as incomplete if the index refuses some names.
     async fn set_names(
         &self,
         source: &IndexedSource,

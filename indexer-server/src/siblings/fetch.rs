@@ -33,7 +33,7 @@ fn records_of(part: &Next) -> usize {
     }
 }
 
-/// Fetches a complete dump. Cancel-safe.
+/// Fetches a complete dump of a worker. Fails if the dump contradicts itself or exceeds a limit. Cancel-safe.
 pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
     let mut fetched = Fetched::default();
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();

@@ -49,7 +49,7 @@ struct Listed<'a> {
     sibling: &'a Arc<dyn Sibling>,
 }
 
-/// Lists the workers of all siblings concurrently. Leaves out siblings that do not answer in time.
+/// Lists the workers of all siblings concurrently. Leaves out siblings that fail or are too slow.
 pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> Vec<Offer> {
     let lists = siblings.iter().map(|sibling| list(sibling.list()));
     let mut all: BTreeMap<WorkerAddress, Vec<Listed<'_>>> = BTreeMap::new();
@@ -77,7 +77,7 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
     all.into_values().filter_map(offer).collect()
 }
 
-/// Collects all pages of a list.
+/// Collects all pages of a sibling's list of workers.
 async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
     let mut workers = Vec::new();
     let mut answer_timer = AnswerTimer::default();

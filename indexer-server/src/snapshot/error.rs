@@ -147,7 +147,7 @@ fn started(shard: Option<ShardPlace>) -> String {
 }
 
 impl StoreError {
-    /// Error code for the response.
+    /// Returns the error code for the response.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -166,8 +166,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the process was misconfigured and must stop. Other errors, such as a full disk or damage, cost the
-    /// server its snapshots but not its index.
+    /// Whether the process was misconfigured and must stop. Any other error, such as a full disk or damage, costs the
+    /// server its snapshots but keeps its index.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(

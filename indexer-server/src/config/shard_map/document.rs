@@ -47,7 +47,7 @@ struct Moving {
     to_shard: u64,
 }
 
-/// Parses TOML.
+/// Parses the entries of a shard map in TOML.
 pub(super) fn parse(text: &str) -> Result<Entries, MapTextError> {
     let document: Document = toml::from_str(text).map_err(|error| refused(text, error))?;
     let line = |at: usize| line_at(text, at);
@@ -88,7 +88,7 @@ pub fn shard_map_toml(map: &ShardMap) -> String {
     text
 }
 
-/// Writes the ranges of all shards in the order of buckets.
+/// Appends the ranges of all shards to `text` in the order of buckets. Appends nothing if all shards lack ranges.
 fn write_ranges(
     text: &mut String,
     key: &str,

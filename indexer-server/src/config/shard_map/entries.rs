@@ -51,7 +51,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Validates the entries.
+    /// Validates the entries, and builds the shard map. Fails if a bucket lacks a shard or occurs twice.
     pub(super) fn build(&self) -> Result<ShardMap, MapTextError> {
         let (line, shards) = self.shards;
         let shards = ShardCount::new(saturated(shards))
@@ -77,7 +77,7 @@ impl Entries {
     }
 }
 
-/// The entry of each bucket.
+/// Returns for each bucket the entry that contains it. Fails if a range is invalid or two entries overlap.
 fn by_bucket(key: &str, entries: &[Entry]) -> Result<[Option<Entry>; BUCKETS], MapTextError> {
     let mut all: [Option<Entry>; BUCKETS] = [None; BUCKETS];
     for entry in entries {

@@ -29,7 +29,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     lines.filter(|(_, words)| !words.is_empty())
 }
 
-/// Parses the lines.
+/// Parses the entries of a shard map in the line format of earlier builds.
 pub(super) fn parse(text: &str) -> Result<Entries, MapTextError> {
     let mut version = None;
     let mut shards = None;

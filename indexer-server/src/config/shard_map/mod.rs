@@ -18,7 +18,7 @@ pub struct ReadMap {
     pub warning: Option<String>,
 }
 
-/// Parses a shard map in either format.
+/// Parses a shard map in TOML, or in the line format of earlier builds with a warning.
 pub(super) fn parse(text: &str) -> Result<ReadMap, MapTextError> {
     if !lines::has_lines(text) {
         return Ok(ReadMap { map: document::parse(text)?.build()?, warning: None });

@@ -156,7 +156,8 @@ impl Audit {
         timeout_at(*until, parts.next()).await.map_err(late)?.unwrap_or(Err(AskError::Cut))
     }
 
-    /// The next action, once the index has applied the batches up to `applied`.
+    /// Returns the audit's next action, once the index has applied the batches up to `applied`. See
+    /// [`is_auditable`](Follower::is_auditable) for the flag.
     fn next_action(&mut self, applied: Option<u64>, is_auditable: bool) -> Due {
         match &self.stage {
             Stage::Idle => {
@@ -192,7 +193,8 @@ fn operations(batch: &PublishedBatch) -> usize {
 }
 
 impl Answer {
-    /// Adds a part. Returns false if it does not belong to this answer, or the answer exceeds a limit.
+    /// Adds a part to the answer. Returns false if the part does not belong to this answer, or the answer exceeds a
+    /// limit.
     fn add_part(&mut self, part: Part) -> bool {
         match (self, part) {
             (Self::Digests(ranks), Part::Digests(DigestsPart::Tier { rank, tier, digest })) => {
@@ -213,7 +215,8 @@ impl Answer {
     }
 }
 
-/// Stores the state of a name. Later states replace earlier ones.
+/// Stores the state of a block, or removes a block without copies. Later states replace earlier ones. Ignores blocks
+/// outside the requested `buckets`.
 pub(super) fn put_block(
     blocks: &mut Blocks,
     buckets: &RankBuckets,
@@ -232,7 +235,7 @@ pub(super) fn put_block(
 // === schedule ===
 
 impl Follower {
-    /// Continues the audit as far as possible.
+    /// Executes the audit's actions until it has to wait for a batch or an answer.
     pub(super) async fn run_audit(&mut self) -> Result<(), IngestError> {
         loop {
             debug_assert!(
@@ -255,7 +258,7 @@ impl Follower {
         }
     }
 
-    /// Whether the index is up to date with the source, and the source has an agent.
+    /// Whether the index is up to date with the source, and the source has an agent to ask.
     fn is_auditable(&self) -> bool {
         self.ask_target.is_some()
             && self.stream_incarnation.is_some()
@@ -294,7 +297,8 @@ impl Follower {
         self.run_audit().await
     }
 
-    /// Ends a running audit, and applies the batches that were held back.
+    /// Ends a running audit, counts its `outcome`, and applies the batches that were held back. Returns immediately if
+    /// no audit runs.
     pub(super) async fn end_audit(&mut self, outcome: &'static str) -> Result<(), IngestError> {
         if !self.audit.holds() {
             return Ok(());
@@ -307,7 +311,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Sends a request to the agent. Later batches are held back from now on.
+    /// Sends an audit's request to the agent, and holds later batches back. Abandons the audit if the agent is unknown
+    /// or no permit is free.
     pub(super) async fn ask_audit(
         &mut self,
         question: Question,

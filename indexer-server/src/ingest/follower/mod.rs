@@ -100,7 +100,7 @@ enum Event {
 }
 
 impl Follower {
-    /// Creates the follower of a worker's source: a new source, or one from a checkpoint or a sibling.
+    /// Creates the follower of a worker's source: a new source, or a resumed source from a checkpoint or a sibling.
     pub(super) fn new(
         ingest: &Arc<Ingest>,
         worker: &Arc<Worker>,
@@ -184,7 +184,7 @@ impl Follower {
         deadline.saturating_sub(self.ingest.origin.elapsed()).min(FAR)
     }
 
-    /// Handles a command. Any command but a batch or heartbeat abandons a running audit. Commands of an earlier
+    /// Handles a command. Any command except a batch or heartbeat abandons a running audit. Commands of an earlier
     /// stream have no effect.
     async fn handle_command(&mut self, command: Command) -> Result<(), IngestError> {
         if !matches!(command, Command::Batch { .. } | Command::Heartbeat { .. }) {
@@ -331,7 +331,7 @@ impl Follower {
         Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })
     }
 
-    /// Handles a batch, or holds it back while an audit compares blocks.
+    /// Handles a batch, or holds it back while an audit compares blocks. Then continues the audit.
     async fn take_batch(
         &mut self,
         stream: u64,
@@ -366,7 +366,8 @@ impl Follower {
         self.input(Input::Live { incarnation, batch }).await
     }
 
-    /// Handles a part of the answer to the current round. The last part, or an error, ends the round.
+    /// Handles a part of the agent's answer to the current round. The last part, or an error, ends the round. Does
+    /// nothing between rounds.
     async fn take_part(&mut self, part: Result<Part, AskError>) -> Result<(), IngestError> {
         let Some(Round { number: round, ask, .. }) = self.round else { return Ok(()) };
         self.worker.mark_alive(self.ingest.origin);
@@ -418,7 +419,8 @@ impl Follower {
         self.execute_steps().await
     }
 
-    /// Executes the steps of the recovery.
+    /// Executes all due steps of the recovery, publishes the source's status, and answers waiting batches that the
+    /// index already contains.
     async fn execute_steps(&mut self) -> Result<(), IngestError> {
         while let Some(step) = self.recovery.next_step() {
             self.carry_out(step).await?;
@@ -447,7 +449,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Resets the source, because the index refused it or has stopped.
+    /// Restarts the source from nothing after the index refused it: drops its blocks and fences its stream. Fails if
+    /// the server is stopping.
     async fn reset(&mut self, error: &IngestError) -> Result<(), IngestError> {
         if matches!(error, IngestError::Stopping(_)) {
             return Err(error.clone());
@@ -471,7 +474,7 @@ impl Follower {
     }
 }
 
-/// Creates the recovery of a worker's source.
+/// Creates the recovery of a worker's source, which starts from nothing or from the status `resume`.
 fn recovery(
     ingest: &Ingest,
     worker: &Worker,

@@ -28,7 +28,7 @@ enum Compared {
 }
 
 impl Follower {
-    /// Compares all blocks of the source with the agent's digest.
+    /// Compares all blocks of the source with the agent's digest. If they differ, requests the digests by bucket.
     pub(super) async fn compare(&mut self, digest: u64) -> Result<(), IngestError> {
         let mut compared = self.compare_once(digest).await?;
         if matches!(compared, Compared::Unread) && self.read_digests().await? {
@@ -62,8 +62,8 @@ impl Follower {
         self.publish_status().await
     }
 
-    /// Compares the digest of all blocks. `Unaudited`: the index lacks blocks, or other sources feed the same ranks.
-    /// `Unread`: the index has to compute its digests first.
+    /// Compares the digest of all blocks once. Returns `Unaudited` if the index lacks blocks or other sources feed the
+    /// same ranks, and `Unread` if the index still has to compute its digests.
     async fn compare_once(&mut self, digest: u64) -> Result<Compared, IngestError> {
         let Some(source) = self.shared.source() else {
             return Ok(if digest == 0 { Compared::Same } else { Compared::Differs });
@@ -83,8 +83,8 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), compare).await?)
     }
 
-    /// Compares digests by rank, tier and bucket. Then requests the blocks of differing buckets, or a dump if too
-    /// many differ.
+    /// Compares the digests of both sides by rank, tier and bucket. Then requests the blocks of differing buckets, or a
+    /// dump if too many differ.
     pub(super) async fn compare_digests(
         &mut self,
         theirs: &BTreeMap<DpRank, RankDigest>,
@@ -158,7 +158,8 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), forget).await?)
     }
 
-    /// Makes these buckets of the index equal to the agent's.
+    /// Makes the given buckets of the index equal to the agent's blocks. Abandons the audit if the index is unreadable
+    /// now.
     pub(super) async fn repair(
         &mut self,
         buckets: &RankBuckets,
@@ -211,7 +212,8 @@ impl Follower {
 // === the index's blocks ===
 
 impl Follower {
-    /// Computes digests of the blocks that are already in the index. Returns false to retry later.
+    /// Computes the digests of the blocks that are already in the index. Returns false if the index is unreadable now;
+    /// then retry later.
     async fn read_digests(&mut self) -> Result<bool, IngestError> {
         let Some(source) = self.shared.source() else { return Ok(false) };
         let mut ranks: BTreeMap<DpRank, RankDigest> = BTreeMap::new();
@@ -229,7 +231,7 @@ impl Follower {
         Ok(self.ingest.writer.change(source.shard(), set).await?)
     }
 
-    /// The index's blocks in some buckets. `None` to retry later.
+    /// Reads the index's blocks in some buckets. Returns `None` if the index is unreadable now; then retry later.
     async fn read_blocks(
         &mut self,
         source: &IndexedSource,
@@ -243,8 +245,8 @@ impl Follower {
         Ok(self.read_indexed(source, read).await?.then_some(blocks))
     }
 
-    /// Reads all blocks of a source in the index. Returns false if this is not possible now. During the read, only
-    /// other sources of the worker change them.
+    /// Passes all blocks of a source in the index to `read`. Returns false if the agent is unknown, no permit is free,
+    /// or the dump fails. Meanwhile only other sources of the worker change the blocks.
     async fn read_indexed(
         &mut self,
         source: &IndexedSource,

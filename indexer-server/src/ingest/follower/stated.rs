@@ -71,7 +71,8 @@ impl LatestStated {
         &self.now
     }
 
-    /// Records the state in a heartbeat. `head`: newest batch of the source; `applied`: last batch in the index.
+    /// Records the state in a heartbeat. A better state than the present one takes effect only once the index has
+    /// applied the source's newest batch `head`. `applied` is the last batch in the index.
     pub(super) fn record_heartbeat(
         &mut self,
         stated: Stated,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const NAMES_TOGETHER: usize = 64;
 
 impl Follower {
-    /// Executes a step of the recovery.
+    /// Executes one step of the recovery.
     pub(super) async fn carry_out(
         &mut self,
         step: Step<HeldBatch, Chunk>,
@@ -75,7 +75,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Applies a batch to the index, and returns the outcome of its operations. A clear of all blocks also clears
+    /// Applies a batch to the index, and returns the outcome of its operations. A clear of all blocks also clears the
     /// recorded contradictions.
     async fn apply(&mut self, batch: PublishedBatch) -> Result<BlockCounts, IngestError> {
         let PublishedBatch { rank, events, .. } = batch;
@@ -112,8 +112,8 @@ impl Follower {
 
     // === dumps ===
 
-    /// Prepares the index for a dump. If the index lacks blocks, clears the source; otherwise marks its blocks as
-    /// suspect, so that queries still find them.
+    /// Prepares the index for a dump. Clears the source if the index lacks some of its blocks; otherwise marks its
+    /// blocks as suspect, so that queries still find them.
     async fn begin_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = true;
         let worker = self.worker.address();
@@ -145,7 +145,7 @@ impl Follower {
         Ok(writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?)
     }
 
-    /// Applies records of a dump.
+    /// Applies the records of a dump to a rank. Logs records that the index refuses.
     pub(super) async fn set_names(
         &mut self,
         rank: DpRank,
@@ -163,7 +163,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Drops the blocks that the dump did not contain.
+    /// Drops the blocks that the dump did not contain, and clears the recorded contradictions. Marks the source as
+    /// incomplete if the agent's dump was.
     async fn finish_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
         self.audit.set_differs(false);
@@ -179,7 +180,8 @@ impl Follower {
 
     // === the source in the index ===
 
-    /// Applies a loss to the index: drops suspects, clears the source, or marks its blocks as suspect.
+    /// Applies lost batches to the index: drops suspects, clears the source, or marks its blocks as suspect, as the
+    /// step says.
     async fn change_lost(&mut self, step: &Step<HeldBatch, Chunk>) -> Result<(), IngestError> {
         let source = self.shared.source();
         if matches!(step, Step::DropSuspects) {
@@ -229,7 +231,8 @@ impl Follower {
         Ok(added)
     }
 
-    /// Removes the source and its blocks from the index.
+    /// Removes the source and its blocks from the index. A source that the index lacks only loses its recorded
+    /// contradictions.
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
         self.audit.set_differs(false);
@@ -241,7 +244,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Removes a disconnected source of a pool.
+    /// Removes a disconnected source of a pool. Returns immediately if the source is connected again.
     pub(super) async fn give_up(&mut self) -> Result<(), IngestError> {
         if self.stream_incarnation.is_some() {
             return Ok(());
@@ -265,8 +268,8 @@ impl Follower {
         }
     }
 
-    /// Status of the source: the worst of the recovery's state, the source's own state, an incomplete dump, and a
-    /// difference found by an audit.
+    /// Returns the status of the source. Its state is the worst of the recovery's state, the source's own state, an
+    /// incomplete dump, and a difference found by an audit.
     fn status(&self) -> SourceStatus {
         let status = self.recovery.status();
         let stated = self.stated.now();
@@ -282,7 +285,8 @@ impl Follower {
         }
     }
 
-    /// Why the source is worse than exact: the reasons that it reports, and contradictions from an earlier process.
+    /// Returns the reasons why the source is worse than exact: reported reasons, and contradictions from an earlier
+    /// process.
     fn reasons(&self) -> Arc<[StateReason]> {
         let stated = &self.stated.now().reasons;
         if stated.is_empty() {
@@ -295,7 +299,7 @@ impl Follower {
         reasons.into()
     }
 
-    /// Adds to a heartbeat's reasons the time since which each is known. Counts new occurrences.
+    /// Adds to each reason of a heartbeat the time since which it is known. Counts new occurrences in the metrics.
     pub(super) fn add_times(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
         let now = self.ingest.origin.elapsed();
         for at in &mut reasons {
@@ -313,7 +317,7 @@ impl Follower {
         self.shown = status.clone();
     }
 
-    /// Reports a changed status to the index. Answers follow only afterwards.
+    /// Reports the source's status to the index if it has changed. Answers follow only afterwards.
     pub(super) async fn publish_status(&mut self) -> Result<(), IngestError> {
         let status = self.status();
         if status == self.shown {
@@ -326,7 +330,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Counts the outcomes of batches in the metrics.
+    /// Adds the batches since the last call to the metrics, by outcome: applied, duplicate, stale or lost.
     pub(super) fn count(&mut self) {
         let now = self.recovery.counts();
         let before = mem::replace(&mut self.counted, now);

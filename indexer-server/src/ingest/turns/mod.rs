@@ -40,7 +40,7 @@ impl Turns {
         Self { state: Mutex::new(state), origin }
     }
 
-    /// Waits for a permit to query an agent.
+    /// Waits for a permit to send a request to an agent.
     pub(super) async fn wait(self: &Arc<Self>, agent: &Arc<str>) -> Turn {
         let turn = {
             let mut state = self.lock();

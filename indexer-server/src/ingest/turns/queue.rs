@@ -141,8 +141,8 @@ impl TurnQueue {
         ticket
     }
 
-    /// Creates a request with an immediate permit for reading. `None` if others wait for one, or the agent does not
-    /// answer.
+    /// Creates a request with an immediate permit for reading. Returns `None` if other requests wait for a permit, all
+    /// permits are taken, or the agent fails.
     pub(super) fn try_read(&mut self, agent: &Arc<str>, now: Duration) -> Option<Ticket> {
         self.advance_time(now);
         self.remove_idle();
@@ -157,7 +157,7 @@ impl TurnQueue {
         Some(ticket)
     }
 
-    /// Grants a permit to the next request.
+    /// Grants a permit to the next waiting request. Returns `None` if all permits are taken or every agent has to wait.
     pub(super) fn next(&mut self, now: Duration) -> Option<(Ticket, Turn)> {
         self.advance_time(now);
         let (health, stage) = self.next_stage()?;
@@ -169,8 +169,8 @@ impl TurnQueue {
         Some((ticket, if stage == Stage::Reading { Turn::Read } else { Turn::Open }))
     }
 
-    /// The kind of permit to assign next: readers first, then agents without history, then failing agents. `None` if
-    /// no permit is free or no agent is ready.
+    /// Returns the kind of permit to assign next: readers first, then agents without history, then failing agents.
+    /// Returns `None` if all permits are taken or every agent has to wait.
     fn next_stage(&self) -> Option<(Health, Stage)> {
         let is_ready = |health| !self.ready(health).is_empty();
         if self.readers < self.readers_max && is_ready(Health::Answers) {
@@ -187,7 +187,7 @@ impl TurnQueue {
         may_fail.then_some((Health::Failing, Stage::Opening(Health::Failing)))
     }
 
-    /// Records that the agent has begun to answer. Returns whether the answer may be read. If not, the request waits
+    /// Records that the agent has begun to answer. Returns whether the answer may be read. Otherwise the request waits
     /// for another permit, before all other requests to the agent.
     pub(super) fn answered(&mut self, ticket: Ticket) -> bool {
         let Some((agent, stage)) = self.tickets.get(&ticket).cloned() else { return false };
@@ -206,7 +206,8 @@ impl TurnQueue {
         stage == Stage::Reading
     }
 
-    /// Removes a request that ended or was dropped. If it `failed`, the agent backs off.
+    /// Removes a request that ended or was dropped, and frees its permit. Delays the agent's next request if this one
+    /// `failed`.
     pub(super) fn end_request(&mut self, ticket: Ticket, failed: bool, now: Duration) {
         self.advance_time(now);
         let Some((agent, stage)) = self.tickets.remove(&ticket) else { return };
@@ -264,7 +265,7 @@ impl TurnQueue {
         }
     }
 
-    /// Counts a request that begins or changes its stage. A waiting request is not counted.
+    /// Counts a request that begins or changes its stage. Does nothing for a waiting request.
     fn acquire_stage(&mut self, agent: &Arc<str>, ticket: Ticket, stage: Stage) {
         match stage {
             Stage::Reading => self.readers += 1,
@@ -287,7 +288,7 @@ impl TurnQueue {
         self.list(agent);
     }
 
-    /// Releases the counts that [`TurnQueue::acquire_stage`] has taken.
+    /// Releases the counts that [`TurnQueue::acquire_stage`] has taken. Does nothing for a waiting request.
     fn release_stage(&mut self, agent: &Arc<str>, stage: Stage) {
         match stage {
             Stage::Reading => self.readers -= 1,
@@ -302,7 +303,7 @@ impl TurnQueue {
         at.under_way -= 1;
     }
 
-    /// Moves a changed agent to the list that it belongs to.
+    /// Moves a changed agent to the list of its state: ready by health, backing off, or none.
     #[expect(clippy::indexing_slicing, reason = "there are as many as values of `Health`")]
     fn list(&mut self, agent: &Arc<str>) {
         let now = self.now;
@@ -327,7 +328,7 @@ impl TurnQueue {
         }
     }
 
-    /// Removes idle agents, if there are many agents.
+    /// Removes idle agents once there are more than `forget_at` agents.
     fn remove_idle(&mut self) {
         if self.agents.len() > self.forget_at {
             self.agents.retain(|_, agent| {

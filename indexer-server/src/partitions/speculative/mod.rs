@@ -113,8 +113,8 @@ impl Speculation {
         Ok(recorded)
     }
 
-    /// Prunes placements (to within one piece) if `more` blocks do not fit. The tenant with the most blocks loses those
-    /// closest to expiry, so a tenant that fills the limit does not affect others.
+    /// Prunes placements, to within one slice, if `more` blocks do not fit. The tenant with the most blocks loses the
+    /// placements closest to expiry, so a tenant that fills the limit does not affect others.
     async fn make_room(&self, blocks: &mut usize, more: usize) {
         let SpeculationConfig { blocks_max, blocks_kept } = self.config;
         let room = blocks_max.saturating_sub(more);
@@ -139,7 +139,8 @@ impl Speculation {
         }
     }
 
-    /// Drops the placements that have expired by `now` (since the origin).
+    /// Drops the placements that have expired by `now` (since the origin). Returns immediately if no placement is
+    /// stored.
     pub async fn expire(&self, now: Duration) {
         if *self.turn.lock().await == 0 {
             return;
@@ -162,7 +163,8 @@ impl Speculation {
         while !self.step(partition, "removed", sweep).await {}
     }
 
-    /// Drops one piece of blocks. Returns true once all are dropped.
+    /// Drops one slice of blocks from a partition, and counts it under `outcome`. Returns true once all blocks are
+    /// dropped.
     async fn step(
         &self,
         partition: &Partition,
@@ -179,7 +181,7 @@ impl Speculation {
     }
 }
 
-/// The partitions of the tenant with the most blocks.
+/// Returns the partitions of the tenant with the most speculative blocks.
 fn of_largest_tenant(partitions: &[Arc<Partition>]) -> Vec<Arc<Partition>> {
     let mut blocks: BTreeMap<&str, usize> = BTreeMap::new();
     for partition in partitions {

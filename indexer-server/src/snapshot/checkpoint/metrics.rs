@@ -104,7 +104,7 @@ impl CheckpointMetrics {
         self.last().error = error.to_string();
     }
 
-    /// Figures of the checkpoints so far.
+    /// Returns the figures of the checkpoints so far.
     #[must_use]
     pub fn figures(&self) -> CheckpointFigures {
         let last = self.last();

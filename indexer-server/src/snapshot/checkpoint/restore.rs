@@ -45,7 +45,7 @@ impl Restorer {
         Self { shared_store, writer }
     }
 
-    /// The workers on disk, without their blocks. Unreadable workers are left out.
+    /// Returns the workers on disk, without their blocks. Leaves out unreadable workers.
     ///
     /// # Errors
     /// If the store cannot be opened.
@@ -82,7 +82,7 @@ impl Restorer {
         self.shared_store.begin_compacting().await
     }
 
-    /// Restores a worker that is not in the index.
+    /// Restores a worker that the index lacks. Returns an empty worker if the store lacks it or its sources.
     ///
     /// # Errors
     /// If the worker cannot be read or the index refuses it. The index then has no data of the worker.
@@ -121,7 +121,7 @@ impl Restorer {
     }
 }
 
-/// Reads a worker and sorts its data. `None` if the worker had no source.
+/// Reads a worker and sorts its data for the index. Returns `None` if the store lacks the worker or its sources.
 fn read_worker(
     store: &SnapshotStore,
     address: &WorkerAddress,

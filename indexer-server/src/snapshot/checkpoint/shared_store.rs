@@ -33,7 +33,7 @@ impl SharedStore {
         }
     }
 
-    /// Runs a call on the store.
+    /// Runs `work` on the store, on a blocking thread. Opens a closed store first.
     ///
     /// # Errors
     /// If the store is closed and cannot be opened.

@@ -288,7 +288,8 @@ impl Checkpointer {
         Ok(report)
     }
 
-    /// Writes a position after all other changes, and publishes the persisted position.
+    /// Writes the stream position after all other changes, and publishes the persisted position. Does nothing if the
+    /// broker's stream is not read.
     async fn persist_position(&self, position: Option<StreamPosition>) -> Result<(), StoreError> {
         let Some(stream) = &self.stream else { return Ok(()) };
         let written = self.shared_store.call(move |store| {
@@ -300,8 +301,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Workers among `workers` that need complete images. The result is valid until the checkpoint ends or fails:
-    /// within a checkpoint, only this function reopens the store.
+    /// Returns the workers among `workers` that need complete images. The result is valid until the checkpoint ends or
+    /// fails: within a checkpoint, only this function reopens the store.
     async fn stale(
         &self,
         mut workers: Vec<WorkerAddress>,
@@ -314,7 +315,7 @@ impl Checkpointer {
         Ok(ask.await??.into_iter().collect())
     }
 
-    /// Adds the changes of a worker to a batch.
+    /// Adds the changes of a worker to a batch. Does nothing if the worker's partition is gone.
     async fn add(
         &self,
         (registration, registered_by): (&Registration, RegisteredBy),
@@ -365,8 +366,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Writes a batch. If the write fails, returns the images' notes to the index, so that the next checkpoint
-    /// contains the changes.
+    /// Writes a batch. If the write fails, returns the images' notes to the index, so that the next checkpoint contains
+    /// the changes. Does nothing if the batch is empty.
     async fn write(&mut self, batch: Batch, report: &mut Report) -> Result<(), CheckpointError> {
         if batch.images.is_empty() && batch.gone.is_empty() {
             return Ok(());
@@ -395,7 +396,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Returns the notes of an image that was not written.
+    /// Returns the notes of an image that could not be written to the index. An image without notes needs no change.
     async fn give_back(
         &self,
         taken: Option<(Arc<Shard>, CutReceipt)>,
@@ -407,7 +408,7 @@ impl Checkpointer {
     }
 }
 
-/// The changes of a batch, removals first.
+/// Lists the changes of a batch, removals first.
 fn changes(batch: &Batch) -> Vec<Change<'_>> {
     let gone = batch.gone.iter().map(Change::Forget);
     let images = batch.images.iter().map(|pending| {

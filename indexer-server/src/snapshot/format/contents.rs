@@ -35,7 +35,7 @@ fn tiers_of(bits: u8) -> TierSet {
     Tier::ALL.into_iter().filter(|tier| bits & tier_bit(*tier) != 0).collect()
 }
 
-/// Appends the value of a page with at least one run.
+/// Appends the encoded value of a page with at least one run.
 ///
 /// # Errors
 /// If its runs are not within the page, in order, with 1 to 64 blocks each.
@@ -87,7 +87,7 @@ fn encode_run(run: &RunImage, offset: u32, value: &mut Vec<u8>) -> Result<(), &'
     Ok(())
 }
 
-/// Decodes a page.
+/// Decodes the value of a page.
 ///
 /// # Errors
 /// If the value is malformed. Then no part of it is valid.
@@ -144,7 +144,7 @@ fn decode_run(
     Ok(RunImage { first, parent, tiers, blocks })
 }
 
-/// Appends the value of a name with at least one copy.
+/// Appends the encoded value of a name with at least one copy.
 ///
 /// # Errors
 /// If the name has no copies, or copies of too many sources.
@@ -180,7 +180,7 @@ pub(in crate::snapshot) fn encode_name(
     Ok(())
 }
 
-/// Decodes a name.
+/// Decodes the value of a name.
 ///
 /// # Errors
 /// If the value is malformed.
@@ -241,7 +241,7 @@ pub(in crate::snapshot) fn encode_hole(hole: &HoleImage, value: &mut Vec<u8>) {
     value.extend(hole.local.0.to_le_bytes());
 }
 
-/// Decodes a hole.
+/// Decodes the value of a hole at `slot`.
 ///
 /// # Errors
 /// If the value is malformed.

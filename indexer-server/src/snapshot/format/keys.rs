@@ -76,7 +76,7 @@ impl ContentKey {
         }
     }
 
-    /// Decodes a key.
+    /// Decodes the key of a worker's contents.
     ///
     /// # Errors
     /// If it is not a contents key.
@@ -182,7 +182,7 @@ pub(in crate::snapshot) fn write_key(number: u64) -> Vec<u8> {
     [&[WRITE][..], &number.to_be_bytes()].concat()
 }
 
-/// Write number in the key of a mark.
+/// Returns the write number in the key of a mark.
 ///
 /// # Errors
 /// If it is not the key of a mark.

@@ -445,7 +445,7 @@ impl SourceRecord {
         }
     }
 
-    /// Converts to the image of a source. Fails if a value is out of range.
+    /// Converts the record to the image of a source. Fails if a value is out of range.
     fn into_source(self) -> Result<SourceImage, FormatError> {
         let wrong = |field| FormatError::Range { what: "source", field };
         let copy_mode = CopyModeRecord::try_from(self.copy_mode);

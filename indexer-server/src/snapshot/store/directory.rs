@@ -75,8 +75,8 @@ impl Directory {
         }
     }
 
-    /// Takes over the state from before the database was reopened. A worker accepts increments only if no acknowledged
-    /// image of it is missing.
+    /// Takes over the state from before the database was reopened. A worker accepts increments only if every
+    /// acknowledged image of it is present.
     pub(super) fn adopt_state(&mut self, before: &Self) {
         for (address, entry) in &mut self.entries {
             let known = before.entries.get(address);

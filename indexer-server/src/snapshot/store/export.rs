@@ -89,7 +89,8 @@ impl Export {
         self.held_blocks
     }
 
-    /// Returns the next chunk, of [`EXPORT_CHUNK_BYTES_MAX`] bytes except the last. `None` at the end.
+    /// Returns the next chunk. Every chunk except the last has [`EXPORT_CHUNK_BYTES_MAX`] bytes. Returns `None` at the
+    /// end.
     ///
     /// # Errors
     /// If the stored data is damaged, or the disk fails. The export is then unusable.
@@ -106,7 +107,8 @@ impl Export {
         Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
-    /// Reads about one chunk, from a key on. Returns the key to resume from.
+    /// Reads about one chunk into `frames`, starting at the key `from`. Returns the key to resume from, or `None` at
+    /// the end.
     fn read_chunk(&mut self, from: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(database) = &self.database else { return Ok(None) };
         let (_, behind) = export_bounds();
@@ -128,7 +130,7 @@ impl Export {
     }
 }
 
-/// Whether a key belongs to the export. Marks and unfinished generations are excluded.
+/// Whether a key belongs to the export. Excludes marks and unfinished generations.
 fn counts(generations: &BTreeMap<u32, u32>, key: &[u8], view: &Path) -> Result<bool, StoreError> {
     match KeyKind::of(key) {
         KeyKind::Worker | KeyKind::Registration | KeyKind::Position => Ok(true),

@@ -52,7 +52,7 @@ pub(super) fn set_aside(database: &Path) -> Result<PathBuf, StoreError> {
     Err(StoreError::CorruptAgain { folder: database.to_owned() })
 }
 
-/// Path for the view that an export reads. Removes the view of an interrupted export.
+/// Returns the path for the view that an export reads. Removes the view of an interrupted export.
 ///
 /// # Errors
 /// If the view of an interrupted export cannot be removed.
@@ -66,7 +66,7 @@ pub(super) fn export(database: &Path) -> Result<PathBuf, StoreError> {
     }
 }
 
-/// Total bytes of the database's files.
+/// Returns the total bytes of the database's files.
 ///
 /// # Errors
 /// If the folder cannot be listed.

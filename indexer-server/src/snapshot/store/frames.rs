@@ -45,7 +45,7 @@ impl Frames {
         self.bytes.extend(bytes);
     }
 
-    /// Adds a key and its value. Returns false if either is too long.
+    /// Adds a key and its value to the export. Returns false, and adds nothing, if either is too long.
     #[must_use]
     pub(super) fn record(&mut self, key: &[u8], value: &[u8]) -> bool {
         let key_bytes = u8::try_from(key.len()).ok();
@@ -91,7 +91,7 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads the header.
+    /// Creates a reader of an export, and reads the header.
     ///
     /// # Errors
     /// If the header is malformed or of another version.
@@ -108,7 +108,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// Returns the next key and its value. `None` at the end, after the checksum was verified.
+    /// Returns the next key and its value. Returns `None` at the end, after verifying the checksum.
     ///
     /// # Errors
     /// If the export cannot be read or is damaged.
@@ -129,7 +129,7 @@ impl<R: Read> FrameReader<R> {
         Ok(Some((&self.key, &self.value)))
     }
 
-    /// Checks the number of keys and the checksum. Fails if bytes follow.
+    /// Checks the number of keys and the checksum at the end of an export. Fails if more bytes follow.
     fn check_trailer(&mut self) -> Result<(), ImportError> {
         if u64::from_le_bytes(self.array()?) != self.count {
             return Err(damaged("keys are missing"));

@@ -104,7 +104,7 @@ impl SnapshotStore {
 }
 
 impl Contents {
-    /// Checks that a key and its value can follow the previous records.
+    /// Checks that a key and its value can follow the previous records of an import.
     fn check(&mut self, key: &[u8], value: &[u8]) -> Result<(), FormatError> {
         let wrong = |field| FormatError::Range { what: "export", field };
         if key <= self.last_key.as_slice() {
@@ -172,7 +172,8 @@ pub(super) fn is_under_way(database: &DB, folder: &Path) -> Result<bool, StoreEr
     mark.map(|mark| mark.is_some()).map_err(|error| StoreError::of_rocksdb(folder, &error))
 }
 
-/// Removes all data of an unfinished import. Returns the number of the next write.
+/// Removes all data of an unfinished import. Returns the number of the next write. Deletes nothing if every import was
+/// finished.
 ///
 /// # Errors
 /// If the disk is full or fails.

@@ -199,7 +199,7 @@ impl SnapshotStore {
         self.is_inherited && !self.directory.needs_whole()
     }
 
-    /// Starts RocksDB's compaction, if it is not running yet.
+    /// Starts RocksDB's compaction. Has no effect on a read-only store until it is reopened.
     ///
     /// # Errors
     /// If RocksDB refuses.
@@ -240,7 +240,7 @@ impl SnapshotStore {
         }
     }
 
-    /// Current size and written bytes.
+    /// Returns the store's current size and written bytes.
     ///
     /// # Errors
     /// If the files cannot be listed.
@@ -325,7 +325,7 @@ impl fmt::Debug for SnapshotStore {
     }
 }
 
-/// Reads the manifest. `None` in an empty database.
+/// Reads the manifest, and checks its version and shard. Returns `None` in an empty database.
 fn read_manifest(
     database: &DB,
     folder: &Path,
@@ -374,7 +374,7 @@ fn write_manifest(
     written.map_err(|error| StoreError::of_rocksdb(folder, &error))
 }
 
-/// Reads all workers. Each needs a complete image next.
+/// Reads all workers into a directory. Each worker needs a complete image next.
 fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError> {
     let unreadable = |error| StoreError::unreadable(folder, &error);
     let mut directory = Directory::default();

@@ -41,7 +41,7 @@ impl SnapshotStore {
         self.directory.is_empty() && self.position.is_none()
     }
 
-    /// Deletes the position and all workers.
+    /// Deletes the stream position and all workers.
     ///
     /// # Errors
     /// If the disk is full or fails. Some of the data may be deleted then.
@@ -58,7 +58,7 @@ impl SnapshotStore {
     }
 }
 
-/// Reads the position, if there is one.
+/// Reads the stream position. Returns `None` if the store lacks it.
 pub(super) fn read_position(
     database: &DB,
     folder: &Path,

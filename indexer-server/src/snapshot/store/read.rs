@@ -32,7 +32,7 @@ pub struct Pieces<'a> {
 }
 
 impl SnapshotStore {
-    /// Reads a worker. `None` if it is not stored.
+    /// Reads a worker. Returns `None` if the store lacks the worker.
     ///
     /// # Errors
     /// If the worker is damaged, or the disk fails.
@@ -66,7 +66,7 @@ fn missing(folder: &Path, worker: &WorkerAddress) -> StoreError {
 }
 
 impl Pieces<'_> {
-    /// Reads the next piece. `None` at the end.
+    /// Reads the next piece of the worker's contents. Returns `None` at the end.
     fn read_piece(&mut self) -> Result<Option<RankImage>, StoreError> {
         let unreadable = |error: FormatError| StoreError::unreadable(&self.folder, &error);
         let mut piece: Option<RankImage> = None;
@@ -115,7 +115,7 @@ impl fmt::Debug for Pieces<'_> {
     }
 }
 
-/// Adds a key and its value to a piece. Returns the number of added blocks, names or holes.
+/// Adds a key and its value to a piece. Returns the number of added blocks, names, holes or meanings.
 fn add(piece: &mut RankImage, content: Content, value: &[u8]) -> Result<usize, FormatError> {
     match content {
         Content::Page(page) => {

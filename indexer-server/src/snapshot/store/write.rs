@@ -109,8 +109,8 @@ impl SnapshotStore {
         outcome.map_err(|error| Unwritten { written, error })
     }
 
-    /// Writes changes in groups, each in one write. A refused change does not undo earlier ones; `written` counts
-    /// them.
+    /// Writes changes in groups, each in one write. A refused change keeps earlier changes; `written` counts the
+    /// written ones.
     fn write_all(&mut self, changes: &[Change<'_>], written: &mut usize) -> Result<(), StoreError> {
         self.ensure_writable()?;
         let mut group = Group::default();
@@ -176,8 +176,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Adds the entries of a rank. Parts of a complete image may be written early, because its generation does not
-    /// count until the worker's record does.
+    /// Adds the entries of a rank to a group. Parts of a complete image may be written early, because its generation
+    /// counts only once the worker's record names it.
     fn stage_rank(
         &mut self,
         place: Place<'_>,
@@ -218,7 +218,7 @@ impl SnapshotStore {
         self.write_group(group, &WriteOptions::default())
     }
 
-    /// Syncs a group to disk, then updates the directory.
+    /// Writes a group to disk with a sync, then updates the directory.
     fn commit(&mut self, group: &mut Group, written: &mut usize) -> Result<(), StoreError> {
         if !group.batch.is_empty() {
             self.write_group(group, &options::synced())?;
@@ -264,8 +264,8 @@ fn invalid(worker: &WorkerAddress, error: FormatError) -> StoreError {
     StoreError::Image { worker: worker.clone(), error }
 }
 
-/// Checks that an image can be encoded completely, so that a group never has half of it. Encoding twice costs less than
-/// keeping the result.
+/// Checks that an image can be encoded completely, so that a group never contains half of it. Encoding twice costs less
+/// than keeping the result.
 fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> {
     for rank in &image.ranks {
         for_each_entry(rank, |_content, value| match value {
@@ -276,7 +276,7 @@ fn check(worker: &WorkerAddress, image: &WorkerImage) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Calls back with each key of a rank's image and its value. `None` is a deletion.
+/// Calls `each` with each key of a rank's image and its value. The value `None` is a deletion.
 fn for_each_entry(
     rank: &RankImage,
     mut each: impl FnMut(Content, Result<Option<&[u8]>, FormatError>) -> Result<(), StoreError>,

@@ -40,7 +40,7 @@ impl Gateway {
     }
 
     /// Sends the prompt to the prefill worker. Returns the parameters with which the decode worker finds the blocks.
-    /// Returns `None` if the placement has no prefill worker, or if the answer lacks the parameters.
+    /// Returns `None` if the placement lacks a prefill worker, or the answer lacks the parameters.
     async fn ask_prefill(&self, job: &Job, placement: &Placement) -> Result<Option<Value>, String> {
         let Some(reservation) = &placement.prefill else { return Ok(None) };
         let worker = reservation.worker();
