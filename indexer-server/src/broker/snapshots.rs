@@ -85,7 +85,7 @@ impl Snapshots {
         let mut attempts = 0;
         let deadline = Instant::now() + BROKER_TIMEOUT;
         loop {
-            let announced = self.taken(&context).await;
+            let announced = self.stored_position(&context).await;
             let is_unknown = announced.is_err() && Instant::now() < deadline;
             if is_unknown {
                 // JetStream becomes available later than the broker.
@@ -106,7 +106,7 @@ impl Snapshots {
                 Err(error) => {
                     let shard = &self.own;
                     tracing::warn!(%error, shard, attempts, "the snapshot could not be fetched");
-                    let replaced = self.taken(&context).await.ok() != announced.ok();
+                    let replaced = self.stored_position(&context).await.ok() != announced.ok();
                     if attempts >= DOWNLOADS_MAX || !replaced {
                         return None;
                     }
@@ -227,8 +227,8 @@ impl Snapshots {
         self.publish_position(&coverage, position).await?;
         let stream = context.get_stream(self.stored(STREAM)).await?;
         let first = stream.cached_info().state.first_sequence;
-        let taken = self.taken(&context).await?;
-        if wants_snapshot(position, taken, first, self.threshold)
+        let stored_position = self.stored_position(&context).await?;
+        if wants_snapshot(position, stored_position, first, self.threshold)
             && let Some(turn) =
                 self.turns.acquire_lease(&coverage, &self.own, &self.replica).await?
         {
@@ -249,7 +249,7 @@ impl Snapshots {
     }
 
     /// Stream position of the shard's stored snapshot.
-    async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
+    async fn stored_position(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
         let bucket = Bucket::find(context, &self.connection.namespace, &self.own).await?;
         match bucket {
             Some(bucket) => bucket.position().await,

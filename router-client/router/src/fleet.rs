@@ -89,7 +89,8 @@ impl Fleet {
         listing: &Listing,
         blocks: impl Fn(&PartitionKey, &WorkerKey) -> RankBlocks,
     ) -> Result<(), ConfigError> {
-        // One lock for both maps, always in this order: threshold changes wait meanwhile.
+        // Lock order: `partitions`, then `busy`. `set_busy_thresholds` waits for `partitions`, too, so each new router
+        // gets the current thresholds.
         let mut partitions = self.partitions.write();
         let gone: Vec<_> =
             partitions.keys().filter(|key| !listing.contains_key(*key)).cloned().collect();
@@ -113,7 +114,7 @@ impl Fleet {
             }
             current.extend(partitions.get(key).cloned().map(|partition| (partition, key, workers)));
         }
-        // Requests of all models wait for this lock.
+        // Unlock the map before the routers change: requests of all models read it.
         drop(partitions);
         for (partition, key, workers) in current {
             partition.set_workers(workers, |rank| blocks(key, rank));
@@ -133,7 +134,7 @@ impl Fleet {
     /// If a threshold is out of range; then the old thresholds stay.
     pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
         busy.check()?;
-        // Partitions added meanwhile wait for this lock, and get the new thresholds.
+        // `set_workers` waits for the lock, so a partition that it adds afterwards gets the new thresholds.
         let partitions = self.partitions.write();
         *self.busy.write() = busy;
         for partition in partitions.values() {
