@@ -19,7 +19,10 @@ fn check<T>(pointer: *const T, field: &str) -> Result<(), Fault> {
         return Err(Fault::argument(field, "is NULL"));
     }
     if !pointer.is_aligned() {
-        return Err(Fault::argument(field, "is not aligned: it is no pointer to that"));
+        return Err(Fault::argument(
+            field,
+            "is not aligned: pass a pointer to a value of its type",
+        ));
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ impl CheckpointParts {
             }
         }
         let mut stored = self.restorer.workers().await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the checkpoint cannot be read: nothing is restored");
+            tracing::error!(%error, "the checkpoint cannot be read: restoring no workers from it");
             Vec::new()
         });
         if is_others {

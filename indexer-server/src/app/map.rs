@@ -124,7 +124,7 @@ pub(super) async fn register_configured(
         match ingest.configure(registration.clone()).await {
             Ok(_) => {}
             Err(IngestError::WrongShard(wrong)) => {
-                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "belongs to another shard");
+                tracing::info!(worker = %wrong.worker, owner = wrong.owner, "worker belongs to another shard");
             }
             Err(
                 error @ (IngestError::Partition(_)

@@ -68,14 +68,14 @@ pub(super) async fn plan(
         let registration = match Registration::decode(&registration) {
             Ok(registration) => registration,
             Err(error) => {
-                tracing::warn!(worker = %address, %error, "not restored: its registration cannot be read");
+                tracing::warn!(worker = %address, %error, "worker not restored: its registration is unreadable");
                 continue;
             }
         };
         let is_configured = configured.iter().any(|at| at.address() == address);
         let registered_by = match (registered_by, is_configured) {
             (RegisteredBy::Configuration, false) => {
-                tracing::info!(worker = %address, "removed: it is no longer configured");
+                tracing::info!(worker = %address, "worker removed: it is no longer configured");
                 plan.dropped.insert(address);
                 continue;
             }
@@ -146,7 +146,7 @@ async fn expect(
     if let Some((field, before, now)) = difference {
         tracing::warn!(
             %worker, field, before, configured = now,
-            "starts empty: its configuration changed"
+            "worker starts empty: its configuration changed"
         );
         return None;
     }
@@ -241,14 +241,14 @@ impl Planned {
                     Ok(fetched) => ways.place(partition, &worker, fetched, &mut brought).await,
                     Err(error) => {
                         brought.failed += 1;
-                        tracing::error!(%worker, %error, "not copied: it starts empty");
+                        tracing::error!(%worker, %error, "worker not copied from a sibling: it starts empty");
                         Vec::new()
                     }
                 }
             }
         });
         if let Err(error) = resumed.await {
-            tracing::error!(%worker, %error, "not restored: register it again");
+            tracing::error!(%worker, %error, "worker not restored: register it again");
             // The worker may be removed already, or the server is stopping.
             let _gone = ingest.remove(worker).await;
         } else if is_gone && !is_configured {
@@ -293,7 +293,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not restored: it starts empty");
+                tracing::error!(%worker, %error, "worker not restored from the checkpoint: it starts empty");
                 Vec::new()
             }
         }
@@ -317,7 +317,7 @@ impl Ways {
             }
             Err(error) => {
                 brought.failed += 1;
-                tracing::error!(%worker, %error, "not copied: it starts empty");
+                tracing::error!(%worker, %error, "worker not copied from a sibling: it starts empty");
                 Vec::new()
             }
         }

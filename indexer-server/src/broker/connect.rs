@@ -47,12 +47,12 @@ pub(super) async fn connect(
     let reasons = servers.clone();
     let note = move |event: &Event| match event {
         Event::Connected => {
-            tracing::info!("the broker is there");
+            tracing::info!("connected to the broker");
             state.send_modify(|link| *link = Link { up: true, times: link.times + 1 });
             metrics.connected.set(1);
         }
         Event::Disconnected | Event::Closed => {
-            tracing::warn!("the broker is gone");
+            tracing::warn!("lost the connection to the broker");
             state.send_modify(|link| link.up = false);
             metrics.connected.set(0);
         }

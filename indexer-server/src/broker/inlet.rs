@@ -41,7 +41,7 @@ struct OpenSession {
 enum TakeError {
     #[error("malformed: {0}")]
     Malformed(#[from] BytesError),
-    #[error("malformed: its subject must be {expected}")]
+    #[error("malformed: the message's subject must be {expected}")]
     Subject { expected: String },
     #[error(transparent)]
     Refused(#[from] IngestError),

@@ -45,7 +45,7 @@ impl Starting {
         let waits_for = if inlet.is_settled() {
             "waiting for heartbeats of agents"
         } else {
-            "fetching what agents hold"
+            "fetching the agents' blocks"
         };
         self.not_ready.set_reason(waits_for);
         receiving_for >= READY_WITHIN

@@ -88,10 +88,10 @@ pub struct Options {
     /// more. If not set: no limit
     #[arg(long, value_name = "BYTES", help_heading = "Limits")]
     pub max_index_bytes: Option<ByteCount>,
-    /// Limit of speculative blocks: max= (65536 to 16777216), keep-ratio= (0–1). Separate pairs by commas. A speculative
-    /// block is a pair of rank and block from RecordPlacement. The limit covers all models and tenants. At max blocks,
-    /// the index evicts blocks until max x keep-ratio remain: the tenant with the most speculative blocks loses the
-    /// blocks closest to expiry
+    /// Limit of speculative blocks: max= (65536 to 16777216), keep-ratio= (0–1). Separate pairs by commas. A
+    /// speculative block is a pair of rank and block from RecordPlacement. The limit covers all models and tenants. At
+    /// max blocks, the index evicts down to max x keep-ratio blocks. The tenant with the most speculative blocks loses
+    /// the blocks closest to expiry
     #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Limits")]
     pub speculative_blocks: KeyValues<SpeculativeBlocks>,
     /// Quota of one tenant, as a fraction of each limit (0.001–1). The limits are on models, workers, sockets for

@@ -51,7 +51,7 @@ impl SiblingClient {
         let read = ListedWorker::try_from(worker);
         read.inspect_err(|error| {
             let sibling = &self.url;
-            tracing::warn!(worker_id, sibling, %error, "a listed worker is not copied");
+            tracing::warn!(worker_id, sibling, %error, "cannot copy a worker that the sibling listed: skipping it");
         })
         .ok()
     }

@@ -230,7 +230,9 @@ impl Link {
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,
                 Err(_panic) => {
-                    tracing::error!("the link failed: it starts again");
+                    tracing::error!(
+                        "the link to an engine failed: restarting it with an empty source"
+                    );
                 }
             }
             if self.sink.reset().await.is_err() {

@@ -34,7 +34,7 @@ impl Rival {
             let other = format!("worker {other}");
             return IngestError::SocketInUse { address, endpoint, topic, other };
         }
-        tracing::warn!(worker = %address, %other, endpoint, "refused: a worker of another tenant follows its socket");
+        tracing::warn!(worker = %address, %other, endpoint, "worker refused: another tenant reads the same socket");
         let other = "another worker".to_owned();
         IngestError::SocketInUse { address, endpoint, topic: String::new(), other }
     }

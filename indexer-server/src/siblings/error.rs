@@ -35,7 +35,7 @@ pub enum CopyError {
     #[error("it lists more than {WORKERS_MAX} workers, the limit")]
     TooManyWorkers,
     /// The worker has no cursor to resume from.
-    #[error("no source of the worker has a cursor there")]
+    #[error("no source of the worker has a cursor at the sibling")]
     Nothing,
     /// The index refuses the copy.
     #[error(transparent)]

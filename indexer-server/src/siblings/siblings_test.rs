@@ -166,8 +166,8 @@ async fn a_dump_is_taken_whole_or_not_at_all() {
     let at = || source("s", Some(cursor(4)));
     let record = |number| chunk(0, &[(number, held(1, 1))]);
     for (parts, expected) in [
-        (vec![], "no source of the worker has a cursor there"),
-        (vec![end(0, 0, source("s", None))], "no source of the worker has a cursor there"),
+        (vec![], "no source of the worker has a cursor at the sibling"),
+        (vec![end(0, 0, source("s", None))], "no source of the worker has a cursor at the sibling"),
         (vec![record(0)], "malformed answer: a source has no end"),
         (vec![record(0), end(0, 2, at())], "malformed answer: records of a source are missing"),
         (vec![end(0, 0, at()), record(0)], "malformed answer: records after an end"),

@@ -152,7 +152,10 @@ impl EntryOptions {
     /// Returns certificate and key, which require each other, or `None` if both are unset.
     fn identity(&self) -> Result<Option<Identity>, ConfigError> {
         let lacks = |field, other| {
-            ConfigError::invalid(field, format!("is required with {other}: set both, or none"))
+            ConfigError::invalid(
+                field,
+                format!("is required with {other}: set both options, or neither"),
+            )
         };
         match (self.tls_cert.clone(), self.tls_key.clone()) {
             (None, None) => Ok(None),

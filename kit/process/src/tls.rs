@@ -130,7 +130,10 @@ async fn shake_hands(acceptor: TlsAcceptor, connection: Connection) -> Result<So
             Ok(Socket::Tls(Box::new(stream)))
         }
         Ok(Err(error)) => Err(failed(reason(&error))),
-        Err(_late) => Err(failed((TIMED_OUT, format!("not over after {HANDSHAKE_TIMEOUT:?}")))),
+        Err(_late) => Err(failed((
+            TIMED_OUT,
+            format!("the handshake took longer than {HANDSHAKE_TIMEOUT:?}"),
+        ))),
     }
 }
 
@@ -158,7 +161,7 @@ fn reason(error: &io::Error) -> (&'static str, String) {
     let gone =
         [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     if error.kind() == io::ErrorKind::TimedOut {
-        (TIMED_OUT, "the client said nothing".to_owned())
+        (TIMED_OUT, "the client sent no data".to_owned())
     } else if gone.contains(&error.kind()) {
         (CLOSED, "the client closed the connection".to_owned())
     } else {

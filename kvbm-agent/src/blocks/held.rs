@@ -147,7 +147,7 @@ impl Drop for Committed {
 }
 
 fn stalled() -> Status {
-    failed(ErrorCode::Unavailable, "the client took nothing for too long: ask again")
+    failed(ErrorCode::Unavailable, "the client read no answer for too long: repeat the call")
 }
 
 /// Sending side of a Read stream.

@@ -58,9 +58,9 @@ impl VolumeSearch {
         let mut registered = 0;
         let ended = self.learn(manager, &mut registered).await;
         if let Err(error) = ended {
-            tracing::warn!(%error, registered, "the volume was not searched to its end: blocks in it may not be found");
+            tracing::warn!(%error, registered, "the search of the volume stopped early: some blocks are unknown");
         } else if registered > 0 {
-            tracing::info!(registered, "blocks of the volume are known now");
+            tracing::info!(registered, "found blocks of the volume");
         }
     }
 

@@ -78,7 +78,7 @@ impl NatsPublisher {
         if let Some(num_suppressed) = line {
             let source = self.feed.name();
             let error = &*text;
-            tracing::warn!(source, error, num_suppressed, "nothing is published");
+            tracing::warn!(source, error, num_suppressed, "publishing to the broker failed");
         }
         self.status.send_modify(|status| {
             (status.connected, status.error) = (false, Some(text));

@@ -37,14 +37,14 @@ pub struct BlocksOptions {
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub blocks_host: KeyValues<HostSettings>,
     /// Size and layout of a block, such as layers=32,inner-dim=1024,dtype=bfloat16. Set bytes= (bytes of a block, a
-    /// multiple of --block-size), or set layers= and inner-dim= (elements per token and layer, for keys or for values:
-    /// heads of one rank x head width). Optional keys: outer-dim= (2 for keys and values, 1 if combined, as in MLA);
-    /// dtype-bytes= (bytes of an element: 1, 2, 4, 8 or 16); dtype= and layout= (names, such as bfloat16 and
-    /// heads-first); form= (contiguous aligns nothing, layer-separate aligns each layer, outer-separate aligns keys and
-    /// values of each layer); alignment= (a power of two up to 4KiB); tp-rank= (rank in the tensor-parallel group);
-    /// tp-size= (ranks of the group, up to 1,024); tp-replicas= (consecutive ranks with the same heads: tp-size with
-    /// MLA). An agent finds blocks on disk and in volumes only if its model, tenant, sizes, dtype, layout and form equal
-    /// the writer's
+    /// multiple of --block-size), or set layers= and inner-dim=. inner-dim is the number of elements per token and
+    /// layer, for keys or for values: heads of one rank x head width. outer-dim= is 2 for keys and values, and 1 if
+    /// combined, as in MLA. dtype-bytes= is the size of an element: 1, 2, 4, 8 or 16. dtype= and layout= are names,
+    /// such as bfloat16 and heads-first. alignment= is a power of two up to 4KiB. form= is contiguous (aligns nothing),
+    /// layer-separate (aligns each layer) or outer-separate (aligns keys and values of each layer). tp-rank= and
+    /// tp-size= are the rank in the tensor-parallel group, and its number of ranks, up to 1,024. tp-replicas= is the
+    /// number of consecutive ranks with the same heads: tp-size with MLA. An agent finds blocks on disk and in volumes
+    /// only if its model, tenant, sizes, dtype, layout and form equal the writer's
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub blocks_geometry: KeyValues<GeometrySettings>,
     /// File for blocks on a local disk, such as file=/data/blocks,bytes=1TiB. A restarted agent finds the blocks again.

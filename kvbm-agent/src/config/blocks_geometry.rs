@@ -144,7 +144,7 @@ impl GeometrySettings {
             (Some(bytes), None, None) => return self.of_bytes(block_size, bytes),
             (None, Some(layers), Some(inner_dim)) => self.dimensions(layers, inner_dim)?,
             (Some(_), _, _) => {
-                let why = "does not go with layers and inner-dim: leave it or them out";
+                let why = "does not go with layers and inner-dim: remove bytes, or remove layers and inner-dim";
                 return Err(ConfigError::invalid("blocks-geometry bytes", why));
             }
             (None, _, _) => {

@@ -130,7 +130,7 @@ impl PeerSettings {
     fn nixl(&self, is_insecure: bool) -> Result<Option<NixlOptions>, ConfigError> {
         if self.backend == PeerBackend::Tcp {
             if self.names_library() {
-                let why = "is set, but backend is tcp: set that to nixl, or remove this key";
+                let why = "is set, but backend is tcp: set backend=nixl, or remove nixl-library";
                 return Err(ConfigError::invalid("blocks-peer nixl-library", why));
             }
             return Ok(None);
@@ -161,7 +161,7 @@ impl PeerSettings {
         match (self.listen.0, &self.advertise.0) {
             (None, None) => Ok(None),
             (None, Some(_)) => {
-                let why = "is set without listen: nothing is served there";
+                let why = "is set without listen: set listen, or remove advertise";
                 Err(ConfigError::invalid(FIELD, why))
             }
             (Some(_), Some(text)) => {

@@ -145,7 +145,7 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
         (&["--blocks-geometry=layers=2"], geometry),
         (
             &["--blocks-geometry=bytes=4KiB,layers=2"],
-            "blocks-geometry bytes: does not go with layers and inner-dim: leave it or them out",
+            "blocks-geometry bytes: does not go with layers and inner-dim: remove bytes, or remove layers and inner-dim",
         ),
         (
             &["--blocks-geometry=bytes=100"],

@@ -75,7 +75,8 @@ impl Config {
         let zmq = options.zmq.0.check()?;
         let nats = options.nats.check(options.blocks.needs_nats())?;
         if indexers.is_empty() && nats.is_none() && zmq.is_none() {
-            let why = "nothing would be published: name an index, or a NATS server with nats-url";
+            let why =
+                "is empty, so the agent has no index to publish to: set indexers, nats-url or zmq";
             return Err(ConfigError::invalid("indexers", why));
         }
         let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter();
@@ -203,8 +204,7 @@ fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
 fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let Some(url) = &options.advertise else {
         if options.process.listen.ip().is_unspecified() && !options.indexers.is_empty() {
-            let why =
-                "is required where listen is every address: indexes ask there for what they missed";
+            let why = "is required if listen is every address: set a URL at which indexes reach the agent";
             return Err(ConfigError::invalid("advertise", why));
         }
         return Ok(None);
@@ -221,7 +221,7 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
         };
         return Err(ConfigError::invalid(
             "advertise",
-            format!("{url:?} is not what is served: {why}"),
+            format!("{url:?} differs from the scheme of the agent's port: {why}"),
         ));
     }
     Ok(Some(url))
@@ -352,7 +352,7 @@ fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
         return Err(ConfigError::invalid("batch-interval", why));
     }
     if !interval.is_zero() && options.journal_dir.is_some() {
-        let why = "does not go with journal-dir: what waits is not on disk; leave one of them out";
+        let why = "does not go with journal-dir: waiting blocks are not on disk; remove one of the two options";
         return Err(ConfigError::invalid("batch-interval", why));
     }
     Ok(BatchingConfig { interval, ..BatchingConfig::DEFAULT })
@@ -396,7 +396,8 @@ fn journal(
     if bytes_max < BATCH_WIRE_BYTES_MAX {
         let given = options.journal_bytes;
         let min = ByteCount(BATCH_WIRE_BYTES_MAX);
-        let why = format!("is {given}, must be {min} or more: one batch may take that");
+        let why =
+            format!("is {given}, must be {min} or more, which is the maximum size of one batch");
         return Err(ConfigError::invalid("journal-bytes", why));
     }
     // A larger journal may have more batches, of the same average size.

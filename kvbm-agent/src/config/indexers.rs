@@ -22,7 +22,7 @@ pub(super) fn checked(
         given.iter().map(|text| dialled(field, text, dialer)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
-        let why = format!("{twice:?} is given twice: it would receive everything twice");
+        let why = format!("{twice:?} is given twice: remove one");
         return Err(ConfigError::invalid(field, why));
     }
     Ok(indexers)
@@ -37,13 +37,13 @@ pub(super) fn check_pool_indexers(
     const FIELD: &str = "pool-indexers";
     if let Some(both) = pool_indexers.iter().find(|url| indexers.contains(url)) {
         let why = format!(
-            "{both:?} is also in indexers, and those receive the contents of pools already: remove it here"
+            "{both:?} is also in indexers, which receive the contents of pools already: remove it from pool-indexers"
         );
         return Err(ConfigError::invalid(FIELD, why));
     }
     if !pool_indexers.is_empty() && registration.pools.is_empty() {
         let why =
-            "is set without blocks-volume or engine-pool: there is nothing to publish to them";
+            "is set without blocks-volume or engine-pool: set one of them, or remove pool-indexers";
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(())

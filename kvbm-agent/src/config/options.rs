@@ -41,9 +41,9 @@ pub struct Options {
     #[arg(long, help_heading = "Worker", value_name = "TYPES")]
     #[serde(serialize_with = "optional::serialize")]
     pub model_types: Option<ModelTypes>,
-    /// Form of an image's tokens in the engine's events, which gateways need: identifier (placeholder tokens, with an
-    /// identifier beside them), sglang-30-bit (SGLang until 0.5.22) or sglang-62-bit (SGLang from 0.5.23). If not set:
-    /// sglang-62-bit if --engine is sglang, else identifier
+    /// Form of an image's tokens in the engine's events, for gateways. Use sglang-30-bit for SGLang until 0.5.22,
+    /// sglang-62-bit for SGLang from 0.5.23, else identifier (placeholder tokens, with an identifier beside them). If
+    /// not set: sglang-62-bit if --engine is sglang, else identifier
     #[arg(long, help_heading = "Worker", value_name = "FORM")]
     #[serde(serialize_with = "optional::serialize")]
     pub image_tokens: Option<ImageTokens>,

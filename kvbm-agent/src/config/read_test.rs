@@ -120,7 +120,10 @@ fn what_is_missing_or_wrong_is_named() {
         (0, "worker-id: is required: nothing is assumed of the engine"),
         (1, "model: is required: nothing is assumed of the engine"),
         (2, "block-size: is required: nothing is assumed of the engine"),
-        (3, "indexers: nothing would be published: name an index, or a NATS server with nats-url"),
+        (
+            3,
+            "indexers: is empty, so the agent has no index to publish to: set indexers, nats-url or zmq",
+        ),
     ] {
         let mut few = FEW.to_vec();
         few.remove(left_out);
@@ -195,11 +198,11 @@ fn values_that_are_wrong_are_named() {
         ("--lease=0s", "lease: is 0s, must be 1s to 3600s"),
         (
             "--zmq=listen=127.0.0.1:5557",
-            "zmq replay-listen: is required with listen: subscribers that missed messages ask there",
+            "zmq replay-listen: is required with listen: subscribers request missed messages from its socket",
         ),
         (
             "--zmq=replay-listen=127.0.0.1:5558",
-            "zmq listen: is required with replay-listen: there is nothing else to replay",
+            "zmq listen: is required with replay-listen: set both keys, or remove replay-listen",
         ),
         (
             "--metrics-url=http://127.0.0.1:8000",
@@ -208,7 +211,7 @@ fn values_that_are_wrong_are_named() {
         ("--batch-interval=11s", "batch-interval: is 11s, the limit is 10s"),
         (
             "--journal-bytes=64KiB",
-            "journal-bytes: is 64KiB, must be 512KiB or more: one batch may take that",
+            "journal-bytes: is 64KiB, must be 512KiB or more, which is the maximum size of one batch",
         ),
         (
             "--nats-url=http://a:4222",
@@ -229,7 +232,7 @@ fn a_source_that_cannot_be_is_named_once() {
         ),
         (
             "--indexers=http://a:1,http://b:1,a:1",
-            "indexers: \"http://a:1\" is given twice: it would receive everything twice",
+            "indexers: \"http://a:1\" is given twice: remove one",
         ),
         (
             "--source=endpoint=tcp://a:1,replay=tcp://*:2",
@@ -262,7 +265,7 @@ fn an_index_on_another_machine_must_reach_the_agent() {
         assert_eq!(config(&[&[far], enough].concat()).warnings, [""; 0], "{enough:?}");
     }
     let everywhere = ["--listen=0.0.0.0:1", "--insecure=true"];
-    let why = "advertise: is required where listen is every address: indexes ask there for what they missed";
+    let why = "advertise: is required if listen is every address: set a URL at which indexes reach the agent";
     assert_eq!(refusal(&everywhere), why);
 }
 
@@ -309,7 +312,7 @@ fn a_store_that_engines_share_is_a_pool_with_a_name() {
         ),
         (
             &[source, "--pool-indexers=http://h:1"],
-            "pool-indexers: is set without blocks-volume or engine-pool: there is nothing to publish to them",
+            "pool-indexers: is set without blocks-volume or engine-pool: set one of them, or remove pool-indexers",
         ),
     ] {
         assert_eq!(refusal(arguments), expected);

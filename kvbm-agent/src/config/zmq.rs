@@ -41,11 +41,12 @@ impl ZmqSettings {
             (None, None) => return Ok(None),
             (Some(listen), Some(replay)) => (listen, replay),
             (Some(_), None) => {
-                let why = "is required with listen: subscribers that missed messages ask there";
+                let why =
+                    "is required with listen: subscribers request missed messages from its socket";
                 return Err(ConfigError::invalid("zmq replay-listen", why));
             }
             (None, Some(_)) => {
-                let why = "is required with replay-listen: there is nothing else to replay";
+                let why = "is required with replay-listen: set both keys, or remove replay-listen";
                 return Err(ConfigError::invalid("zmq listen", why));
             }
         };

@@ -96,7 +96,7 @@ fn persisted(hub: &Arc<Hub>, config: &IngestConfig) -> BTreeMap<String, Source> 
                 publishers.insert(persisted.name, Arc::new(Mutex::new(publisher)));
             }
             Err(error) => {
-                tracing::warn!(%error, source = persisted.name, "a source does not continue")
+                tracing::warn!(%error, source = persisted.name, "a source from the journal cannot continue")
             }
         }
     }

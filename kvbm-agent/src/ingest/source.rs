@@ -228,7 +228,7 @@ impl IngestSource {
         let refused = match self.inlet.take_at(batch.rank, batch.events, cursor) {
             Ok(taken) => taken.refused,
             Err(error) => {
-                tracing::debug!(%error, source = self.inlet.name(), "a batch is not taken");
+                tracing::debug!(%error, source = self.inlet.name(), "a publisher's batch is refused");
                 self.inlet.count_refused(operations, &error);
                 operations
             }

@@ -219,7 +219,7 @@ impl HubSink {
             }
             Err(error) => {
                 self.inlet.count(|counts| counts.refused += operations as u64);
-                tracing::warn!(%error, source = self.inlet.name(), "blocks of the pool are not published");
+                tracing::warn!(%error, source = self.inlet.name(), "cannot publish blocks of the engine's pool");
                 0
             }
         }
@@ -255,7 +255,7 @@ impl HubSink {
         });
         if let Err(error) = taken {
             self.inlet.count_refused(operations as u64, &error);
-            tracing::debug!(%error, source = self.inlet.name(), rank, "a batch is not taken");
+            tracing::debug!(%error, source = self.inlet.name(), rank, "an engine's batch is refused");
         }
     }
 }

@@ -65,7 +65,7 @@ impl EnginePool {
     /// Clears the pool, because its blocks are no longer certain.
     pub(super) fn clear(&self) {
         if let Err(error) = self.feed.publish(0, vec![KvEvent::Cleared]) {
-            tracing::error!(%error, pool = self.feed.name(), "blocks of the pool are not cleared");
+            tracing::error!(%error, pool = self.feed.name(), "cannot clear blocks of the engine's pool");
         }
     }
 

@@ -43,7 +43,7 @@ pub enum TransferError {
     #[error("{0}")]
     Foreign(String),
     /// The storage does not support this kind of place.
-    #[error("this storage has no place of that kind")]
+    #[error("the storage does not support this kind of place")]
     Place,
     /// The volume is no longer registered.
     #[error("volume {0} is no longer registered")]

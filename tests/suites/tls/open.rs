@@ -125,9 +125,18 @@ async fn files_that_cannot_be_used_are_refused_by_name() -> Result<()> {
     let paper_flags = flags(&[shows(&paper)]);
     let paper_flags: Vec<_> = paper_flags.iter().map(String::as_str).collect();
     let plain = far(&agent, "--advertise=", "--advertise=http://127.0.0.1:2");
-    refused(&plain, &paper_flags, "advertise: \"http://127.0.0.1:2\" is not what is served")
-        .await?;
+    refused(
+        &plain,
+        &paper_flags,
+        "advertise: \"http://127.0.0.1:2\" differs from the scheme of the agent's port",
+    )
+    .await?;
     let secret = far(&agent, "--advertise=", "--advertise=https://127.0.0.1:2");
-    refused(&secret, &[], "advertise: \"https://127.0.0.1:2\" is not what is served").await?;
+    refused(
+        &secret,
+        &[],
+        "advertise: \"https://127.0.0.1:2\" differs from the scheme of the agent's port",
+    )
+    .await?;
     Ok(())
 }

@@ -46,7 +46,7 @@ impl Follower {
                 tracing::warn!(
                     source = self.name,
                     worker = %self.worker.address(),
-                    "the index differs from the agent: it is repaired"
+                    "the index differs from the agent: repairing the index"
                 );
                 self.ingest.metrics.count_audit("differs");
                 self.note_difference(true).await?;

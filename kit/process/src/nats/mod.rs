@@ -135,7 +135,9 @@ impl NatsServers {
             let by = Arc::clone(&by);
             async move {
                 if !allowed {
-                    return Err(AuthError::new("this connection is not made again"));
+                    return Err(AuthError::new(
+                        "the first connection was lost, and this client does not reconnect",
+                    ));
                 }
                 let option = by.option();
                 let read = spawn_blocking(move || by.answer(&nonce)).await;

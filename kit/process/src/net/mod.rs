@@ -232,7 +232,7 @@ impl LimitedListener {
     /// descriptor and closes it, so that the client gets an error immediately. After any other error, waits briefly.
     async fn recover(&mut self, error: &io::Error) {
         if !mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(%error, "a connection was not accepted, nor may the next be");
+            tracing::warn!(%error, "cannot accept connections: retrying");
         }
         let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
         let is_exhausted = error.raw_os_error().is_some_and(|code| exhausted.contains(&code));

@@ -32,7 +32,7 @@ impl Deadlines {
 
 /// The status of a call that has exceeded its deadline.
 pub(super) fn exceeded() -> Status {
-    Status::deadline_exceeded("the call has taken longer than it may")
+    Status::deadline_exceeded("the call has exceeded its deadline")
 }
 
 /// Parses a timeout in gRPC's form: up to eight digits and a unit. Any other value means no deadline.

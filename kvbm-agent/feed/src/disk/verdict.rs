@@ -78,7 +78,7 @@ impl fmt::Display for NewIncarnation {
         match self {
             Self::First => f.write_str("the folder is new"),
             Self::Unmarked => f.write_str("a write had failed, or a start was cut off"),
-            Self::Damaged(reason) => write!(f, "what is on disk is damaged: {reason}"),
+            Self::Damaged(reason) => write!(f, "the journal on disk is damaged: {reason}"),
             Self::Version(found) => write!(f, "format {found} is on disk, another version's"),
             Self::BlockSize(found) => write!(f, "blocks of {found} tokens are on disk"),
             Self::CopyMode => f.write_str("copies are counted otherwise on disk"),

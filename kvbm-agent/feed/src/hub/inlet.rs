@@ -250,7 +250,7 @@ impl Hub {
             match self.feed.publish_all(rank, merge_removals(events), SourceChange::None) {
                 Ok(sequence) => last = sequence.or(last),
                 // Events were checked when they were taken.
-                Err(error) => tracing::error!(%error, rank, "a batch that waited is not published"),
+                Err(error) => tracing::error!(%error, rank, "cannot publish a batch that waited"),
             }
         }
         last
@@ -280,7 +280,7 @@ impl Hub {
     /// Writes the position of a source.
     fn write(&self, change: SourceChange<'_>) {
         if let Err(error) = self.feed.publish_all(0, Vec::new(), change) {
-            tracing::error!(%error, "the position of a source is not written");
+            tracing::error!(%error, "cannot write the position of a source");
         }
     }
 }
@@ -421,7 +421,7 @@ impl Inlet {
                 return;
             }
             if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
-                tracing::warn!(source = self.name, problem, "blocks are not taken");
+                tracing::warn!(source = self.name, problem, "blocks of a source are refused");
             }
             sources.add_flaws(self.key, flaws);
             self.hub.feed.set_state(sources.feed_state());

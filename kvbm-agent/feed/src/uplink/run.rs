@@ -259,7 +259,7 @@ impl Runner {
         }
         let endpoint = &self.config.endpoint;
         if let Err(error) = remove(self.to(), self.feed.address()).await {
-            tracing::info!(endpoint, %error, "the worker is left to its lease");
+            tracing::info!(endpoint, %error, "the index did not deregister the worker: its lease will expire");
         }
     }
 
@@ -339,7 +339,7 @@ impl Runner {
         tracing::warn!(
             source,
             endpoint,
-            "the peer lacks batches that the journal has lost: all that is held is published again"
+            "the peer lacks batches that the journal has lost: publishing all held blocks again"
         );
         self.feed.republish(present, new_incarnation());
         self.status.send_modify(|status| status.retold += 1);

@@ -427,7 +427,7 @@ impl Driver {
         if settled.verdict != Verdict::Committed {
             let verdict = &settled.verdict;
             let sequence = order.identity.sequence;
-            tracing::debug!(%route, %sequence, ?verdict, ?error, "transfer brought nothing");
+            tracing::debug!(%route, %sequence, ?verdict, ?error, "transfer copied no block");
         }
         if let Some(source) = source {
             let is_corrupt = settled.verdict == Verdict::Corrupt { side: Side::Source };

@@ -22,7 +22,7 @@ impl<'a> Loans<'a> {
     ) -> Result<Self, FetchFault> {
         if connection.nixl.is_empty() {
             let text =
-                "it lends no blocks: set backend=nixl in blocks-peer there, or backend=tcp here";
+                "the peer lends no blocks: set backend=nixl at the peer, or backend=tcp here";
             return Err(FetchFault::Refused(text.to_owned()));
         }
         let kind = RequestKind { message: Message::Lend, ahead_max: LOANS_AHEAD_MAX };

@@ -131,10 +131,10 @@ pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchF
         Fault::Unspecified => Err(FetchFault::Lost("the answer is short".to_owned())),
         Fault::Missing => Err(FetchFault::Missing),
         Fault::Corrupt => unavailable("the peer found its copy corrupt and dropped it"),
-        Fault::Unreadable => unavailable("it can't be read"),
-        Fault::Busy => unavailable("too much is under way"),
+        Fault::Unreadable => unavailable("the peer can't read the block"),
+        Fault::Busy => unavailable("the peer has too many requests"),
         Fault::Fenced => Err(FetchFault::Fenced),
-        Fault::Stopping => unavailable("it stops"),
+        Fault::Stopping => unavailable("the peer is stopping"),
         Fault::TimedOut => Err(FetchFault::TimedOut),
     }
 }

@@ -272,7 +272,7 @@ fn whatever_is_missing_is_noticed() {
         map.0.remove(key).expect("it was there");
         Written { map, ..four_blocks() }.damage()
     };
-    let missing = |number| format!("what is on disk is damaged: batch {number} is missing");
+    let missing = |number| format!("the journal on disk is damaged: batch {number} is missing");
     assert_eq!(without(&batch_key(FIRST + 1)), missing(FIRST + 1));
     assert_eq!(without(&batch_key(FIRST + 3)), missing(FIRST + 3));
     assert!(without(&chunk_key(0, 0)).contains("parts of the image are missing"));
