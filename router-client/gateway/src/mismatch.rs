@@ -70,7 +70,7 @@ impl Mismatches {
         Verdict::Mismatched
     }
 
-    /// Records that a worker has computed a prompt with this first block. At [`SERVED_MAX`] prompts, forgets the oldest
+    /// Records that a worker has computed a prompt with this first block. At `SERVED_MAX` prompts, forgets the oldest
     /// one.
     pub fn served(&mut self, partition: &PartitionKey, first: SequenceHash, now: Duration) {
         if !self.partitions.contains_key(partition) && self.partitions.len() >= PARTITIONS_MAX {
