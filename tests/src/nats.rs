@@ -1,9 +1,9 @@
 //! A real nats-server as a child process: downloaded once, started with JetStream on a folder, killed and restarted on
 //! the same folder.
 
-use crate::place::{cache, free_port};
-use crate::server::{Output, last_lines, read_lines};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use kvasir_sim::place::{cache, free_port};
+use kvasir_sim::server::{Output, last_lines, read_lines};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};

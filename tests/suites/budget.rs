@@ -9,10 +9,10 @@ use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, TierSet,
     WorkerId,
 };
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use kvasir_tests::oracle::{Oracle, OracleLimits, Question, QuestionKey, SourceNo};
-use kvasir_tests::server::Server;
 use std::net::SocketAddr;
 
 const MODEL: &str = "m";

@@ -12,8 +12,8 @@ use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, PartitionKey, SourceState, StoredBlock, Tier, WorkerId,
     WorkerKey,
 };
-use kvasir_tests::client;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::server::Server;
 use router_client::{
     Answer, ClientConfig, ClientError, IndexerClient, Prompt, ShardedClient, ShardedConfig,
 };

@@ -4,12 +4,12 @@
 
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::fleet::Verdict;
-use kvasir_tests::engine::publisher::EpochForm;
-use kvasir_tests::engine::{EngineConfig, EngineError, HashForm, MockEngine, Prompt, WireForm};
-use kvasir_tests::server::{Addresses, Server};
-use kvasir_tests::workload::Conversations;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::fleet::Verdict;
+use kvasir_sim::engine::publisher::EpochForm;
+use kvasir_sim::engine::{EngineConfig, EngineError, HashForm, MockEngine, Prompt, WireForm};
+use kvasir_sim::server::{Addresses, Server};
+use kvasir_sim::workload::Conversations;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! The demo as a user runs it: the binary, a real server, and what is left afterwards.
 
 use kvasir_proto::pb;
-use kvasir_tests::client;
+use kvasir_sim::client;
+use kvasir_sim::server::binary_of;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +14,6 @@ use tokio::runtime::Builder;
 /// Columns and lines of a terminal as they come.
 const SCREEN_WIDTH: usize = 80;
 const SCREEN_LINES: usize = 24;
-const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const SMALL: [&str; 10] = [
     "--engines=3",
     "--requests=60",
@@ -27,8 +27,12 @@ const SMALL: [&str; 10] = [
     "--exit",
 ];
 
+fn program() -> Command {
+    Command::new(binary_of("demo").expect("the program"))
+}
+
 fn demo(arguments: &[&str]) -> Output {
-    Command::new(DEMO).args(arguments).output().expect("the demo runs")
+    program().args(arguments).output().expect("the demo runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -156,7 +160,7 @@ fn interrupt(child: &Child) {
 }
 
 fn start(arguments: &[&str]) -> Child {
-    let mut command = Command::new(DEMO);
+    let mut command = program();
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the demo runs")
 }
@@ -236,7 +240,7 @@ fn a_trace_that_cannot_be_read_is_explained() {
 
 #[track_caller]
 fn check_refused(arguments: &[&str], reason: &str) {
-    let output = Command::new(DEMO).args(arguments).output().expect("the demo runs");
+    let output = demo(arguments);
     assert_eq!(output.status.code(), Some(1));
     let stderr = text(&output.stderr);
     assert!(stderr.contains(reason), "{stderr}");

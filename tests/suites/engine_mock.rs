@@ -5,11 +5,11 @@
 
 use bytes::Bytes;
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::engine::process::serve;
-use kvasir_tests::engine::publisher::EpochForm;
-use kvasir_tests::engine::{EngineConfig, EngineProcess, HashForm, MockEngine, Prompt, WireForm};
-use kvasir_tests::server::Server;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::engine::process::serve;
+use kvasir_sim::engine::publisher::EpochForm;
+use kvasir_sim::engine::{EngineConfig, EngineProcess, HashForm, MockEngine, Prompt, WireForm};
+use kvasir_sim::server::Server;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zeromq::{DealerSocket, Socket, SocketRecv, SocketSend, SubSocket, ZmqMessage};

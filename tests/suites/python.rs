@@ -1,6 +1,6 @@
 //! The Python package, as its users install it: its own check with the server and the agent that were built here.
 
-use kvasir_tests::{place, server};
+use kvasir_sim::{place, server};
 use std::path::Path;
 use std::process::Command;
 

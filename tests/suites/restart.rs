@@ -9,10 +9,10 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
-use kvasir_tests::server::Server;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt};
+use kvasir_sim::server::Server;
 use prost::Message;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -6,10 +6,10 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use kvasir_tests::server::binary_of;
-use kvasir_tests::sweep::processes::{self, Pair};
-use kvasir_tests::sweep::way::Way;
-use kvasir_tests::sweep::{Args, cluster};
+use kvasir_sim::server::binary_of;
+use kvasir_sim::sweep::processes::{self, Pair};
+use kvasir_sim::sweep::way::Way;
+use kvasir_sim::sweep::{Args, cluster};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs::read_to_string;

@@ -11,7 +11,7 @@ use crate::load::open::pace;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use kvasir_proto::pb;
-use kvasir_tests::client::Indexer;
+use kvasir_sim::client::Indexer;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -5,7 +5,7 @@ use crate::load::fleet::{applied, batch, ingest_client};
 use anyhow::{Context, Result};
 use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message as Request;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hash, tokens_le};
 use kvasir_proto::pb;
 use kvasir_proto::pb::published_event::Event;
-use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+use kvasir_sim::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Name of the model and the worker.
 pub const NAME: &str = "bench";

@@ -13,7 +13,7 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Request;
 use kvasir_proto::pb::publish_events_response::Message as Response;
 use kvasir_proto::types::LocalHash;
-use kvasir_tests::client::Indexer;
+use kvasir_sim::client::Indexer;
 use std::net::SocketAddr;
 use tonic::transport::{Channel, Endpoint};
 

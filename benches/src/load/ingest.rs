@@ -7,7 +7,7 @@ use bench_figures::random::mixed;
 use futures::{StreamExt, future};
 use kvasir_proto::pb;
 use kvasir_proto::pb::published_event::Event;
-use kvasir_tests::client::{self, Indexer};
+use kvasir_sim::client::{self, Indexer};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::select;

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use hdrhistogram::Histogram;
 use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message as Request;
-use kvasir_tests::client::{self, Indexer};
+use kvasir_sim::client::{self, Indexer};
 use std::net::SocketAddr;
 use std::pin::pin;
 use tempfile::TempDir;

@@ -8,7 +8,7 @@ use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use kvasir_index::{DumpRecord, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
 use kvasir_proto::types::{KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
-use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
+use kvasir_sim::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hint::black_box;

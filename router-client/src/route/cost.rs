@@ -61,7 +61,7 @@ pub struct CostConfig {
     /// The documents disagree. The worked example has only the request's own prefill. In document 001, the count falls
     /// when a first token completes a prefill, which is possible only if it includes earlier requests; upstream adds
     /// them: 1, the default. Pending tokens delay a request, while blocks in use hardly do. The sweep of
-    /// `tests/src/sweep` at 70 % of load compares the mean time to the first token with routing by load alone: with 0
+    /// `sim/src/sweep` at 70 % of load compares the mean time to the first token with routing by load alone: with 0
     /// it is longer, with 1 shorter. If blocks are not tracked, these tokens are the only measure of load.
     pub active_prefill_weight: f64,
     /// Cost of a block in use.

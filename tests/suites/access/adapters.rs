@@ -4,7 +4,7 @@ use crate::calls::Caller;
 use crate::fixture;
 use anyhow::{Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use std::net::SocketAddr;
 use tempfile::TempDir;
 use tonic::Code;

@@ -5,7 +5,7 @@ use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::worker_loads_server::{WorkerLoads, WorkerLoadsServer};
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use prost::Message;
 use std::fs;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kvasir_access::token_sha256;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;

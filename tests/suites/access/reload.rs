@@ -64,7 +64,7 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() -> Result<()> {
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let file = file.display().to_string();
     let flags = ["--identities", &file];
-    let started = kvasir_tests::server::Server::start_with(any, any, &flags).await;
+    let started = kvasir_sim::server::Server::start_with(any, any, &flags).await;
     let Err(error) = started else { anyhow::bail!("it started") };
     let text = format!("{error:#}");
     ensure!(text.contains("identities") && text.contains("64 hexadecimal digits"), "{text}");

@@ -4,7 +4,7 @@ use crate::calls::{Caller, methods};
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use tonic::Code;
 
 /// Which role each call needs: 1 query, 2 publish, 3 admin. Written for the test, beside what the programs have.

@@ -4,7 +4,7 @@ use crate::calls::Caller;
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use prost::Message;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

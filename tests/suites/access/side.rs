@@ -2,7 +2,7 @@
 
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
-use kvasir_tests::demo::metrics;
+use kvasir_sim::demo::metrics;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -5,7 +5,7 @@ use crate::fixture;
 use crate::play::{Callers, Step};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use prost::Message;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

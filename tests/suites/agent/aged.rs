@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use kvasir_process::config::Action;
-use kvasir_tests::server::Addresses;
+use kvasir_sim::server::Addresses;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;

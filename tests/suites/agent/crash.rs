@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::harness::{self, config, delivered, indexed, publish, start, url};
 use kvasir_proto::types::{Incarnation, KvEvent};
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process};

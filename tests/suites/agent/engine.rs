@@ -1,8 +1,8 @@
 //! An engine that speaks to an agent directly.
 
 use kvasir_proto::types::KvEvent;
-use kvasir_tests::engine::direct::kv_events;
-use kvasir_tests::engine::scheduler::{MAIN_GROUP, Prompt, Scheduler, SchedulerConfig};
+use kvasir_sim::engine::direct::kv_events;
+use kvasir_sim::engine::scheduler::{MAIN_GROUP, Prompt, Scheduler, SchedulerConfig};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;

@@ -4,12 +4,12 @@
 use crate::harness::{MODEL, PATIENCE, url};
 use crate::relay::{engine_config, prompt};
 use anyhow::{Context, Result, ensure};
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::EngineProcess;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::EngineProcess;
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::{Addresses, Server};
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;

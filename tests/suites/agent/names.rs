@@ -4,10 +4,10 @@
 use crate::harness::{MODEL, PATIENCE, WORKER, url};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::engine::WireForm;
-use kvasir_tests::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
-use kvasir_tests::server::{Addresses, Server};
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::engine::WireForm;
+use kvasir_sim::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
+use kvasir_sim::server::{Addresses, Server};
 use rmpv::Value;
 use std::net::SocketAddr;
 use std::path::Path;

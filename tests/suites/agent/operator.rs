@@ -10,8 +10,8 @@ use kvasir_proto::convert::incarnation;
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 

@@ -3,9 +3,9 @@
 use crate::harness::{MODEL, PATIENCE, WORKER, url};
 use crate::relay::{engine, load};
 use anyhow::{Context, Result};
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::engine::MockEngine;
-use kvasir_tests::server::{Addresses, Server};
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::engine::MockEngine;
+use kvasir_sim::server::{Addresses, Server};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::net::SocketAddr;

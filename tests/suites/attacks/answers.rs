@@ -6,7 +6,7 @@ use crate::publishers::ranks;
 use anyhow::{Result, ensure};
 use kvasir_proto::limits::{NAME_BYTES_MAX, WORKER_LORA_NAMES_MAX};
 use kvasir_proto::pb;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 
 const FIND: &str = "/kvasir.v1.Indexer/FindMatches";

@@ -5,7 +5,7 @@ use crate::peer::{Peer, status};
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
 use kvasir_proto::pb;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::task::JoinSet;

@@ -5,7 +5,7 @@ use crate::publishers::ranks;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::limits::{NAME_BYTES_MAX, UNANSWERED_BATCHES_MAX};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
+use kvasir_sim::client::{self, Indexer};
 use tonic::{Code, Status};
 
 /// Byte budgets, as options say it.

@@ -6,9 +6,9 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use router_client::{Calls, ClientConfig, IndexerClient, Prompt};
 use std::fs;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use kvasir_proto::limits::{LIST_PAGE_BYTES_MAX, NAME_BYTES_MAX, WORKER_LORA_NAMES_MAX};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
+use kvasir_sim::client::{self, Indexer};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::fs;

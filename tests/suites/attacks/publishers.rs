@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use kvasir_proto::limits::{NAME_BYTES_MAX, UNANSWERED_BATCHES_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 use std::ops::Range;
 use tokio::time::timeout;

@@ -7,8 +7,8 @@ use kvasir_proto::limits::{
     NAME_BYTES_MAX, PARTITIONS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKERS_MAX,
 };
 use kvasir_proto::pb;
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::time::timeout;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use router_client::{ClientConfig, IndexerClient, Prompt};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};

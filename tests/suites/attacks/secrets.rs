@@ -2,10 +2,10 @@
 
 use crate::harness::{PATIENCE, POLL_INTERVAL, wait_for};
 use anyhow::{Context, Result, ensure};
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::{agent_binary, binary};
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::{agent_binary, binary};
 use nkeys::KeyPair;
 use std::fs::{self, File};
 use std::net::SocketAddr;

@@ -10,7 +10,7 @@ use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
 use kvasir_proto::pb::publish_events_response::Message as Answer;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;

@@ -9,7 +9,7 @@ use kvasir_proto::pb::get_events_response::Part;
 use kvasir_proto::pb::local_indexer_server::{LocalIndexer, LocalIndexerServer};
 use kvasir_proto::pb::publish_events_request::Message;
 use kvasir_proto::pb::published_event::Event;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

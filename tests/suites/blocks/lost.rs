@@ -6,8 +6,8 @@ use crate::place::{
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use kvasir_proto::pb;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use tokio::time::{sleep, timeout};
 
 fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use authority::{Authority, Paper, Validity};
 use kvasir_access::token_sha256;
 use kvasir_proto::pb;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use std::fs;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::Path;

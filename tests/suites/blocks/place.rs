@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use kvasir_proto::pb;
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::{Addresses, Server};
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::{Addresses, Server};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

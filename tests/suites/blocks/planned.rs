@@ -7,9 +7,9 @@ use crate::place::{BLOCK_BYTES, LOOK, MODEL, Neighbour, PATIENCE, Place, WORKER}
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_client::RouterClient;
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 use tonic::transport::Channel;

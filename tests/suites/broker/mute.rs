@@ -3,8 +3,8 @@
 use crate::agents::{Broker, INCARNATION};
 use crate::fleet::{Holder, check, flags, index, until};
 use crate::scripted::Scripted;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use kvbm_agent::broker::Delivery;
 use std::fs::read_to_string;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use kvasir_proto::broker::{Namespace, SNAPSHOTS, STREAM};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_client::RouterClient;
 use kvasir_proto::types::WorkerMetrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::env;

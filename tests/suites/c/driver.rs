@@ -1,8 +1,8 @@
 //! A publisher in C that does as it is told.
 
 use crate::build::{Linked, Program, compile, source};
-use kvasir_tests::client;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::server::Server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 use crate::build::{self, Linked, compile, succeeded};
 use crate::driver::{PATIENCE, indexed_until};
-use kvasir_tests::server::Server;
+use kvasir_sim::server::Server;
 use std::fs;
 use std::process::Command;
 

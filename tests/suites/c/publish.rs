@@ -5,8 +5,8 @@ use crate::driver::{
     TIMEOUT, indexed_until,
 };
 use kvasir_proto::pb;
-use kvasir_tests::server::{Addresses, Server};
-use kvasir_tests::{client, place};
+use kvasir_sim::server::{Addresses, Server};
+use kvasir_sim::{client, place};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;

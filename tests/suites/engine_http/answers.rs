@@ -3,8 +3,8 @@
 use crate::harness::{
     MODEL, Streaming, TOKENIZER, complete, config, get, post, start, tokens, until_idle,
 };
-use kvasir_tests::engine::openai::ServerConfig;
-use kvasir_tests::engine::timed::StepModel;
+use kvasir_sim::engine::openai::ServerConfig;
+use kvasir_sim::engine::timed::StepModel;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;

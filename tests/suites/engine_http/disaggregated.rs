@@ -1,8 +1,8 @@
 //! One engine computes prompts, another one fetches their blocks and answers.
 
 use crate::harness::{MODEL, config, get, metric, post, start, until_idle};
-use kvasir_tests::engine::openai::remote::LoadFailure;
-use kvasir_tests::engine::openai::{EngineServer, ServerConfig};
+use kvasir_sim::engine::openai::remote::LoadFailure;
+use kvasir_sim::engine::openai::{EngineServer, ServerConfig};
 use serde_json::{Value, json};
 use std::time::Duration;
 

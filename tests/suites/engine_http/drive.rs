@@ -2,8 +2,8 @@
 
 use crate::harness::{Streaming, config, post, start, until_idle};
 use futures::stream::{FuturesUnordered, StreamExt};
-use kvasir_tests::engine::Truth;
-use kvasir_tests::engine::openai::EngineServer;
+use kvasir_sim::engine::Truth;
+use kvasir_sim::engine::openai::EngineServer;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use crate::drive::{SEEDS, drive, engines, settled};
 use crate::harness::{BLOCK, MODEL, PATIENCE};
-use kvasir_tests::client;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::server::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_holds_what_engines_hold_after_requests_that_end_early() {

@@ -1,11 +1,11 @@
 //! Engines in process, and clients by hand.
 
-use kvasir_tests::engine::EngineConfig;
-use kvasir_tests::engine::live::LiveConfig;
-use kvasir_tests::engine::openai::client::call;
-use kvasir_tests::engine::openai::training::train;
-use kvasir_tests::engine::openai::{EngineServer, ServerConfig, Text};
-use kvasir_tests::engine::timed::{StepModel, TransferModel};
+use kvasir_sim::engine::EngineConfig;
+use kvasir_sim::engine::live::LiveConfig;
+use kvasir_sim::engine::openai::client::call;
+use kvasir_sim::engine::openai::training::train;
+use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
+use kvasir_sim::engine::timed::{StepModel, TransferModel};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! What is refused, in OpenAI's form.
 
 use crate::harness::{MODEL, config, get, post, start};
-use kvasir_tests::engine::openai::ServerConfig;
+use kvasir_sim::engine::openai::ServerConfig;
 use serde_json::{Value, json};
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use crate::publishers::{BLOCK_SIZE, Place, SGLANG, removed, stored};
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_client::RouterClient;
-use kvasir_tests::client::{self, until_found};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::{Addresses, Server};
+use kvasir_sim::client::{self, until_found};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::{Addresses, Server};
 use std::net::SocketAddr;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use crate::harness::Fleet;
 use anyhow::{Context, Result, ensure};
 use kvasir_engine::decode::EngineKind;
 use kvasir_proto::pb;
-use kvasir_tests::place;
+use kvasir_sim::place;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

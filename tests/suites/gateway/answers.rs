@@ -3,14 +3,14 @@
 use crate::fleet::{FAST, Fleet, cached, engine, profile, prompt, tokenizer, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb::WorkerRole;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::workload::trace::Trace;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::workload::trace::Trace;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
 
 /// Engines that do both, with steps of so many nanoseconds.
-fn both(count: usize, step: u64) -> Vec<(WorkerRole, kvasir_tests::engine::openai::ServerConfig)> {
+fn both(count: usize, step: u64) -> Vec<(WorkerRole, kvasir_sim::engine::openai::ServerConfig)> {
     (0..count).map(|_| (WorkerRole::Both, engine(step))).collect()
 }
 

@@ -3,7 +3,7 @@
 use crate::fleet::{FAST, Fleet, engine, prompt, tokenizer};
 use anyhow::{Result, ensure};
 use kvasir_proto::pb::WorkerRole;
-use kvasir_tests::engine::openai::ServerConfig;
+use kvasir_sim::engine::openai::ServerConfig;
 use serde_json::json;
 
 async fn start(prefill: ServerConfig, flags: &[&str]) -> Result<Fleet> {

@@ -3,7 +3,7 @@
 use crate::fleet::{FAST, Fleet, engine, profile, prompt, tokenizer};
 use anyhow::{Result, ensure};
 use kvasir_proto::pb::WorkerRole;
-use kvasir_tests::engine::openai::ServerProcess;
+use kvasir_sim::engine::openai::ServerProcess;
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

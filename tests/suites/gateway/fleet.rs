@@ -2,15 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::EngineConfig;
-use kvasir_tests::engine::live::LiveConfig;
-use kvasir_tests::engine::openai::client::call;
-use kvasir_tests::engine::openai::{EngineServer, ServerConfig, Text};
-use kvasir_tests::engine::timed::{StepModel, TransferModel};
-use kvasir_tests::place;
-use kvasir_tests::server::Server;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::EngineConfig;
+use kvasir_sim::engine::live::LiveConfig;
+use kvasir_sim::engine::openai::client::call;
+use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
+use kvasir_sim::engine::timed::{StepModel, TransferModel};
+use kvasir_sim::place;
+use kvasir_sim::server::Server;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@ use crate::fleet::{
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use kvasir_proto::pb::{self, WorkerRole};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::openai::ServerConfig;
-use kvasir_tests::engine::openai::client::call;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::openai::ServerConfig;
+use kvasir_sim::engine::openai::client::call;
 use serde_json::{Value, json};
 
 /// Workers that came later are chosen like the others.
@@ -227,7 +227,7 @@ async fn the_api_port_has_health_metrics_and_thresholds() -> Result<()> {
 #[tokio::test]
 async fn a_gateway_that_has_no_workers_listed_is_not_healthy() -> Result<()> {
     let nowhere = ["--indexer", "127.0.0.1:9", "--timing", "discovery-interval=100ms"];
-    let mut gateway = kvasir_tests::server::Server::gateway(&nowhere).await?;
+    let mut gateway = kvasir_sim::server::Server::gateway(&nowhere).await?;
     let at = gateway.addresses.grpc;
     let host = at.ip().to_string();
     let answer = call(Method::GET, (&host, at.port()), "/health", "", PATIENCE).await?;

@@ -3,8 +3,8 @@
 use crate::fleet::{FAST, Fleet, cached, engine, prompt, tokenizer, until};
 use anyhow::{Context, Result, anyhow, ensure};
 use kvasir_proto::pb::WorkerRole;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::openai::training::train;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::openai::training::train;
 use serde_json::{Value, json};
 use std::env;
 use std::fs;

@@ -6,12 +6,12 @@ use crate::fleet::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, EngineProcess, Prompt};
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, EngineProcess, Prompt};
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::{Addresses, Server};
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::{Addresses, Server};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 use crate::fleet::{Fleet, MODEL, PATIENCE, connect, free, loads, request, tokens, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use tokio::time::timeout;
 use tonic::Code;
 

@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, MODEL, free, request, tokens, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::PrefillOutcome;
-use kvasir_tests::demo::metrics;
+use kvasir_sim::demo::metrics;
 use tonic::Code;
 
 /// Flags under which each prompt of a block is long enough.

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_client::RouterClient;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
-use kvasir_tests::server::{Addresses, Server};
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt};
+use kvasir_sim::server::{Addresses, Server};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

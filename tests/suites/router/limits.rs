@@ -1,7 +1,7 @@
 use crate::fleet::{Fleet, MODEL, PATIENCE, free, request, tokens, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::demo::metrics;
+use kvasir_sim::demo::metrics;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -1,9 +1,9 @@
 use crate::fleet::{Router, connect, free, index, loads, request, start_router, tokens, until};
 use anyhow::{Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::demo::metrics;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::server::Server;
 use tempfile::TempDir;
 
 /// Waits until a router knows so many requests at each worker.

@@ -2,9 +2,9 @@
 
 use crate::fleet::{BLOCK_SIZE, MODEL, PATIENCE, url};
 use kvasir_proto::pb;
-use kvasir_tests::client;
-use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt as EnginePrompt};
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt as EnginePrompt};
+use kvasir_sim::server::Server;
 use router_client::{ClientConfig, ClientError, HedgeConfig, Prompt, REPLICAS_MAX};
 use router_client::{ShardedClient, ShardedConfig};
 use std::net::SocketAddr;

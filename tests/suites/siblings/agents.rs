@@ -9,10 +9,10 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::Server;
 use kvasir_tls::Dialer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::load::LoadConfig;

@@ -6,11 +6,11 @@ use crate::harness::{
     MODEL, PATIENCE, beside, degraded, engine, equal, metric, published, serve, serve_on, url,
 };
 use anyhow::{Context, Result, ensure};
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, HashForm, MockEngine, WireForm};
-use kvasir_tests::server::Server;
-use kvasir_tests::workload::Conversations;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, HashForm, MockEngine, WireForm};
+use kvasir_sim::server::Server;
+use kvasir_sim::workload::Conversations;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;

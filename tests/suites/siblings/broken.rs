@@ -6,11 +6,11 @@ use crate::harness::{
 };
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, MockEngine};
-use kvasir_tests::server::Server;
-use kvasir_tests::workload::Conversations;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, MockEngine};
+use kvasir_sim::server::Server;
+use kvasir_sim::workload::Conversations;
 use rustix::process::Signal;
 use std::sync::Arc;
 use tokio::time::timeout;

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::fleet::Verdict;
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::{EngineConfig, EngineError, MockEngine, Prompt};
-use kvasir_tests::server::Server;
-use kvasir_tests::workload::Conversations;
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::fleet::Verdict;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::{EngineConfig, EngineError, MockEngine, Prompt};
+use kvasir_sim::server::Server;
+use kvasir_sim::workload::Conversations;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

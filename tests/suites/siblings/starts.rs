@@ -2,9 +2,9 @@
 
 use crate::harness::{anywhere, beside, metric, url};
 use anyhow::{Result, ensure};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::Server;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::Server;
 use std::net::SocketAddr;
 use tokio::join;
 

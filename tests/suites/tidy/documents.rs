@@ -165,6 +165,7 @@ fn nothing_else_lies_at_the_top() {
         "router-client",
         "rustfmt.toml",
         "scripts",
+        "sim",
         "target",
         "tests",
     ];
@@ -262,6 +263,7 @@ fn paths_in_the_documents_exist() {
         "proto/",
         "router-client/",
         "scripts/",
+        "sim/",
         "tests/",
     ];
     let mut seen = 0;

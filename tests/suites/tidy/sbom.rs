@@ -1,7 +1,7 @@
 //! The bill of materials of each program, against the program and the lock file.
 
 use crate::sources::{read, root};
-use kvasir_tests::server::{agent_binary, binary, router_binary};
+use kvasir_sim::server::{agent_binary, binary, router_binary};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -27,7 +27,7 @@ impl Source {
 }
 
 /// Folders with Rust code.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "proto",
     "engine",
     "kit",
@@ -35,6 +35,7 @@ const FOLDERS: [&str; 9] = [
     "router-client",
     "kvbm-agent",
     "clients",
+    "sim",
     "tests",
     "benches",
 ];

@@ -8,10 +8,10 @@ use kvasir_proto::pb;
 use kvasir_proto::pb::indexer_client::IndexerClient;
 use kvasir_proto::pb::router_client::RouterClient;
 use kvasir_proto::pb::worker_loads_client::WorkerLoadsClient;
-use kvasir_tests::client;
-use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::Server;
+use kvasir_sim::client;
+use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt};
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::Server;
 use kvasir_tls::Dialer;
 use std::net::SocketAddr;
 

@@ -5,8 +5,8 @@ use crate::harness::{
     PATIENCE, ask, client, demands, dialer, flags, https, index, knock, metric, papers, shows, text,
 };
 use anyhow::{Result, ensure};
-use kvasir_tests::client as plain;
-use kvasir_tests::server::Server;
+use kvasir_sim::client as plain;
+use kvasir_sim::server::Server;
 use kvasir_tls::Dialer;
 use rustls::version::{TLS12, TLS13};
 use std::fs;

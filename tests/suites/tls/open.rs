@@ -2,7 +2,7 @@
 
 use crate::harness::{PATIENCE, flags, papers, shows, text};
 use anyhow::{Context, Result, ensure};
-use kvasir_tests::server::{agent_binary, binary, router_binary};
+use kvasir_sim::server::{agent_binary, binary, router_binary};
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -9,12 +9,12 @@ use kvasir_proto::pb::dump_worker_response::Part;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_tests::client::{self, Indexer};
-use kvasir_tests::demo::metrics;
-use kvasir_tests::engine::publisher::Endpoints;
-use kvasir_tests::engine::{EngineConfig, MockEngine, Prompt};
+use kvasir_sim::client::{self, Indexer};
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::publisher::Endpoints;
+use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt};
+use kvasir_sim::server::Server;
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::server::Server;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use crate::place::{LOOK, MODEL};
 use crate::rank::Rank;
 use anyhow::{Context, Result};
 use kvasir_proto::pb;
-use kvasir_tests::client;
+use kvasir_sim::client;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;

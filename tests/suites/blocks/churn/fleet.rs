@@ -3,9 +3,9 @@
 use crate::place::{DISK_BLOCKS, HOST_BLOCKS, launch, tier_flags};
 use crate::rank::{Form, Rank};
 use anyhow::{Context, Result};
+use kvasir_sim::place::free_port;
+use kvasir_sim::server::{Addresses, Server};
 use kvasir_tests::nats::NatsServer;
-use kvasir_tests::place::free_port;
-use kvasir_tests::server::{Addresses, Server};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tempfile::TempDir;

@@ -15,7 +15,7 @@ use crate::saved::held;
 use anyhow::{Context, Result, ensure};
 use engines::{Done, Player, Role, open};
 use fleet::{BLOCKS, DECODE, Doors, Fleet, PREFILL, Plane, Victim};
-use kvasir_tests::client;
+use kvasir_sim::client;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,7 @@
 //! `sweep`: compares routing policies in virtual time, and repeats one point with processes; see `--help`.
 
 use clap::Parser;
-use kvasir_tests::sweep::{Args, Ending, run};
+use kvasir_sim::sweep::{Args, Ending, run};
 use std::process::ExitCode;
 
 /// Exit code of an interrupted process, as shells report SIGINT.

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use kvasir_tests::engine::openai::Args;
-use kvasir_tests::engine::process::serve;
+use kvasir_sim::engine::openai::Args;
+use kvasir_sim::engine::process::serve;
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
 use tokio::runtime::Runtime;

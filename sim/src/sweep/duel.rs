@@ -73,7 +73,7 @@ impl Duel {
         let mut text = format!(
             "kv and round-robin in virtual time: {requests} requests to {engines} engines, at {LOAD} % of\n\
              the load that round-robin keeps up with. The engines' times are a stated\n\
-             model (tests/src/engine/timed/model.rs), not those of this machine.\n\n"
+             model (sim/src/engine/timed/model.rs), not those of this machine.\n\n"
         );
         text += "               cached tokens  first token: mean       p50       p99\n";
         for (name, at) in [("kv", kv), ("round-robin", in_turn)] {

@@ -1,7 +1,7 @@
 //! `demo`: runs an indexer-server with a fleet of mock engines and a workload; see `--help`.
 
 use clap::Parser;
-use kvasir_tests::demo::{Args, Outcome, run};
+use kvasir_sim::demo::{Args, Outcome, run};
 use std::process::ExitCode;
 
 /// Exit code of an interrupted process, as shells report SIGINT.

@@ -33,7 +33,7 @@ const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 const OUTPUT_LINES_MAX: usize = 20;
 
 /// The last output lines of a process.
-pub(crate) type Output = Arc<Mutex<VecDeque<String>>>;
+pub type Output = Arc<Mutex<VecDeque<String>>>;
 
 /// Addresses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,7 +256,7 @@ impl Server {
 }
 
 /// The last output lines of a process, as one text.
-pub(crate) fn last_lines(output: &Output) -> String {
+pub fn last_lines(output: &Output) -> String {
     let lines = output.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
@@ -324,7 +324,7 @@ fn report_addresses(listening: mpsc::Sender<Addresses>) -> impl FnMut(&str) {
 }
 
 /// Keeps the last output lines of a process, and passes each line to `on_line`.
-pub(crate) async fn read_lines(
+pub async fn read_lines(
     source: impl AsyncRead + Unpin,
     output: Output,
     mut on_line: impl FnMut(&str),

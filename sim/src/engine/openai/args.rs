@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Mock inference engine: an exact block cache without a model. With --listen, it serves OpenAI's API over HTTP and
 /// publishes KV events over ZMQ like vLLM, at the speed of the step model. Once ready, it prints one line of JSON with
 /// its addresses; SIGTERM or SIGINT stop it. Without --listen, it reads requests as lines of JSON from standard input,
-/// and answers in no time; the handle for this mode is kvasir_tests::engine::EngineProcess.
+/// and answers in no time; the handle for this mode is kvasir_sim::engine::EngineProcess.
 ///
 /// The time of a step is the sum of its step, prefill, decode and context times. The defaults are assumptions that
 /// resemble an accelerator with 80 GB and a model of 8 billion parameters; the sweep has the same defaults.
