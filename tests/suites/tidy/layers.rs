@@ -228,6 +228,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
+    ("sim", "place server stop_signals workload engine client sweep demo bin"),
     ("kit/store", "cause options"),
     ("kit/tasks", "causes tasks"),
     ("kit/access", "names role denied rate principal file identities"),
@@ -442,6 +443,11 @@ fn crates_stay_without_what_is_not_theirs() {
                 "kvasir-memory",
                 "kvasir-tiers",
             ][..],
+        ),
+        // The demo and the sweep are quick to build: they start the product's processes, and link no RocksDB.
+        (
+            "kvasir-sim",
+            &["kvasir-tests", "indexer-server", "kvbm-agent", "kvasir-store", "rocksdb"][..],
         ),
         // Pointers stay by themselves.
         ("kvasir-memory", &["kvasir-tiers", "kvasir-proto", "tokio", "tracing"][..]),
