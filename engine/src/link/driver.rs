@@ -107,7 +107,7 @@ impl Driver {
         let status = resume.as_ref().map(|resume| resume.status.clone());
         let Resume { names, ranks, .. } = resume.unwrap_or_default();
         if let Some(status) = status.as_ref().filter(|at| at.applied.is_some()) {
-            normaliser.resume((*status.learned).clone(), names);
+            normaliser.resume((*status.learned).clone(), names, &ranks);
         }
         Self {
             origin: Instant::now(),

@@ -7,9 +7,10 @@
 //! the index or the agent.
 
 use super::namespace::BlockNamespace;
+use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, NameChange, NameMeaning, Tier};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem::take;
 
 /// Maximum number of a source's names with known meanings: 65 MB at most, 14 million tokens in blocks of 16.
@@ -26,47 +27,42 @@ pub(super) struct KnownNames {
     lingering: VecDeque<(DpRank, BlockName)>,
     limit: usize,
     copy_mode: CopyMode,
-    overflow: Overflow,
+    /// Ranks that have forgotten names because of the limit, until all their blocks are cleared.
+    forgetful: BTreeSet<DpRank>,
     changes: Vec<NameChange>,
-}
-
-/// Which ranks have forgotten names because of the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Overflow {
-    None,
-    One(DpRank),
-    Several,
 }
 
 impl KnownNames {
     pub(super) fn new(copy_mode: CopyMode, limit: usize) -> Self {
-        let names = HashMap::new();
-        let overflow = Overflow::None;
-        let changes = Vec::new();
-        Self { names, lingering: VecDeque::new(), limit, copy_mode, overflow, changes }
+        Self {
+            names: HashMap::new(),
+            lingering: VecDeque::new(),
+            limit,
+            copy_mode,
+            forgetful: BTreeSet::new(),
+            changes: Vec::new(),
+        }
     }
 
-    /// Restores persisted meanings.
+    /// Restores persisted meanings. The `forgetful` ranks lack some.
     pub(super) fn resume(
         &mut self,
         names: impl IntoIterator<Item = (DpRank, BlockName, NameMeaning)>,
-        has_forgotten: bool,
+        forgetful: &[DpRank],
     ) {
+        self.forgetful.extend(forgetful);
         for (rank, name, meaning) in names {
             if self.names.len() < self.limit {
                 self.names.insert((rank, name), meaning);
             } else {
-                self.overflow = Overflow::Several;
+                self.forgetful.insert(rank);
             }
-        }
-        if has_forgotten {
-            self.overflow = Overflow::Several;
         }
     }
 
     /// Whether meanings were forgotten because of the limit.
     pub(super) fn has_forgotten(&self) -> bool {
-        self.overflow != Overflow::None
+        !self.forgetful.is_empty()
     }
 
     /// Takes the changes since the last call.
@@ -76,7 +72,7 @@ impl KnownNames {
 
     /// Whether the table can be skipped, because events alone determine the meanings of names.
     pub(super) fn is_idle(&self) -> bool {
-        self.names.is_empty() && self.overflow == Overflow::None
+        self.names.is_empty() && self.forgetful.is_empty()
     }
 
     /// Whether no name has a copy.
@@ -121,11 +117,8 @@ impl KnownNames {
 
     /// Whether meanings of the rank's names may have been forgotten.
     pub(super) fn has_forgotten_of(&self, rank: DpRank) -> bool {
-        match self.overflow {
-            Overflow::None => false,
-            Overflow::One(of) => of == rank,
-            Overflow::Several => true,
-        }
+        // Beyond the limit, forgetful ranks are not told apart.
+        self.forgetful.contains(&rank) || self.forgetful.len() >= WORKER_RANKS_MAX
     }
 
     /// Adds a copy of a block with tokens. An existing meaning of its name stays. Returns whether the name is
@@ -148,8 +141,9 @@ impl KnownNames {
         match self.names.entry((rank, name)) {
             Entry::Occupied(_) => self.stored_name(rank, name, tier),
             Entry::Vacant(_) if full => {
-                let alone = [Overflow::None, Overflow::One(rank)].contains(&self.overflow);
-                self.overflow = if alone { Overflow::One(rank) } else { Overflow::Several };
+                if self.forgetful.len() < WORKER_RANKS_MAX {
+                    self.forgetful.insert(rank);
+                }
             }
             Entry::Vacant(unknown) => {
                 let BlockNamespace { adapter, seed, matchable } = namespace;
@@ -221,8 +215,8 @@ impl KnownNames {
         if tier.is_some() {
             without_copies.into_iter().for_each(|name| self.linger(rank, name));
         }
-        if self.overflow == Overflow::One(rank) && tier.is_none() {
-            self.overflow = Overflow::None;
+        if tier.is_none() {
+            self.forgetful.remove(&rank);
         }
     }
 

@@ -200,7 +200,7 @@ fn what_is_learned_survives_a_restart() {
     let (_, held) = run(&mut normaliser, RawEvent::Removed(removed(&[2, 1])));
     let mut resumed = vllm();
     let names = held.into_iter().map(|((rank, name), meaning)| (rank, name, meaning));
-    resumed.resume((**normaliser.learned()).clone(), names);
+    resumed.resume((**normaliser.learned()).clone(), names, &[3]);
     let child = || RawEvent::Stored(Box::new(keyed(Some(2), &[4], &[&[]])));
     let out = normalise_of_rank(&mut resumed, Some(3), child());
     assert_eq!(locals(&out), queried(&[4], "", "s"));

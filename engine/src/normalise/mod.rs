@@ -270,16 +270,18 @@ impl Normaliser {
         }
     }
 
-    /// Resumes from the persisted knowledge of another normaliser of the same incarnation.
+    /// Resumes from the persisted knowledge of another normaliser of the same incarnation. `ranks` are all ranks
+    /// with blocks: which of them have forgotten names was not persisted.
     pub fn resume(
         &mut self,
         learned: Learned,
         names: impl IntoIterator<Item = (DpRank, BlockName, NameMeaning)>,
+        ranks: &[DpRank],
     ) {
         self.groups =
             Groups::resumed(learned.main_group, learned.groups.iter().map(|group| group.number));
         self.further = FurtherGroups::resumed(&learned.groups);
-        self.known.resume(names, learned.forgot_names);
+        self.known.resume(names, if learned.forgot_names { ranks } else { &[] });
         self.learned = learned;
         self.share_learned();
     }

@@ -375,6 +375,35 @@ fn beyond_the_limit_unknown_parents_match_nothing() {
     assert_eq!(locals(&out), queried(&[4], "", ""), "after a clear");
 }
 
+/// Each rank that forgot names forgets no more after a clear of all its blocks. A restart does not change it.
+#[test]
+fn a_clear_of_a_rank_ends_what_it_forgot() {
+    let salted = |of: u64| RawStored { cache_salt: Some("s"), ..stored(None, &[of, of + 1]) };
+    let child = |of: u64| RawEvent::Stored(Box::new(plain(Some(of + 1), &[9])));
+    let clear = || RawEvent::Cleared(Place::default());
+    for restarts in [false, true] {
+        let mut normaliser = Normaliser::with_known_names(config(EngineKind::Vllm), 1);
+        for rank in [0, 1, 2] {
+            let event = RawEvent::Stored(Box::new(salted(10 * u64::from(rank))));
+            normalise_of_rank(&mut normaliser, Some(rank), event);
+        }
+        if restarts {
+            let learned = (**normaliser.learned()).clone();
+            normaliser = vllm();
+            normaliser.resume(learned, [], &[0, 1, 2]);
+        }
+        let mut unmatchable = |rank: u32, event| {
+            let out = normalise_of_rank(&mut normaliser, Some(rank), event);
+            (out.unmatchable_blocks, normaliser.learned().forgot_names)
+        };
+        for (rank, of, remains) in [(1, 10, true), (0, 0, true), (2, 20, false)] {
+            assert_eq!(unmatchable(rank, child(of)), (1, true), "rank {rank}");
+            assert_eq!(unmatchable(rank, clear()), (0, remains), "rank {rank}");
+            assert_eq!(unmatchable(rank, child(of)), (0, remains), "rank {rank} was cleared");
+        }
+    }
+}
+
 #[test]
 fn old_sglang_is_refused() {
     // hash((1, 1)) of CPython.

@@ -238,7 +238,7 @@ impl Subject {
         let change = |(rank, name, meaning)| NameChange { rank, name, meaning: Some(meaning) };
         let changes: Vec<_> = names.iter().copied().map(change).collect();
         self.index.change_meanings(source, &changes);
-        self.normaliser.resume(learned, names);
+        self.normaliser.resume(learned, names, &self.index.ranks_of(source));
         self.report();
     }
 
