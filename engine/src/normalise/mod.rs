@@ -271,7 +271,7 @@ impl Normaliser {
     }
 
     /// Resumes from the persisted knowledge of another normaliser of the same incarnation. `ranks` are all ranks
-    /// with blocks: which of them have forgotten names was not persisted.
+    /// with blocks: which of them have forgotten names, or have chunks, was not persisted.
     pub fn resume(
         &mut self,
         learned: Learned,
@@ -282,6 +282,12 @@ impl Normaliser {
             Groups::resumed(learned.main_group, learned.groups.iter().map(|group| group.number));
         self.further = FurtherGroups::resumed(&learned.groups);
         self.known.resume(names, if learned.forgot_names { ranks } else { &[] });
+        if learned.splits_chunks && !learned.has_extra_keys {
+            self.chunk_ranks = ranks.iter().copied().collect();
+        } else if learned.splits_chunks && ranks.len() > 1 {
+            // The first key came in a batch of one rank. Other ranks may have had no batch since.
+            self.doubted_chunks = ranks.iter().copied().collect();
+        }
         self.learned = learned;
         self.share_learned();
     }

@@ -60,9 +60,16 @@ impl Normaliser {
         let operations = stored.names.len();
         let place = stored.place;
         let medium = place.medium;
+        let had_extra_keys = self.learned.has_extra_keys;
         if let Err(reason) = self.store(stored, out) {
             self.unknown_places.stored(reason, &place);
             drop_operations(reason, medium, operations, &mut out.drops);
+        }
+        if self.learned.has_extra_keys && !had_extra_keys {
+            // Chunks of other ranks are dropped with their next batches.
+            self.doubted_chunks = take(&mut self.chunk_ranks);
+            self.doubted_chunks.remove(&out.rank);
+            self.drop_chunks(out);
         }
     }
 
@@ -106,14 +113,7 @@ impl Normaliser {
         let lora_names = Arc::clone(&self.config.lora_names);
         let adapter = Adapter::from_stored(&stored, &lora_names);
         let adapter = self.check_adapter(&stored, adapter, location, out);
-        let had_extra_keys = self.learned.has_extra_keys;
         self.hash_blocks(&stored, tokens, &adapter, location, out);
-        if self.learned.has_extra_keys && !had_extra_keys {
-            // Chunks of other ranks are dropped with their next batches.
-            self.doubted_chunks = take(&mut self.chunk_ranks);
-            self.doubted_chunks.remove(&out.rank);
-            self.drop_chunks(out);
-        }
         Ok(())
     }
 

@@ -97,6 +97,40 @@ fn chunks_of_other_ranks_go_with_their_next_batches() {
     }
 }
 
+/// Which ranks have chunks is not persisted, so after a restart every rank may have some.
+#[test]
+fn chunks_of_other_ranks_go_after_a_restart_as_well() {
+    for restarts_before in [true, false] {
+        let mut normaliser = chunked();
+        let of_rank = |normaliser: &mut Normaliser, rank, event: RawStored<'_>| {
+            let out = normalise_of_rank(normaliser, Some(rank), RawEvent::Stored(Box::new(event)));
+            let is_doubted = out.reasons().iter().any(|seen| seen.0 == Reason::UnknownContent);
+            (out.events, is_doubted)
+        };
+        let restart = |normaliser: &mut Normaliser, ranks: &[DpRank]| {
+            let learned = (**normaliser.learned()).clone();
+            *normaliser = chunked();
+            normaliser.resume(learned, [], ranks);
+        };
+        of_rank(&mut normaliser, 0, chunk(77, &[1, 2]));
+        if restarts_before {
+            restart(&mut normaliser, &[0, 1]);
+        }
+        of_rank(&mut normaliser, 1, keyed(&[1], &[SALT]));
+        if !restarts_before {
+            restart(&mut normaliser, &[0, 1]);
+        }
+        let (events, is_doubted) = of_rank(&mut normaliser, 0, keyed(&[5], &[&[]]));
+        assert_eq!(events[0], KvEvent::ClearedTier(Tier::Host), "{restarts_before}");
+        assert!(is_doubted);
+        assert_eq!(of_rank(&mut normaliser, 0, keyed(&[6], &[&[]])).0.len(), 1, "once");
+        // A source with one rank dropped its chunks with the batch of the first key.
+        restart(&mut normaliser, &[0]);
+        let (events, is_doubted) = of_rank(&mut normaliser, 0, keyed(&[7], &[&[]]));
+        assert_eq!((events.len(), is_doubted), (1, false));
+    }
+}
+
 #[test]
 fn chunks_that_state_keys_match_nothing() {
     let stated = [
@@ -110,6 +144,11 @@ fn chunks_that_state_keys_match_nothing() {
         assert_eq!((out.events.len(), reasons(&out)), (0, vec![(DropReason::KeysAbsent, 1)]));
         assert_eq!(store(&mut normaliser, chunk(78, &[1, 2])).events.len(), 0, "nor do others");
     }
+    // Earlier chunks may have had keys, too.
+    let mut normaliser = chunked();
+    store(&mut normaliser, chunk(78, &[1, 2]));
+    let salted = RawStored { cache_salt: Some("s"), ..chunk(77, &[1, 2]) };
+    assert_eq!(store(&mut normaliser, salted).events, [KvEvent::ClearedTier(Tier::Host)]);
 }
 
 fn of_adapter<'a>(lora_id: u64, name: u64) -> RawStored<'a> {
