@@ -29,8 +29,8 @@ pub enum RawEvent<'a> {
     Unknown(&'a str),
     /// A stored or removed object of a shared store whose key contains no block hash.
     Unnamed,
-    /// A stored object that is one part of a block. Another object completes the block.
-    Component,
+    /// A stored object of a shared store, which may be one of several parts of a block. Its removal removes the block.
+    StoredObject(Box<RawStored<'a>>),
     /// An unreadable event, of a known kind or without a kind. The other events of the batch are still read.
     Unreadable(Unreadable),
 }

@@ -266,20 +266,19 @@ impl<'a> Draft<'a> {
     /// An invalid or missing field makes the event unreadable.
     fn finish(mut self, tag: Tag, kind: &'a str) -> RawEvent<'a> {
         let operations = self.operations.unwrap_or(1);
-        if let Some(key) = self.object_key.filter(|_| operations == 0) {
-            match name_in_key(key, self.engine) {
-                Some(object) if object.is_keys_only && tag == Tag::Stored => {
-                    return RawEvent::Component;
-                }
-                Some(object) => self.names = Some(vec![object.name]),
-                None => return RawEvent::Unnamed,
-            }
+        let object = self.object_key.filter(|_| operations == 0);
+        if let Some(key) = object {
+            let Some(name) = name_in_key(key, self.engine) else { return RawEvent::Unnamed };
+            self.names = Some(vec![name]);
+            // A block without one of its objects cannot be loaded.
+            self.remaining = Some(vec![0]);
         }
         let event = match tag {
             Tag::Unknown => Ok(RawEvent::Unknown(kind)),
             Tag::Cleared | Tag::TierCleared => self.cleared(tag),
             Tag::Moved => self.moved(),
-            Tag::Stored => self.stored(),
+            Tag::Stored if object.is_some() => self.stored().map(RawEvent::StoredObject),
+            Tag::Stored => self.stored().map(RawEvent::Stored),
             Tag::Removed => self.removed(),
         };
         event.unwrap_or_else(|(field, fault)| {
@@ -307,9 +306,9 @@ impl<'a> Draft<'a> {
 
     /// Converts the draft of a store. Fails with the first invalid field, or the first required field that is
     /// missing.
-    fn stored(self) -> Result<RawEvent<'a>, (Field, Fault)> {
+    fn stored(self) -> Result<Box<RawStored<'a>>, (Field, Fault)> {
         self.fault.map_or(Ok(()), Err)?;
-        Ok(RawEvent::Stored(Box::new(RawStored {
+        Ok(Box::new(RawStored {
             names: self.names.ok_or((Field::Names, Fault::Missing))?,
             parent: self.parent,
             tokens: self.tokens.ok_or((Field::Tokens, Fault::Missing))?,
@@ -325,7 +324,7 @@ impl<'a> Draft<'a> {
             multimodal: self.multimodal,
             look_ahead: self.look_ahead,
             slots: self.slots,
-        })))
+        }))
     }
 
     /// Converts the draft of a removal. Fails if the hashes are missing, or if there is not one remaining count per

@@ -84,8 +84,6 @@ drop_reasons! {
     CopiesRemain = Ignored "copies_remain",
     /// The event's kind is unknown.
     UnknownEvent = Ignored "unknown_event",
-    /// The object is one part of a block. The block is counted with its other part.
-    Component = Ignored "component",
     /// The key of a store's object contains no block hash.
     UnnamedObject = Rejected "unnamed_object",
     /// A connector's chunk states an unknown parent, so its position in a prompt is unknown.

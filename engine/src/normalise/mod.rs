@@ -141,8 +141,9 @@ pub struct Normalised {
     /// Blocks stored before their parent, whose parent turned out to have a salt, an adapter or keys that
     /// they lack here.
     pub orphaned_blocks: u64,
-    /// Removals at unknown places where no blocks were stored, and a description of the first.
-    pub unplaced_removals: Option<(u64, String)>,
+    /// Removals at unknown places where no blocks were stored, and stored objects of a shared store, which may be
+    /// removed unseen; and a description of the first.
+    pub unseen_removals: Option<(u64, String)>,
     /// Whether the source has groups, but none of them has full attention: no block has a known position.
     pub lacks_main_group: bool,
     /// New meanings of names, in order.
@@ -186,7 +187,7 @@ impl Normalised {
             let example = "no group with full attention".to_owned();
             reasons.push((Reason::UnknownContent, 1, example));
         }
-        if let Some((removals, example)) = &self.unplaced_removals {
+        if let Some((removals, example)) = &self.unseen_removals {
             reasons.push((Reason::UnknownEvent, *removals, example.clone()));
         }
         if self.forgets_names {
@@ -350,7 +351,7 @@ impl Normaliser {
             forgets_names: false,
             doubted_chunks: 0,
             orphaned_blocks: 0,
-            unplaced_removals: None,
+            unseen_removals: None,
         };
         self.declare_groups(&mut out);
         if self.doubted_chunks.remove(&rank) {
@@ -365,7 +366,12 @@ impl Normaliser {
                 RawEvent::Unknown(HARMLESS_KIND) => out.drops.add(DropReason::UnknownEvent, 1),
                 RawEvent::Unknown(kind) => out.drops.add_unknown_event(kind),
                 RawEvent::Unnamed => out.drops.add(DropReason::UnnamedObject, 1),
-                RawEvent::Component => out.drops.add(DropReason::Component, 1),
+                RawEvent::StoredObject(stored) => {
+                    self.take_stored(*stored, &mut out);
+                    // Its block may lack other objects, and the store may evict it without an event.
+                    let example = || (0, "object_key of a block".to_owned());
+                    out.unseen_removals.get_or_insert_with(example).0 += 1;
+                }
                 RawEvent::Unreadable(unreadable) => {
                     out.drops.add(DropReason::Unreadable, count(unreadable.operations));
                     out.unreadable_events += 1;

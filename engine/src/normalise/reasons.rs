@@ -55,7 +55,6 @@ fn of_drop(dropped: DropReason, operations: u64, drops: &Drops) -> Option<(Reaso
         | DropReason::OtherGroup
         | DropReason::OtherMainGroup
         | DropReason::PartialBlock
-        | DropReason::CopiesRemain
-        | DropReason::Component => None,
+        | DropReason::CopiesRemain => None,
     }
 }

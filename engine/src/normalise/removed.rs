@@ -41,7 +41,7 @@ impl Normaliser {
     ) {
         drop_operations(reason, place.medium, operations, &mut out.drops);
         if let Some(name) = self.unknown_places.unheard(reason, place) {
-            let (count, _) = out.unplaced_removals.get_or_insert((0, format!("removal at {name}")));
+            let (count, _) = out.unseen_removals.get_or_insert((0, format!("removal at {name}")));
             *count += 1;
         }
     }

@@ -243,6 +243,21 @@ fn a_removal_at_an_unknown_place_may_be_one_of_blocks_that_are_held() {
     }
 }
 
+/// A block of a shared store has an unknown number of objects, and evictions of Mooncake's master 0.3.14 have no
+/// events: the block counts with its first object until one is removed, and the source is never exact.
+#[test]
+fn a_block_of_several_objects_goes_with_the_first() {
+    let mut normaliser = vllm();
+    let object = || RawStored { tokens: RawTokens::Ids(Vec::new()), ..at_host(stored(None, &[1])) };
+    for _ in 0..2 {
+        let out = normalise_of_rank(&mut normaliser, None, RawEvent::StoredObject(object().into()));
+        assert!(is_names_only(&out) && directions(&out) == [Direction::MayBeHigh], "{out:?}");
+    }
+    let gone = RawRemoved { place: HOST, remaining: Some(vec![0]), ..removed(&[1]) };
+    let out = remove(&mut normaliser, gone);
+    assert_eq!(out.events, [KvEvent::Gone { tier: Tier::Host, names: vec![BlockName(1)] }]);
+}
+
 #[test]
 fn a_clear_of_all_that_is_local_clears_every_tier() {
     for locality in [None, Some("LOCAL"), Some("local")] {

@@ -342,8 +342,11 @@ fn objects_of_a_store_are_named_by_the_hash_in_their_keys() {
             "parent_hash": null, "token_ids": null, "parent_block_hash": null});
         let payload = pack(&json!([1_795_785_079_251_u64, [event], 0]));
         events(&payload, EngineKind::Vllm).into_iter().next().map(|event| match event {
-            RawEvent::Stored(stored) => stored.names.first().map(|name| name.0),
-            RawEvent::Removed(removed) => removed.names.first().map(|name| name.0),
+            RawEvent::StoredObject(stored) => stored.names.first().map(|name| name.0),
+            RawEvent::Removed(removed) => {
+                assert_eq!(removed.remaining, Some(vec![0]), "the block is gone with one object");
+                removed.names.first().map(|name| name.0)
+            }
             _ => None,
         })
     };
@@ -351,6 +354,8 @@ fn objects_of_a_store_are_named_by_the_hash_in_their_keys() {
     assert_eq!(of("BlockStored", &format!("model@tp_rank:0@{hash}")), name);
     assert_eq!(of("BlockRemoved", &format!("model@tp_rank:0@{hash}")), name);
     assert_eq!(of("BlockStored", "plain-key"), Some(None));
-    assert_eq!(of("BlockStored", &format!("{hash}_0_k")), Some(None), "its values come after it");
-    assert_eq!(of("BlockStored", &format!("{hash}_0_v")), name);
+    for suffix in ["_k", "_0_k", "_0_v"] {
+        assert_eq!(of("BlockStored", &format!("{hash}{suffix}")), name, "{suffix}");
+        assert_eq!(of("BlockRemoved", &format!("{hash}{suffix}")), name, "{suffix}");
+    }
 }

@@ -15,7 +15,7 @@ fn per_block_bytes(list: Option<&PerBlock<'_>>) -> usize {
 
 fn held_bytes(batch: &Batch<'_>) -> usize {
     let own = |event: &RawEvent<'_>| match event {
-        RawEvent::Stored(stored) => {
+        RawEvent::Stored(stored) | RawEvent::StoredObject(stored) => {
             let tokens = match &stored.tokens {
                 RawTokens::Ids(ids_le) => ids_le.capacity(),
                 RawTokens::Wide(ids_le) => ids_le.capacity(),
@@ -32,7 +32,6 @@ fn held_bytes(batch: &Batch<'_>) -> usize {
         RawEvent::Cleared(_)
         | RawEvent::Unknown(_)
         | RawEvent::Unnamed
-        | RawEvent::Component
         | RawEvent::Unreadable(_) => 0,
     };
     batch.events.capacity() * size_of::<RawEvent<'_>>()

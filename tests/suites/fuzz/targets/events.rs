@@ -37,22 +37,21 @@ pub(super) fn target(input: &[u8]) -> bool {
 fn takes_more_operations(event: &RawEvent<'_>) -> bool {
     match event {
         RawEvent::Moved(_) => true,
-        RawEvent::Stored(stored) => stored.look_ahead.is_some(),
+        RawEvent::Stored(stored) | RawEvent::StoredObject(stored) => stored.look_ahead.is_some(),
         RawEvent::Removed(_)
         | RawEvent::Cleared(_)
         | RawEvent::Unknown(_)
         | RawEvent::Unnamed
-        | RawEvent::Component
         | RawEvent::Unreadable(_) => false,
     }
 }
 
 fn operations(event: &RawEvent<'_>) -> usize {
     match event {
-        RawEvent::Stored(stored) => stored.names.len(),
+        RawEvent::Stored(stored) | RawEvent::StoredObject(stored) => stored.names.len(),
         RawEvent::Removed(removed) => removed.names.len(),
         RawEvent::Unreadable(unreadable) => unreadable.operations,
         RawEvent::Moved(moved) => moved.names.len(),
-        RawEvent::Cleared(_) | RawEvent::Unknown(_) | RawEvent::Unnamed | RawEvent::Component => 1,
+        RawEvent::Cleared(_) | RawEvent::Unknown(_) | RawEvent::Unnamed => 1,
     }
 }
