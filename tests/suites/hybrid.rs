@@ -320,7 +320,7 @@ impl Fed {
         self.index = index;
         let learned = (**self.normaliser.learned()).clone();
         self.normaliser = Normaliser::new(self.config.clone());
-        self.normaliser.resume(learned, []);
+        self.normaliser.resume(learned, [], &[0]);
     }
 
     fn reusable(&mut self, key: QueryKey<'_>, prompt: &[u32]) -> (u64, u32) {

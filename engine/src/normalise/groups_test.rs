@@ -292,7 +292,7 @@ fn further_groups_are_declared_and_indexed_under_their_own_names() {
     // After a restart, the group is known and declared again.
     let learned = (**normaliser.learned()).clone();
     let mut resumed = vllm();
-    resumed.resume(learned, []);
+    resumed.resume(learned, [], &[0]);
     let out = remove(&mut resumed, RawRemoved { place, ..removed(&[2]) });
     assert_eq!(out.events.first(), Some(&declared));
     assert_eq!(out.events.get(1).map(names_of), Some(in_group(1, &[2])));

@@ -138,6 +138,23 @@ fn plain(event: &Value, engine: EngineKind, tier: Tier) -> KvEvent {
     }
 }
 
+/// The events of a store in a sliding-window group: a declaration of the group, then the blocks.
+fn further(event: &Value, engine: EngineKind) -> Vec<KvEvent> {
+    let window = field(event, "kv_cache_spec_sliding_window").as_u64();
+    let window = u32::try_from(window.expect("a window")).expect("of 32 bits");
+    let group = Group {
+        number: 1,
+        kind: GroupKind::Window,
+        block_size: BLOCK_SIZE,
+        unit: BLOCK_SIZE,
+        window,
+    };
+    let names = names(event, engine).into_iter();
+    let blocks = names.map(|name| Group::block(1, name)).collect();
+    let stored = |blocks| KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+    vec![stored(vec![group.declaration()]), stored(blocks)]
+}
+
 #[test]
 fn golden_frames_come_to_what_their_cases_say() {
     let mut cases = BTreeSet::new();
@@ -157,21 +174,7 @@ fn golden_frames_come_to_what_their_cases_say() {
             Outcome::Names(tier) => {
                 vec![KvEvent::StoredNames { tier, names: names(&events[0], frame.engine) }]
             }
-            Outcome::Further => {
-                let window = field(&events[0], "kv_cache_spec_sliding_window").as_u64();
-                let window = u32::try_from(window.expect("a window")).expect("of 32 bits");
-                let group = Group {
-                    number: 1,
-                    kind: GroupKind::Window,
-                    block_size: BLOCK_SIZE,
-                    unit: BLOCK_SIZE,
-                    window,
-                };
-                let names = names(&events[0], frame.engine).into_iter();
-                let blocks = names.map(|name| Group::block(1, name)).collect();
-                let stored = |blocks| KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
-                vec![stored(vec![group.declaration()]), stored(blocks)]
-            }
+            Outcome::Further => further(&events[0], frame.engine),
             Outcome::Dropped(reason) => {
                 dropped = Some(reason);
                 vec![]

@@ -111,7 +111,7 @@ impl Broker {
                 let config = config.stream;
                 let end = position.clone();
                 let reader = log::Reader { connection, config, inlet, position, metrics };
-                reader.run(not_ready, stop).await;
+                Box::pin(reader.run(not_ready, stop)).await;
                 end.freeze();
             }
         }

@@ -25,6 +25,7 @@ const LABEL_SHOWN_MAX: usize = 32;
 /// One configured worker, or one endpoint of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct WorkerSpec {
     /// Name of the worker.
     pub id: String,

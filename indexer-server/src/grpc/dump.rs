@@ -13,6 +13,7 @@ use kvasir_proto::limits::{DUMP_MEANINGS_MAX, TOLD_PAST_INCARNATIONS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::types::Incarnation;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::select;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -204,7 +205,7 @@ impl Sources {
                 copy_mode: end.copy_mode,
                 applied: end.status.applied,
                 past: latest(&end.status.past).to_vec(),
-                learned: (*end.status.learned).clone(),
+                learned: Arc::clone(&end.status.learned),
                 state: end.status.state,
                 reasons: end.status.reasons.to_vec(),
                 incomplete: end.incomplete,

@@ -194,7 +194,7 @@ impl Copier {
             state: state.max(SourceState::CatchingUp),
             applied,
             past: past.into(),
-            learned: Arc::new(learned),
+            learned,
             reasons: reasons.into(),
             ..SourceStatus::default()
         };

@@ -75,7 +75,7 @@ fn source(name: &str, applied: Option<Cursor>) -> DumpedSource {
         copy_mode: CopyMode::Counted,
         applied,
         past: vec![Incarnation(3)],
-        learned: Learned { main_group: Some(1), ..Learned::default() },
+        learned: Arc::new(Learned { main_group: Some(1), ..Learned::default() }),
         state: SourceState::Exact,
         reasons: Vec::new(),
         incomplete: false,

@@ -18,6 +18,7 @@ use crate::types::{
     CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, Learned, PartitionKey,
     SourceState, StateReason, WorkerId,
 };
+use std::sync::Arc;
 
 /// A checked `DumpWorkerRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +100,7 @@ pub struct DumpedSource {
     /// The latest superseded incarnations, oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
     /// Facts that the engine has shown in its events.
-    pub learned: Learned,
+    pub learned: Arc<Learned>,
     /// State of the source.
     pub state: SourceState,
     /// Reasons why the state is worse than exact.
@@ -186,7 +187,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
         copy_mode: mode.ok_or_else(|| ConvertError::new("copy_mode", Problem::Required))?,
         applied,
         past: past.collect::<Result<_, _>>()?,
-        learned: read_source_learned(end.main_group, end.learned.as_ref())?,
+        learned: Arc::new(read_source_learned(end.main_group, end.learned.as_ref())?),
         state: read_state("state", end.state)?,
         reasons: read_reasons(end.reasons)?,
         incomplete: end.incomplete,
@@ -295,7 +296,7 @@ mod tests {
                 fingerprint: Some(fingerprint),
             }),
             past: vec![Incarnation(1), Incarnation(u128::MAX)],
-            learned: Learned { main_group: Some(0), ..Learned::default() },
+            learned: Arc::new(Learned { main_group: Some(0), ..Learned::default() }),
             state: SourceState::Degraded,
             reasons: vec![StateReason {
                 reason: Reason::Contradiction,

@@ -164,6 +164,17 @@ fn both_token_forms_hash_alike_and_never_show_their_tokens() {
     assert!(hashes.iter().all(|locals| *locals == hashes[0] && locals.len() == 2));
 }
 
+fn pool_state() -> PoolState {
+    PoolState {
+        pool: WorkerId::new("p").expect("a valid id"),
+        held_blocks: 2,
+        state: SourceState::Exact,
+        connected: true,
+        lag_batches: 0,
+        verified_age: None,
+    }
+}
+
 #[test]
 fn an_answer_carries_every_field() {
     let answer = FindAnswer {
@@ -190,14 +201,7 @@ fn an_answer_carries_every_field() {
             reasons: Vec::new(),
         }],
         restoring: vec![WorkerId::new("v").expect("a valid id")],
-        pools: vec![PoolState {
-            pool: WorkerId::new("p").expect("a valid id"),
-            held_blocks: 2,
-            state: SourceState::Exact,
-            connected: true,
-            lag_batches: 0,
-            verified_age: None,
-        }],
+        pools: vec![pool_state()],
         wants_next_tokens: true,
     };
     let expected = pb::FindMatchesResponse {
