@@ -5,11 +5,11 @@
 use kvasir_engine::decode::{Batch, EngineKind, Place, RawEvent, RawRemoved, RawStored, RawTokens};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use kvasir_index::{
-    ChangeLimits, Index, Limits, Prompt, Query, QueryKey, Restore, Scratch, SourceId,
+    ChangeLimits, DumpRecord, Index, Limits, Prompt, Query, QueryKey, Restore, Scratch, SourceId,
 };
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use kvasir_proto::types::{
-    BlockName, CopyMode, EngineFacts, GroupKind, LocalHash, TierSet, WorkerId,
+    BlockName, CopyMode, EngineFacts, GroupKind, HeldBlock, LocalHash, TierSet, WorkerId,
 };
 use kvasir_tests::image_store::{Loss, StoredImages};
 use kvasir_tests::script::ScriptRng;
@@ -323,6 +323,31 @@ impl Fed {
         self.normaliser.resume(learned, [], &[0]);
     }
 
+    /// Makes the index again from a dump, as a new replica does.
+    fn copy(&mut self, facts: EngineFacts) {
+        let mut scan = self.index.begin_dump(&self.worker, None).expect("known");
+        let mut records = Vec::new();
+        loop {
+            let mut chunk = Vec::new();
+            let more = self.index.dump_chunk(&mut scan, 5, &mut chunk).expect("known");
+            records.append(&mut chunk);
+            if !more {
+                break;
+            }
+        }
+        records.append(&mut self.index.finish_dump(scan).expect("known").records);
+        let mut index = Index::new(limits());
+        index.set_facts(&self.worker, facts);
+        let source = index.add_source(&self.worker, "s", 0, CopyMode::Counted).expect("a source");
+        for DumpRecord { rank, name, parent, local, copies, .. } in records {
+            let state = HeldBlock { name, parent, local, copies };
+            index.set_names(source, rank, &[state]).expect("a known source");
+        }
+        index.validate().expect("valid");
+        self.source = source;
+        self.index = index;
+    }
+
     fn reusable(&mut self, key: QueryKey<'_>, prompt: &[u32]) -> (u64, u32) {
         let tokens = Some(u32::try_from(prompt.len()).expect("short"));
         let length = Prompt { block_size: self.config.block_size, tokens };
@@ -389,6 +414,10 @@ fn answers_are_what_an_engine_with_several_groups_reuses() {
                 _ if rng.random_bool(0.3) => {
                     engine.held.clear();
                     vec![RawEvent::Cleared(Place::default())]
+                }
+                _ if rng.random_bool(0.3) => {
+                    fed.copy(engine.facts);
+                    vec![]
                 }
                 // A source without events is not resumed.
                 _ if engine.announced.is_empty() => vec![],

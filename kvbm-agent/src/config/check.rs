@@ -153,6 +153,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         let field = field
             .replace("lora_names", "lora")
             .replace("connector_chunks", "connector-chunk")
+            .replace("engine_facts.", "engine-facts: ")
             .replace("local_indexer_endpoint", "advertise")
             .replace('_', "-");
         ConfigError::invalid(field, problem.to_string())
@@ -168,13 +169,14 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         lora_names: lora_names(&options.lora)?,
         connector_chunks: connector_chunks(options)?,
         profile: Some(profile),
+        engine_facts: Some(options.engine_facts.0.message()),
         ..Default::default()
     };
     let registration = Registration::try_from(request).map_err(refused)?;
     let profile = WorkerProfile {
         role: options.role.unwrap_or_default(),
         model_types: options.model_types.clone().unwrap_or_default(),
-        image_tokens: options.image_tokens,
+        image_tokens: options.engine_facts.0.image_tokens.0,
         ..registration.profile.clone()
     };
     let copy_mode = if options.consolidate { CopyMode::Set } else { registration.copy_mode };

@@ -10,6 +10,7 @@ mod blocks_peers;
 mod blocks_tiers;
 mod capacity;
 mod check;
+mod engine_facts;
 mod indexers;
 mod media;
 mod options;

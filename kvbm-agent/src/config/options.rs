@@ -1,4 +1,5 @@
 use super::capacity::CapacitySettings;
+use super::engine_facts::EngineFactsSettings;
 use super::retired::{RETIRED, RETIRED_BLOCKS};
 use super::zmq::ZmqSettings;
 use super::{BlocksOptions, SourceSpec};
@@ -8,7 +9,7 @@ use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::{self, Retired};
 use kvasir_process::options::{NATS_RETIRED, NatsOptions, PROCESS_RETIRED, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, KeyValues, PAIRS, Span, optional};
-use kvasir_proto::convert::{ImageTokens, ModelTypes, Role};
+use kvasir_proto::convert::{ModelTypes, Role};
 use kvasir_proto::types::EngineKind;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -41,12 +42,13 @@ pub struct Options {
     #[arg(long, help_heading = "Worker", value_name = "TYPES")]
     #[serde(serialize_with = "optional::serialize")]
     pub model_types: Option<ModelTypes>,
-    /// Form of an image's tokens in the engine's events, for gateways. Use sglang-30-bit for SGLang until 0.5.22,
-    /// sglang-62-bit for SGLang from 0.5.23, else identifier (placeholder tokens, with an identifier beside them). If
-    /// not set: sglang-62-bit if --engine is sglang, else identifier
-    #[arg(long, help_heading = "Worker", value_name = "FORM")]
-    #[serde(serialize_with = "optional::serialize")]
-    pub image_tokens: Option<ImageTokens>,
+    /// Facts that the engine's events do not state, such as eagle-drops-block=true. Keys: attention-chunk-tokens= (chunk
+    /// of chunked local attention); eagle-drops-block= (true for vLLM with EAGLE or MTP and a KV connector);
+    /// replay-tokens= (cached tokens that the engine computes again); prefix-match-unit= (vLLM's option of this name);
+    /// unannounced-groups= (true for SGLang with sliding windows or Mamba); image-tokens= (sglang-30-bit for SGLang until
+    /// 0.5.22, sglang-62-bit for SGLang from 0.5.23, else identifier)
+    #[arg(long, help_heading = "Worker", value_name = PAIRS, default_value_t)]
+    pub engine_facts: KeyValues<EngineFactsSettings>,
     /// Capacity of each rank, for routers, such as total-kv-blocks=40000. Keys: total-kv-blocks= (blocks that fit into
     /// the accelerator memory); request-total-slots= (maximum number of concurrent requests, which the agent reports
     /// with the load); max-num-batched-tokens= (maximum number of tokens in one step)

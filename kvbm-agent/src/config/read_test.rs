@@ -2,8 +2,8 @@ use super::*;
 use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
 use kvasir_proto::broker::Delivery;
-use kvasir_proto::convert::Role;
-use kvasir_proto::types::WorkerId;
+use kvasir_proto::convert::{ImageTokens, Role};
+use kvasir_proto::types::{EngineFacts, WorkerId};
 use std::time::Duration;
 
 const FEW: [&str; 4] =
@@ -472,4 +472,26 @@ fn constants_of_now_are_accepted_as_options_of_the_release_before() {
     let profile = config.agent.registration.expect("a worker").profile;
     assert_eq!((profile.total_kv_blocks, profile.max_num_batched_tokens), (Some(9), Some(5)));
     assert_eq!(warnings.len(), 3, "{warnings:?}");
+    let image_tokens = ["--image-tokens=sglang-30-bit"];
+    let Ok(Action::Run(config, warnings)) = run(&[&FEW[..], &image_tokens].concat()) else {
+        panic!("refused")
+    };
+    let profile = config.agent.registration.expect("a worker").profile;
+    assert_eq!(profile.image_tokens, Some(ImageTokens::Sglang30Bit));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn facts_about_the_engine_are_registered() {
+    let facts = "--engine-facts=attention-chunk-tokens=8192,eagle-drops-block=true,replay-tokens=128,\
+                 prefix-match-unit=16,unannounced-groups=true";
+    let registration = config(&[facts]).agent.registration.expect("a worker");
+    let expected = EngineFacts {
+        attention_chunk_tokens: 8_192,
+        eagle_drops_block: true,
+        replay_tokens: 128,
+        prefix_match_unit: 16,
+        unannounced_groups: true,
+    };
+    assert_eq!(registration.facts, expected);
 }

@@ -19,6 +19,7 @@ pub(super) const RETIRED: &[Retired] = &[
     Retired::key("total-kv-blocks", "capacity", "total-kv-blocks"),
     Retired::key("request-total-slots", "capacity", "request-total-slots"),
     Retired::key("max-num-batched-tokens", "capacity", "max-num-batched-tokens"),
+    Retired::key("image-tokens", "engine-facts", "image-tokens"),
     Retired::key("zmq-listen", "zmq", "listen"),
     Retired::key("zmq-replay-listen", "zmq", "replay-listen"),
     Retired::key("zmq-topic", "zmq", "topic"),
