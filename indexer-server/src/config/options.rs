@@ -17,10 +17,11 @@ pub struct Options {
     /// LoRA adapter that the engine announces by number), ttl.MEDIUM= (time to live of blocks on a medium such as CPU
     /// since their last announcement, for connectors that announce no evictions: LMCache), connector-chunk.MEDIUM=
     /// (blocks per chunk, for connectors that load only complete chunks: LMCache, or vLLM's blocks_per_chunk above 1),
-    /// pools= (pools that the worker can load from, separated by +). Optional keys for routers: role=, model-types=,
-    /// image-tokens= (sglang-30-bit for SGLang until 0.5.22), total-kv-blocks=, max-num-batched-tokens=, label.KEY=.
-    /// Repeat the flag, or separate by semicolons, for more workers or more endpoints of one worker; in the file, a
-    /// `[[worker]]` table each
+    /// pools= (pools that the worker can load from, separated by +); for hybrid models attention-chunk-tokens=,
+    /// eagle-drops-block=, replay-tokens=, prefix-match-unit= and unannounced-groups= (see engine/README.md). Optional
+    /// keys for routers: role=, model-types=, image-tokens= (sglang-30-bit for SGLang until 0.5.22), total-kv-blocks=,
+    /// max-num-batched-tokens=, label.KEY=. Repeat the flag, or separate by semicolons, for more workers or more
+    /// endpoints of one worker; in the file, a `[[worker]]` table each
     #[arg(long, value_name = "WORKER", value_delimiter = ';', help_heading = "Workers")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<WorkerSpec>,

@@ -77,7 +77,7 @@ impl Scene {
         let mut scene = Self { engine, server, client, sequence: 0 };
         // Slow joiners miss messages, so the cache is cleared until one clear arrives.
         within(async {
-            while scene.state().await != pb::WorkerState::Exact {
+            while !matches!(scene.state().await, pb::WorkerState::Exact | pb::WorkerState::Partial) {
                 scene.publish(&[json!({"type": "AllBlocksCleared"})]).await;
                 sleep(Duration::from_millis(10)).await;
             }
@@ -304,5 +304,82 @@ async fn chunks_of_an_unstated_size_make_the_worker_partial() {
     let [reason] = &found.reasons[..] else { panic!("one reason: {found:?}") };
     assert_eq!(reason.reason(), pb::Reason::BlockSize);
     assert_eq!(reason.example, "block_size=8 medium=cpu");
+    scene.end().await;
+}
+
+/// Blocks `at` of the prompt 0, 1, 2 and so on in a sliding-window group of two blocks and one token.
+fn in_window(at: &[u64]) -> Value {
+    let names: Vec<u64> = at.iter().map(|at| at + 100).collect();
+    let ids: Vec<u32> = (0..4 * BLOCK_SIZE).collect();
+    let window = 2 * BLOCK_SIZE + 1;
+    stored(
+        0,
+        &json!({"block_hashes": names, "token_ids": ids, "medium": "GPU", "group_idx": 1,
+            "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": window,
+            "extra_keys": null}),
+    )
+}
+
+fn in_main_group(at: u64) -> Value {
+    let mut event = nth(at, "GPU");
+    event["group_idx"] = json!(0);
+    event["kv_cache_spec_kind"] = json!("full_attention");
+    event
+}
+
+#[tokio::test]
+async fn a_match_is_what_every_group_serves() {
+    let mut scene = Scene::begin("").await;
+    let full: Vec<Value> = (0..4).map(in_main_group).collect();
+    scene.publish(&[full, vec![in_window(&[1, 2])]].concat()).await;
+    scene.applied().await;
+    let tokens = u64::from(BLOCK_SIZE);
+    let prompt = |blocks: u32, more: u32| pb::FindMatchesRequest {
+        token_ids: (0..blocks * BLOCK_SIZE + more).collect(),
+        ..Default::default()
+    };
+    let counts = |at: &pb::WorkerMatch| {
+        (at.matched_blocks, at.reusable_tokens, at.main_group_blocks, at.state())
+    };
+    let exact = pb::WorkerState::Exact;
+    // The window is held at the end of block 2 only.
+    let found = scene.find(prompt(4, 1)).await;
+    assert_eq!(counts(&found), (3, 3 * tokens, 4, exact));
+    assert_eq!(found.matched_tokens, 3 * tokens);
+    // A prompt that ends there computes its last token, where nothing shorter can be resumed.
+    assert_eq!(counts(&scene.find(prompt(3, 0)).await), (3, 0, 3, exact));
+    // By the engine's hashes, with the prompt's length and without.
+    let by_names = |prompt_tokens| pb::FindMatchesRequest {
+        sequence_hashes: (100..103).collect(),
+        prompt_tokens,
+        ..Default::default()
+    };
+    assert_eq!(counts(&scene.find(by_names(Some(3 * BLOCK_SIZE))).await), (3, 0, 3, exact));
+    assert_eq!(counts(&scene.find(by_names(None)).await), (3, 3 * tokens, 3, exact));
+    let removal = json!({"type": "BlockRemoved", "block_hashes": [101], "group_idx": 1});
+    scene.publish(&[removal]).await;
+    scene.applied().await;
+    assert_eq!(counts(&scene.find(prompt(4, 1)).await), (0, 0, 4, exact));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn facts_about_the_engine_limit_a_match() {
+    let mut scene = Scene::begin(",eagle-drops-block=true").await;
+    scene.publish(&[nth(0, "GPU"), nth(1, "GPU")]).await;
+    scene.applied().await;
+    let token_ids = (0..3 * BLOCK_SIZE).collect();
+    let found = scene.find(pb::FindMatchesRequest { token_ids, ..Default::default() }).await;
+    assert_eq!((found.matched_blocks, found.main_group_blocks), (1, 2));
+    scene.end().await;
+    // SGLang with sliding windows announces full attention alone.
+    let mut scene = Scene::begin(",unannounced-groups=true").await;
+    scene.publish(&[nth(0, "GPU")]).await;
+    scene.applied().await;
+    let token_ids = (0..BLOCK_SIZE).collect();
+    let request = pb::FindMatchesRequest { token_ids, explain: true, ..Default::default() };
+    let found = scene.find(request).await;
+    assert_eq!((found.state(), found.may_be_high), (pb::WorkerState::Partial, true));
+    assert_eq!(found.reasons[0].reason(), pb::Reason::UnannouncedGroups);
     scene.end().await;
 }
