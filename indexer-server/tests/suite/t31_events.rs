@@ -77,7 +77,8 @@ impl Scene {
         let mut scene = Self { engine, server, client, sequence: 0 };
         // Slow joiners miss messages, so the cache is cleared until one clear arrives.
         within(async {
-            while !matches!(scene.state().await, pb::WorkerState::Exact | pb::WorkerState::Partial) {
+            while !matches!(scene.state().await, pb::WorkerState::Exact | pb::WorkerState::Partial)
+            {
                 scene.publish(&[json!({"type": "AllBlocksCleared"})]).await;
                 sleep(Duration::from_millis(10)).await;
             }
