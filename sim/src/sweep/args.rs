@@ -131,6 +131,10 @@ pub struct Args {
     /// 80 GB.
     #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS)]
     pub cache_tokens: usize,
+    /// Number of states that each engine keeps, for a model with state layers (Mamba): a prompt is resumed only where a
+    /// state was kept. 0 for a model without such layers. Adds the row kv-main-group, which counts full attention alone.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub state_slots: usize,
     /// Maximum number of tokens that a step computes.
     #[arg(long, value_name = "TOKENS", default_value_t = STEP_TOKENS_MAX)]
     pub step_tokens_max: usize,
@@ -308,6 +312,7 @@ impl Args {
             capacity_blocks: blocks,
             host_blocks: self.host_tokens / block_size,
             disk_blocks: self.disk_tokens / block_size,
+            state_slots: self.state_slots,
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         };

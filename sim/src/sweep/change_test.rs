@@ -9,6 +9,7 @@ fn base() -> Setup {
         capacity_blocks: 6_250,
         host_blocks: 10_000,
         disk_blocks: 0,
+        state_slots: 0,
         step_tokens_max: 8_192,
         running_max: 256,
     };

@@ -19,6 +19,7 @@ fn options() -> ClusterOptions {
         capacity_blocks: 2_500,
         host_blocks: 0,
         disk_blocks: 0,
+        state_slots: 0,
         step_tokens_max: 8_192,
         running_max: 256,
     };
@@ -119,6 +120,26 @@ fn prefixes_stay_where_they_are_without_stated_capacities() {
     }
 }
 
+/// Engines with state layers resume a prompt only at a state. Full attention alone promises more than they reuse.
+#[test]
+fn states_are_counted_where_engines_have_them() {
+    for seed in [1, 2] {
+        let jobs = generated(seed, 600, BLOCK);
+        let arrivals = faster(&jobs, 2.0);
+        let engine = EngineOptions { state_slots: 60, ..options().engine };
+        let options = ClusterOptions { engine, ..options() };
+        let figures = |policy| {
+            Figures::of(&run(&options, &jobs, &arrivals, Way::of(policy), seed).expect("a run"))
+        };
+        let all_groups = figures(Policy::Kv);
+        let main_group = figures(Policy::KvMainGroup);
+        println!("{all_groups:?}\n{main_group:?}\n{:?}", figures(Policy::RoundRobin));
+        let ratios = (all_groups.misjudged_ratio, main_group.misjudged_ratio);
+        assert!(2.0 * ratios.0 < ratios.1, "seed {seed}: {all_groups:?}, {main_group:?}");
+        assert!(all_groups.hit_ratio > figures(Policy::RoundRobin).hit_ratio, "seed {seed}");
+    }
+}
+
 /// Number of a prompt's leading blocks at each engine, by the index and in truth.
 fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>, Vec<u32>) {
     let names = job.prompt_names(BLOCK);
@@ -126,7 +147,7 @@ fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>
         |engine: &Engine<&Job>| names.iter().take_while(|name| engine.holds(**name)).count();
     let held = cluster.engines.iter().map(|engine| holds(engine) as u32).collect();
     let index = cluster.router.index().expect("an index");
-    let known = index.overlaps(names, now).expect("an answer");
+    let known = index.overlaps(names, None, now).expect("an answer");
     (known.iter().map(|blocks| blocks.device).collect(), held)
 }
 

@@ -46,6 +46,7 @@ impl Duel {
             capacity_blocks: cache_tokens / block_size,
             host_blocks: 0,
             disk_blocks: 0,
+            state_slots: 0,
             step_tokens_max: STEP_TOKENS_MAX,
             running_max: RUNNING_REQUESTS_MAX,
         };

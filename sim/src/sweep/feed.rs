@@ -2,9 +2,9 @@
 
 use crate::engine::timed::{CacheChange, Nanos};
 use anyhow::{Context, Result};
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_index::{Index, Limits, Prompt, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, TierSet, WorkerId,
+    BlockName, CopyMode, Group, GroupKind, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
 };
 use router_client::route::TierBlocks;
 use std::collections::VecDeque;
@@ -29,16 +29,20 @@ struct Source {
 // === impl Feed ===
 
 impl Feed {
-    /// Creates an index over this many engines, with this delay of events.
+    /// Creates an index over this many engines, with this delay of events. `states` is the group of an engine's state
+    /// layers, if it has any.
     ///
     /// # Errors
     /// If the index rejects an engine.
-    pub fn new(engines: usize, delay: Nanos) -> Result<Self> {
+    pub fn new(engines: usize, delay: Nanos, states: Option<Group>) -> Result<Self> {
         let mut index = Index::new(Limits::default());
         let mut sources = Vec::with_capacity(engines);
         for number in 0..engines {
             let worker = worker_id(number)?;
             let id = index.add_source(&worker, "events", 0, CopyMode::Counted)?;
+            if let Some(group) = states {
+                index.apply(id, 0, &stored(None, Tier::Device, vec![group.declaration()]))?;
+            }
             sources.push(Source { worker, id, late: VecDeque::new() });
         }
         Ok(Self { index, scratch: Scratch::default(), delay, sources })
@@ -61,11 +65,17 @@ impl Feed {
         self.sources.iter().map(of).collect()
     }
 
-    /// Number of each engine's leading blocks, as known to the index.
+    /// Number of each engine's leading blocks, as known to the index. `prompt` counts only blocks from which the engine
+    /// can resume; `None` counts the main group alone.
     ///
     /// # Errors
     /// If the index rejects an event.
-    pub fn overlaps(&mut self, names: &[u64], now: Nanos) -> Result<Vec<TierBlocks>> {
+    pub fn overlaps(
+        &mut self,
+        names: &[u64],
+        prompt: Option<Prompt>,
+        now: Nanos,
+    ) -> Result<Vec<TierBlocks>> {
         let Self { index, scratch, delay, sources } = self;
         for source in &mut *sources {
             let heard = source.late.partition_point(|(at, _)| at.saturating_add(*delay) <= now);
@@ -82,7 +92,7 @@ impl Feed {
                 workers: None,
                 minimum_overlap: 1,
                 shared: None,
-                prompt: None,
+                prompt,
             },
             scratch,
         );
@@ -99,6 +109,20 @@ impl Feed {
     }
 }
 
+/// Number of the group of state layers.
+const STATES: u32 = 1;
+
+/// The group of state layers, for blocks of this many tokens.
+#[must_use]
+pub const fn state_group(block_size: u32) -> Group {
+    let kind = GroupKind::Mamba;
+    Group { number: STATES, kind, block_size, unit: block_size, window: 0 }
+}
+
+const fn stored(parent: Option<BlockName>, tier: Tier, blocks: Vec<StoredBlock>) -> KvEvent {
+    KvEvent::Stored { parent, tier, blocks }
+}
+
 /// Converts changes of a cache to events. Consecutive removals from one tier become one event.
 fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
     let mut events = Vec::new();
@@ -107,7 +131,7 @@ fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
             (CacheChange::Stored { tier, names, parent, .. }, _) => {
                 let block = |name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
                 let blocks = names.into_iter().map(block).collect();
-                events.push(KvEvent::Stored { parent: parent.map(BlockName), tier, blocks });
+                events.push(stored(parent.map(BlockName), tier, blocks));
             }
             (
                 CacheChange::Removed { tier, name, .. },
@@ -115,6 +139,14 @@ fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
             ) if *last == tier => names.push(BlockName(name)),
             (CacheChange::Removed { tier, name, .. }, _) => {
                 events.push(KvEvent::Removed { tier, names: vec![BlockName(name)] });
+            }
+            (CacheChange::StateStored { name }, _) => {
+                let block = Group::block(STATES, BlockName(name));
+                events.push(stored(None, Tier::Device, vec![block]));
+            }
+            (CacheChange::StateRemoved { name }, _) => {
+                let names = vec![Group::name(STATES, BlockName(name))];
+                events.push(KvEvent::Removed { tier: Tier::Device, names });
             }
         }
     }

@@ -76,6 +76,9 @@ pub fn ways(args: &Args) -> Vec<Way> {
     // The default staleness comes first.
     ways.sort_by_key(|way| (way.staleness != STALENESS, way.staleness));
     ways.push(Way { is_unstated: true, ..kv });
+    if args.state_slots > 0 {
+        ways.push(Way::of(Policy::KvMainGroup));
+    }
     if args.routers > 1 {
         let replicas = Way { routers: args.routers, ..kv };
         ways.extend([replicas, Way { has_kill: true, ..replicas }]);

@@ -1,12 +1,13 @@
 //! Chooses the engine for each request: by the cores of `router-client` and the index, or by an oracle.
 
-use super::feed::Feed;
+use super::feed::{Feed, state_group};
 use super::forecast;
 use super::options::{ClusterOptions, Placement};
 use super::replica::{Asked, Replica};
 use super::way::{Policy, Way};
 use crate::engine::timed::{CacheChange, Engine, Job, Nanos, SECOND};
 use anyhow::{Context, Result};
+use kvasir_index::Prompt;
 use kvasir_proto::types::SequenceHash;
 use router_client::route::TierBlocks;
 use std::num::NonZeroU32;
@@ -48,8 +49,12 @@ impl Router {
         let engines = options.engines;
         let replicas = (0..way.routers).map(|at| Replica::new(at, way, options, block_size, seed));
         let replicas = replicas.collect::<Result<_>>()?;
-        let index =
-            way.policy.needs_index().then(|| Feed::new(engines, way.staleness)).transpose()?;
+        let states = (options.engine.state_slots > 0).then(|| state_group(block_size.get()));
+        let index = way
+            .policy
+            .needs_index()
+            .then(|| Feed::new(engines, way.staleness, states))
+            .transpose()?;
         Ok(Self {
             way,
             replicas,
@@ -78,8 +83,13 @@ impl Router {
         let names = job.prompt_names(self.block_size.get() as usize);
         let chain: Vec<_> = names.iter().map(|&name| SequenceHash(name)).collect();
         self.list(now);
+        let counts_all_groups = self.way.policy != Policy::KvMainGroup;
+        let prompt = counts_all_groups.then(|| Prompt {
+            block_size: self.block_size.get(),
+            tokens: u32::try_from(job.prompt_tokens).ok(),
+        });
         let held = match &mut self.index {
-            Some(feed) => feed.overlaps(names, now)?,
+            Some(feed) => feed.overlaps(names, prompt, now)?,
             None => vec![TierBlocks::default(); self.engines],
         };
         let input_tokens = job.prompt_tokens as u64;

@@ -16,6 +16,8 @@ pub enum Policy {
     Kv,
     /// By overlap and load; engines also fetch blocks from other engines where that is faster than computing them.
     KvFetch,
+    /// As `Kv`, but the index counts full attention alone. For models with state layers.
+    KvMainGroup,
     /// Round-robin.
     RoundRobin,
     /// Random.
@@ -52,7 +54,7 @@ impl Policy {
     #[must_use]
     pub fn mode(self) -> Option<Mode> {
         match self {
-            Self::Kv | Self::KvFetch => Some(Mode::Kv),
+            Self::Kv | Self::KvFetch | Self::KvMainGroup => Some(Mode::Kv),
             Self::RoundRobin => Some(Mode::RoundRobin),
             Self::Random => Some(Mode::Random),
             Self::LeastLoaded => Some(Mode::LeastLoaded),
@@ -67,9 +69,10 @@ impl Policy {
         Self::ALL.into_iter().find(|policy| policy.to_string() == name)
     }
 
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Kv,
         Self::KvFetch,
+        Self::KvMainGroup,
         Self::RoundRobin,
         Self::Random,
         Self::LeastLoaded,
@@ -80,7 +83,7 @@ impl Policy {
     /// Whether the policy queries the index.
     #[must_use]
     pub const fn needs_index(self) -> bool {
-        matches!(self, Self::Kv | Self::KvFetch)
+        matches!(self, Self::Kv | Self::KvFetch | Self::KvMainGroup)
     }
 }
 
@@ -88,6 +91,7 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.mode()) {
             (Self::KvFetch, _) => f.write_str("kv-fetch"),
+            (Self::KvMainGroup, _) => f.write_str("kv-main-group"),
             (_, Some(mode)) => mode.fmt(f),
             (_, None) => f.write_str("oracle"),
         }

@@ -49,8 +49,14 @@ impl<T: FromStr<Err: fmt::Display> + fmt::Display> Setting for T {
 }
 
 /// A setting that may be unset.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unset<T>(pub Option<T>);
+
+impl<T> Default for Unset<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
 
 impl<T: FromStr<Err: fmt::Display> + fmt::Display> Setting for Unset<T> {
     fn read_value(&mut self, text: &str) -> Result<(), String> {

@@ -48,7 +48,10 @@ pub fn batches<'a>(
                     (first, parent) = (end, last);
                 }
             }
-            CacheChange::Stored { .. } | CacheChange::Removed { .. } => {}
+            CacheChange::Stored { .. }
+            | CacheChange::Removed { .. }
+            | CacheChange::StateStored { .. }
+            | CacheChange::StateRemoved { .. } => {}
         }
     }
     if !batch.is_empty() {

@@ -66,6 +66,7 @@ impl LiveConfig {
             capacity_blocks: self.engine.capacity_blocks,
             host_blocks: 0,
             disk_blocks: 0,
+            state_slots: 0,
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         }

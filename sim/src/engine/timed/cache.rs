@@ -4,6 +4,7 @@ use super::event::CacheChange;
 use super::job::{Job, Terms};
 use super::model::{EngineOptions, Nanos};
 use super::run::{Run, Waiting};
+use super::states::States;
 use super::tiers::{Chain, Fetch, Tiers};
 use crate::engine::pool::{BlockId, BlockPool, CacheKey};
 use crate::engine::scheduler::MAIN_GROUP;
@@ -14,8 +15,10 @@ use std::ops::Deref;
 /// Cached blocks and requirements of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fit {
-    /// Number of leading blocks cached in device memory.
+    /// Number of leading blocks that are used from device memory.
     pub(crate) hit_blocks: usize,
+    /// Number of leading blocks in device memory. With state layers, some of them may be computed again.
+    common_blocks: usize,
     /// Following blocks that are fetched from lower tiers.
     pub(crate) fetch: Fetch,
     /// Number of blocks required besides the cached ones.
@@ -30,6 +33,7 @@ pub(super) struct Cache {
     block_size: usize,
     pool: BlockPool,
     tiers: Tiers,
+    states: States,
     reserved: usize,
 }
 
@@ -41,6 +45,7 @@ impl Cache {
             block_size: options.block_size,
             pool: BlockPool::new(options.capacity_blocks),
             tiers: Tiers::new(options.host_blocks, options.disk_blocks),
+            states: States::new(options.state_slots),
             reserved: 0,
         }
     }
@@ -79,6 +84,7 @@ impl Cache {
         let is_done = self.pool.reset();
         if is_done {
             self.tiers.clear();
+            self.states.clear();
         }
         is_done
     }
@@ -88,20 +94,19 @@ impl Cache {
         // The last token is always computed.
         let most = (job.prompt_tokens - 1) / self.block_size;
         let total = terms.total_tokens(job).div_ceil(self.block_size);
-        let mut hit_blocks = 0;
-        let mut free_hits = 0;
-        for &name in job.names.iter().take(most) {
-            let Some(id) = self.lookup(name) else { break };
-            hit_blocks += 1;
-            free_hits += usize::from(self.pool.is_free(id));
-        }
+        let held = job.names.iter().take(most).map_while(|&name| self.lookup(name));
+        let common_blocks = held.clone().count();
+        let common = job.names.get(..common_blocks).unwrap_or_default();
+        let hit_blocks = self.states.resumable(common);
+        let free_hits = held.take(hit_blocks).filter(|&id| self.pool.is_free(id)).count();
         let needed = total - hit_blocks;
         let rest = job.names.get(hit_blocks..most.min(job.names.len())).unwrap_or_default();
         let fetch = match terms.transfer {
             Some(_) => Fetch::default(),
+            None if hit_blocks < common_blocks => Fetch::default(),
             None => self.tiers.leading(rest),
         };
-        Fit { hit_blocks, fetch, needed, taken: needed + free_hits }
+        Fit { hit_blocks, common_blocks, fetch, needed, taken: needed + free_hits }
     }
 
     /// Takes the cached blocks of a request, and reserves the others.
@@ -116,6 +121,8 @@ impl Cache {
         let blocks: Vec<_> = names.filter_map(|&name| self.lookup(name)).collect();
         blocks.iter().for_each(|&block| self.pool.acquire(block));
         self.reserved += fit.needed;
+        let resumed = fit.hit_blocks.checked_sub(1).and_then(|at| job.names.get(at));
+        resumed.into_iter().for_each(|&name| self.states.touch(name));
         Run {
             id,
             total: terms.total_tokens(&job),
@@ -130,6 +137,7 @@ impl Cache {
             blocks,
             reserved: fit.needed,
             taken: fit.taken,
+            common_blocks: fit.common_blocks,
         }
     }
 
@@ -144,10 +152,23 @@ impl Cache {
         blocks.iter().rev().for_each(|&block| self.pool.release(block));
     }
 
-    /// Marks the blocks of a request as used in the lower tiers.
-    pub(super) fn touch<J: Deref<Target = Job>>(&mut self, run: &Run<J>) {
+    /// Marks the blocks of a request as used in the lower tiers. A model with state layers keeps the states at the end
+    /// of the request, and where it parts from other requests.
+    pub(super) fn touch<J: Deref<Target = Job>>(
+        &mut self,
+        run: &Run<J>,
+        changes: &mut Vec<CacheChange>,
+    ) {
         let complete = run.job.names.len().min(run.computed / self.block_size);
         self.tiers.touch(run.job.names.get(..complete).unwrap_or_default());
+        for end in [run.common_blocks.min(complete), complete] {
+            let Some(&name) = end.checked_sub(1).and_then(|at| run.job.names.get(at)) else {
+                continue;
+            };
+            let (is_new, replaced) = self.states.keep(name);
+            changes.extend(replaced.map(|name| CacheChange::StateRemoved { name }));
+            changes.extend(is_new.then_some(CacheChange::StateStored { name }));
+        }
     }
 
     /// Allocates missing blocks for the first `tokens` tokens of a request, which may evict others.

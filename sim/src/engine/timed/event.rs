@@ -58,4 +58,14 @@ pub enum CacheChange {
         /// Number of copies that remain in this tier.
         remaining: u32,
     },
+    /// The state after a block was kept, by a model with state layers.
+    StateStored {
+        /// Name of the block.
+        name: u64,
+    },
+    /// The state after a block was dropped.
+    StateRemoved {
+        /// Name of the block.
+        name: u64,
+    },
 }

@@ -20,6 +20,7 @@ pub(crate) const SMALL: EngineOptions = EngineOptions {
     block_size: 4,
     capacity_blocks: 100,
     host_blocks: 0,
+    state_slots: 0,
     disk_blocks: 0,
     step_tokens_max: 16,
     running_max: 4,

@@ -368,10 +368,11 @@ impl<J: Deref<Target = Job>> Engine<J> {
         let further = flight.steps - 1;
         let StepLoad { prefill_tokens, decode_sequences, .. } = flight.first;
         self.computed_tokens += prefill_tokens + decode_sequences * flight.steps;
+        let mut changes = Vec::new();
         for mut run in std::mem::take(&mut self.running) {
             run.computed += further as usize;
             if run.is_cancelled {
-                self.cache.touch(&run);
+                self.cache.touch(&run, &mut changes);
                 self.cache.drop_run(&run);
                 continue;
             }
@@ -387,12 +388,15 @@ impl<J: Deref<Target = Job>> Engine<J> {
             }
             let event = Event::Finished { id: run.id, hit_tokens: run.hit_tokens };
             out.push(Timed { at: end, event });
-            self.cache.touch(&run);
+            self.cache.touch(&run, &mut changes);
             if run.terms.is_held {
                 self.held.insert(run.id, run.blocks);
             } else {
                 self.cache.drop_run(&run);
             }
+        }
+        if !changes.is_empty() {
+            out.push(Timed { at: end, event: Event::Cache(changes) });
         }
     }
 

@@ -355,7 +355,10 @@ fn counted(out: &[Timed]) -> BTreeMap<u64, u32> {
                         counted.remove(&name);
                     }
                 }
-                CacheChange::Stored { .. } | CacheChange::Removed { .. } => {}
+                CacheChange::Stored { .. }
+                | CacheChange::Removed { .. }
+                | CacheChange::StateStored { .. }
+                | CacheChange::StateRemoved { .. } => {}
             }
         }
     }

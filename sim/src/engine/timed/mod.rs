@@ -17,6 +17,7 @@ pub mod job;
 pub mod machine;
 pub mod model;
 mod run;
+mod states;
 mod tiers;
 
 pub use event::{CacheChange, Event, Timed};

@@ -84,6 +84,9 @@ pub struct EngineOptions {
     pub host_blocks: usize,
     /// Number of blocks on disk; 0 disables this tier.
     pub disk_blocks: usize,
+    /// Maximum number of states that a model with state layers (Mamba) keeps, one for each place where a prompt can be
+    /// resumed; 0 for a model without such layers. With states, lower tiers are not read.
+    pub state_slots: usize,
     /// Maximum number of tokens that a step computes, including decoding sequences; at least `running_max`.
     pub step_tokens_max: usize,
     /// Maximum number of requests that run concurrently.

@@ -36,6 +36,8 @@ pub(crate) struct Run<J> {
     pub(super) reserved: usize,
     /// Number of blocks taken from the free ones, including reserved ones.
     pub(crate) taken: usize,
+    /// Number of leading blocks that other requests had, too.
+    pub(super) common_blocks: usize,
 }
 
 /// A request whose keys and values are being transferred from another engine.
