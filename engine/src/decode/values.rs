@@ -1,4 +1,4 @@
-//! Decodes the values of fields.
+//! Decodes the values of an event's fields: names, tokens, texts and numbers, each with its limit.
 
 use super::error::DecodeError;
 use super::event::{Fault, LookAhead, RawTokens};

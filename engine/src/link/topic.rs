@@ -1,5 +1,5 @@
-//! Filters topics. ZMQ compares only the beginning of a topic: a subscription to `kv@10.0.0.1` also receives
-//! `kv@10.0.0.12`, which is another engine.
+//! Decides by topic which received messages belong to the worker. ZMQ compares only the beginning of a topic:
+//! a subscription to `kv@10.0.0.1` also receives `kv@10.0.0.12`, which is another engine.
 
 use super::replay::ReplayError;
 use bytes::Bytes;

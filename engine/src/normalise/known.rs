@@ -1,5 +1,5 @@
-//! Remembers the meanings of a source's block names, where later events do not repeat them: names of blocks
-//! with a salt, an adapter or other keys. A name stays known while a copy of its block is cached, counted as
+//! Remembers the meanings of a source's block names, for events that state only the name. Only blocks with a
+//! salt, an adapter or other extra keys need this. A name stays known while a copy of its block is cached, counted as
 //! the index counts copies, and for a while after. A connector may announce a block by name after the engine
 //! has evicted it from the device.
 //!

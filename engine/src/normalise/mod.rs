@@ -214,7 +214,9 @@ impl Normalised {
 enum Naming {
     /// Undetermined: no block has shown it yet.
     Unknown,
+    /// A name covers its block and the prefix.
     Chained,
+    /// A name covers only its block.
     Unchained,
 }
 

@@ -134,8 +134,8 @@ impl Groups {
         self.others.len()
     }
 
-    /// Rejects a group that is known to be excluded. A removal is checked by this alone, whatever kind it
-    /// states.
+    /// Rejects a group that is known to be excluded, and every numbered group except the main one (0 until an
+    /// event has stated the main group). Removals pass no other check: the kind that they state is ignored.
     pub(super) fn check_removed(&self, group: Option<u32>) -> Result<(), DropReason> {
         if let Some(reason) = self.others.get(&group) {
             return Err(*reason);

@@ -163,7 +163,8 @@ impl Normaliser {
         }
     }
 
-    /// Determines from the first stored block whether names cover the prefix.
+    /// Determines from the first stored block with tokens whether names cover the prefix, or only the block's own
+    /// tokens. No effect once that is known.
     fn learn_naming(&mut self, stored: &RawStored<'_>) {
         if self.naming != Naming::Unknown {
             return;

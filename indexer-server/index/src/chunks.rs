@@ -1,4 +1,4 @@
-//! Counts only complete chunks of connectors. A connector that loads only complete chunks cannot load a block
+//! Limits counts to complete chunks of connectors. A connector that loads only complete chunks cannot load a block
 //! of an incomplete chunk, although the block may be announced individually.
 //!
 //! A chunk is complete exactly if it lies within one run of blocks cached in the tier. Each such run is

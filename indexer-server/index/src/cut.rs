@@ -288,7 +288,7 @@ impl Index {
 
     // === reading ===
 
-    /// Reads up to `most` further names of a source with their meanings.
+    /// Reads up to `most` further names of a source with their meanings. Returns their number.
     fn read_meanings(&self, cut: &mut SourceCut, image: &mut WorkerImage, most: usize) -> usize {
         let changed = cut.changed.as_ref().filter(|_| !image.whole);
         let source = self.sources.get(&cut.source);
@@ -303,7 +303,8 @@ impl Index {
         next.len()
     }
 
-    /// Reads a page: its plain blocks as runs, and the positions above them.
+    /// Reads a page: its plain blocks as runs, and the positions above them. Returns the cost: 1 for the page, and 1
+    /// for each plain block.
     fn read_page(
         &self,
         holder: &Holder,
@@ -379,7 +380,7 @@ impl Index {
     }
 
     /// Reads a name with a record. A name whose record was removed gets an empty entry, which replaces its earlier
-    /// one.
+    /// one. Returns the cost, 1.
     fn read_name(
         &self,
         holder: &Holder,

@@ -21,7 +21,7 @@ impl DirtyNames {
         }
         self.names.insert(name);
         if self.names.len() > self.names_max {
-            self.abort("too many names changed meanwhile");
+            self.abort("too many names changed during the dump");
         }
     }
 

@@ -74,6 +74,7 @@ impl Trie {
 
     /// Moves one end of a segment to its neighbour on that side, if the neighbour is adjacent and already has
     /// the target holders. This is the usual case when a rank joins or leaves a shared chain block by block.
+    /// Returns whether it moved.
     fn move_boundary(&mut self, slot: Slot, len: u32, sets: &TierSets) -> bool {
         let id = self.slots.segment(slot);
         let segment = *self.segments.get(id);

@@ -283,7 +283,7 @@ impl Numbers {
         false
     }
 
-    /// Grows or splits the sub-table of a hash.
+    /// Makes room in the full sub-table of a hash: drops its tombstones, grows it, or splits it in two.
     fn make_room(&mut self, sub: usize, hash: u32) {
         let crowded = std::mem::take(&mut self.subs[sub]);
         // Most of the prefetched lines have probably left the cache.

@@ -71,7 +71,8 @@ impl Index {
 
     // === names without a slot ===
 
-    /// Evicts names of one kind in one part of one rank's records.
+    /// Evicts names of one kind in one part of one rank's records. Returns their number, which may be 0 although
+    /// other parts have such names.
     fn shed_names(&mut self, budget: usize, kind: NameKind) -> u64 {
         let has_names = |holder: &Holder| kind.is_in(holder);
         let from = self.shedding.holder;
@@ -148,7 +149,7 @@ impl Index {
     }
 
     /// Evicts the last slots of a segment without children, for all its holders, or for some if they exceed
-    /// the budget.
+    /// the budget. Returns the number of (rank, block) pairs.
     fn shed_tail(&mut self, leaf: Segment, budget: usize) -> u64 {
         let mut ranks = vec![0; self.present.len()];
         leaf.sets.iter().for_each(|&set| self.trie.sets.union_into(set, &mut ranks));

@@ -127,7 +127,7 @@ impl RankChange<'_> {
         (done, last)
     }
 
-    /// Adds new positions below `at`, under names that are also new; as many as get consecutive slots.
+    /// Adds as many new positions and names below `at` as get consecutive slots. Returns their number and the last one.
     pub(crate) fn append_run(
         &mut self,
         by: Announcement,
@@ -149,7 +149,7 @@ impl RankChange<'_> {
     }
 
     /// Adds the rank as holder of existing positions below `at` that have exactly these names, at most to the
-    /// end of one segment. Only positions that the rank does not hold yet.
+    /// end of one segment. Only positions that the rank does not hold yet. Returns the same as `append_run`.
     pub(crate) fn join_run(
         &mut self,
         by: Announcement,

@@ -106,7 +106,10 @@ async fn adopt(ingest: &Arc<Ingest>, workers: &[Registration], read: ReadMap) {
         let bucket = bucket(&registration.worker);
         let comes = shard.map.accepts(place, bucket) && !before.accepts(place, bucket);
         if comes && let Err(error) = ingest.configure(registration.clone()).await {
-            tracing::error!(worker = %registration.worker, %error, "worker is not registered");
+            tracing::error!(
+                worker = %registration.worker, %error,
+                "a configured worker of a gained bucket is not registered"
+            );
         }
     }
 }

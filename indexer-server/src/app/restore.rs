@@ -156,7 +156,7 @@ async fn expect(
         }
         Ok(None) => None,
         Err(error) => {
-            tracing::warn!(%worker, %error, "not restored");
+            tracing::warn!(%worker, %error, "worker not restored");
             None
         }
     }
@@ -175,7 +175,9 @@ pub(super) async fn run(
     if let Some(restorer) = ways.restorer.filter(|_| !stop.is_cancelled()) {
         // Every call retries opening the store.
         let finished = restorer.finish().await;
-        finished.unwrap_or_else(|error| tracing::error!(%error, "tables are not merged"));
+        finished.unwrap_or_else(
+            |error| tracing::error!(%error, "the checkpoint's compaction did not start"),
+        );
     }
     Ok(())
 }

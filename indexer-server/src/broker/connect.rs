@@ -61,10 +61,10 @@ pub(super) async fn connect(
         }
         Event::ClientError(error) => {
             let error = reasons.explain(&error.to_string());
-            tracing::warn!(error, "broker");
+            tracing::warn!(error, "the client of the broker reports an error");
         }
         Event::LameDuckMode | Event::Draining | Event::ServerError(_) => {
-            tracing::warn!(%event, "broker")
+            tracing::warn!(%event, "the broker reports an event")
         }
     };
     let diagnosis = Diagnosis::new(servers);

@@ -127,7 +127,7 @@ impl Reader {
         let batches = consumer.messages().await?;
         let heartbeats = subjects::heartbeats(&self.connection.namespace, &buckets);
         let heartbeats = subscribe(&self.connection, heartbeats).await?;
-        tracing::info!(stream = self.stream_name(), after, last, "reading");
+        tracing::info!(stream = self.stream_name(), after, last, "reading the stream");
         let created_unix_ns = made;
         let read_at = Instant::now();
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
@@ -143,7 +143,10 @@ impl Reader {
         if bounds(found) == bounds(&wanted) {
             return Ok(stream);
         }
-        tracing::info!(before = ?bounds(found), now = ?bounds(&wanted), "limits of the stream changed");
+        tracing::info!(
+            before = ?bounds(found), now = ?bounds(&wanted),
+            "changing the stream's limits to this server's"
+        );
         let Config { max_age, max_bytes, duplicate_window, .. } = wanted;
         let now = Config { max_age, max_bytes, duplicate_window, ..found.clone() };
         context.update_stream(now).await?;

@@ -47,7 +47,8 @@ pub struct Options {
     #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Index")]
     pub timing: KeyValues<Timing>,
     /// Number of index shards in this process, 1 to 64, or auto. auto is one for every 8 cores, at least 1, at most 4.
-    /// Each shard has a part of the workers and a writer thread. Blocks are shared only within a shard
+    /// Each shard has a part of the workers and a writer thread. Shards share no memory: a block
+    /// that workers of several shards have is stored in each of these shards
     #[arg(long, value_name = "COUNT", default_value_t = IndexShards::Auto, help_heading = "Index")]
     pub index_shards: IndexShards,
     /// Shard of this server, such as 0/3 for the first of three. The server accepts only workers of its shard's

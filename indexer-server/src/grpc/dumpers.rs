@@ -68,8 +68,8 @@ impl Dumpers {
         }
     }
 
-    /// Requests a permit. The receiver completes when the dump may begin, possibly immediately. Fails if too many
-    /// dumps wait.
+    /// Requests a permit without waiting. Returns the dump's place in the queue, and a receiver that completes when
+    /// the dump may begin, possibly immediately. Fails if too many dumps wait.
     fn request_permit(
         &self,
         worker: WorkerAddress,

@@ -1,5 +1,5 @@
-//! Drops blocks on media with a time to live after a restart. Checkpoints and siblings do not store when blocks were
-//! announced, so the blocks' age is unknown.
+//! After a restart, drops the restored blocks on media with a time to live. Checkpoints and siblings do not
+//! store when blocks were announced, so the blocks' age is unknown.
 
 use super::worker::Worker;
 use super::{Ingest, IngestError};

@@ -108,7 +108,7 @@ impl Ingest {
         true
     }
 
-    /// Creates a publisher and the task that follows it.
+    /// Creates a publisher, and the task that applies its batches, for the caller to spawn.
     fn publisher(
         self: &Arc<Self>,
         worker: &Arc<Worker>,

@@ -52,7 +52,7 @@ impl Ingest {
             tracing::info!(worker = %address, "worker belongs to another shard now");
             if let Err(error) = self.remove(address).await {
                 // The worker was already removed, or the server is stopping.
-                tracing::info!(%error, "worker is not removed");
+                tracing::info!(%error, "the worker of another shard was not removed");
             }
         }
         self.map_changes.send_replace(());

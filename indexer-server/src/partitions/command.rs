@@ -75,7 +75,7 @@ impl Work {
             }
             Self::Sweep(sweep) => {
                 if let Some(error) = &sweep.error {
-                    tracing::error!(%error, "sweep refused by the index");
+                    tracing::error!(%error, "dropping a source's blocks failed");
                 }
                 let _asker_gone = sweep.reply.map(|reply| reply.send(sweep.removed));
             }

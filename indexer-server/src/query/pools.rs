@@ -16,8 +16,8 @@ pub(super) struct Asked<'a> {
     pub(super) restoring: Vec<WorkerId>,
 }
 
-/// Collects the pools that have blocks of the query, and the workers that are still being restored. Returns `None` as
-/// soon as `is_wanted` is false.
+/// Collects the workers of the query that are still being restored and, if the query counts pools, the pools that have
+/// its blocks. Returns `None` as soon as `is_wanted` is false.
 pub(super) fn collect_inputs<'a>(
     partition: &Partition,
     (query, key): (&FindQuery, QueryKey<'_>),

@@ -26,7 +26,7 @@ impl<T> Outlet<T> {
     }
 }
 
-/// Creates an answer stream with a queue of at most `queued_max` answers.
+/// Creates an answer stream with a queue of at most `queued_max` answers: its sender, and the stream.
 pub fn outlet<T: Send>(
     queued_max: usize,
 ) -> (Outlet<T>, impl Stream<Item = Result<T, Status>> + Send) {

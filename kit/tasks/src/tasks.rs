@@ -137,7 +137,7 @@ impl Tasks {
             }
         }
         if !self.set.is_empty() {
-            tracing::warn!(tasks = ?self.names.values(), "cut off");
+            tracing::warn!(tasks = ?self.names.values(), "tasks did not stop in time: cancelled");
             self.set.shutdown().await;
             is_clean = false;
         }

@@ -96,12 +96,12 @@ impl Peers {
 /// Block sets of peers, and counters.
 type Books = (BlockSetRegistry, Arc<TransferCounters>);
 
-/// Creates the client that fetches blocks.
+/// Creates the transport for fetches: NIXL if `nixl` is given, else TCP. Without the feature `nixl`,
+/// [`NixlOptions`] has no values.
 #[cfg_attr(
     not(feature = "nixl"),
     expect(unused_variables, clippy::unused_async, reason = "for NIXL alone")
 )]
-/// Creates the transport for fetches: NIXL if `nixl` is given, else TCP.
 async fn backend(
     client: ClientConfig,
     (registry, counters): Books,
@@ -123,7 +123,8 @@ async fn backend(
     match nixl {}
 }
 
-/// Creates the server of blocks for other agents, with NIXL if `nixl` is given.
+/// Creates the server of blocks for other agents, with NIXL if `nixl` is given. Without the feature `nixl`,
+/// [`NixlOptions`] has no values.
 #[cfg_attr(not(feature = "nixl"), expect(clippy::unused_async, reason = "for NIXL alone"))]
 async fn serving(
     config: OwnerConfig,

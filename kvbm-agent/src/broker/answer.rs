@@ -38,7 +38,7 @@ pub async fn answer_questions(
         answerer.status.send_modify(|status| status.answering = false);
         let Err(error) = ended else { return };
         if let Some(num_suppressed) = pauses.admit_line() {
-            tracing::warn!(%error, num_suppressed, "no requests are received");
+            tracing::warn!(%error, num_suppressed, "requests of indexes are not received");
         }
         if !pauses.wait(&stop).await {
             return;

@@ -1,4 +1,4 @@
-//! Encodes published messages.
+//! Encodes the messages that the agent publishes over NATS: batches, heartbeats and goodbyes.
 
 use super::BrokerConfig;
 use bytes::{Bytes, BytesMut};

@@ -49,16 +49,17 @@ pub struct BlocksOptions {
     pub blocks_geometry: KeyValues<GeometrySettings>,
     /// File for blocks on a local disk, such as file=/data/blocks,bytes=1TiB. A restarted agent finds the blocks again.
     /// Keys: file= and bytes= (size of the file), both required; direct= (bypass the page cache, if the file system
-    /// allows it); offers-min= (saves and lookups before a block is copied; above 1, blocks that are used once are not
-    /// copied). If not set: no disk tier
+    /// allows it); offers-min= (use count from which a block is copied to disk: the first save or lookup counts 1, each
+    /// further one doubles the count, and the count falls with time; 2 skips blocks that are used once). If not set: no
+    /// disk tier
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub blocks_disk: KeyValues<DiskSettings>,
     /// Object store for blocks that machines share, such as url=s3://bucket/prefix,bytes=4TiB. Keys: url= (also
-    /// file:///folder) and bytes= (maximum size of the blocks that this agent tracks), both required; name= (name of
-    /// the volume in index and storage events, at most 57 bytes, equal for all its agents; if not set, the index uses
-    /// the URL); offers-min= (copies and lookups before a block is copied); timeout= (maximum time for one transfer);
-    /// search-interval= (time between two searches for blocks of other agents; 0s searches once, at start). If not set:
-    /// no volume tier
+    /// file:///folder) and bytes= (maximum total size of the blocks that this agent tracks there), both required;
+    /// name= (name of the volume in the index and in storage events, at most 57 bytes; all agents of the volume must use
+    /// the same; if not set, the index uses the URL); offers-min= (use count from which a block is copied to the volume,
+    /// as in blocks-disk); timeout= (maximum time for one transfer); search-interval= (time between two searches for
+    /// blocks of other agents; 0s searches once, at start). If not set: no volume tier
     #[arg(long, hide_env_values = true, value_name = PAIRS, default_value_t)]
     pub blocks_volume: VolumeSpec,
     /// Option of the object store at --blocks-volume, key=value, such as aws_endpoint=http://10.0.0.9:9000. Repeat the

@@ -92,7 +92,7 @@ pub struct DiskSettings {
     pub bytes: Unset<ByteCount>,
     /// Whether to bypass the page cache.
     pub direct: bool,
-    /// Number of saves and lookups before a block is copied.
+    /// Use count from which a block is copied: doubled by each save and lookup, and falling with time.
     pub offers_min: u64,
 }
 
@@ -121,7 +121,7 @@ impl DiskSettings {
         self.file.0.is_some() || self.bytes.0.is_some()
     }
 
-    /// Returns the volume and the size of its blocks, if there is a volume tier.
+    /// Returns the file and its size, if there is a disk tier.
     pub(super) fn check(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
         let file = ("blocks-disk file", "a place", self.file.0.clone());
         let bytes = ("blocks-disk bytes", "a size", self.bytes.0);
@@ -140,7 +140,7 @@ pub(super) struct VolumeSettings {
     pub bytes: Unset<ByteCount>,
     /// Name of the volume for all agents that share it.
     pub name: Unset<String>,
-    /// Number of copies and lookups before a block is copied.
+    /// Use count from which a block is copied: doubled by each copy and lookup, and falling with time.
     pub offers_min: u64,
     /// Maximum time of one transfer.
     pub timeout: Span,

@@ -1,4 +1,4 @@
-//! Sending side of a stream.
+//! Sending side of an answer stream: closes a stream whose client does not read.
 
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;

@@ -80,7 +80,7 @@ impl Replayer {
                 Ok(message) => message,
                 // A bound socket waits for peers, so an error means that it has ended.
                 Err(error) => {
-                    tracing::error!(source = self.feed.name(), %error, "no replays any more");
+                    tracing::error!(source = self.feed.name(), %error, "the replay socket ended");
                     return;
                 }
             };

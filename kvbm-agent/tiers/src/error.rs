@@ -22,12 +22,12 @@ pub enum TransferError {
         /// The checksum of the bytes.
         found: Checksum,
     },
-    /// The data ended too early.
-    #[error("{done} of {wanted} bytes were there")]
+    /// The storage moved another number of bytes: usually fewer, because the data or the file ended.
+    #[error("{done} bytes instead of {wanted} were read or written")]
     Short {
-        /// Bytes moved.
+        /// Bytes moved or found.
         done: usize,
-        /// Bytes of the block.
+        /// Bytes expected.
         wanted: usize,
     },
     /// The storage is full.
@@ -37,7 +37,7 @@ pub enum TransferError {
     #[error("{0}")]
     Io(String),
     /// The storage does not have the block.
-    #[error("the block is not there")]
+    #[error("the storage does not have the block")]
     Missing,
     /// The stored data belongs to a different layout, model or format version.
     #[error("{0}")]
@@ -55,7 +55,7 @@ pub enum TransferError {
         seconds: u64,
     },
     /// The block is empty, or larger than the storage allows.
-    #[error("a block of {bytes} bytes, where they have 1 to {limit}")]
+    #[error("the block has {bytes} bytes, must be 1 to {limit}")]
     Size {
         /// Bytes of the block.
         bytes: usize,

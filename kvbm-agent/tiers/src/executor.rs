@@ -73,7 +73,7 @@ pub struct ExecutorConfig {
     pub name: String,
     /// Number of threads, which is the number of concurrent transfers.
     pub threads: usize,
-    /// Maximum queued transfers.
+    /// Maximum queued transfers. One batch may exceed it if nothing else is queued.
     pub waiting_blocks_max: usize,
     /// Maximum bytes of queued transfers. One batch may exceed it if nothing else is queued.
     pub waiting_bytes_max: usize,
@@ -194,7 +194,8 @@ impl Executor {
     /// Queues a batch. Its transfers start in order and run concurrently. Never waits.
     ///
     /// # Errors
-    /// If the queue is full, or the executor is stopping. The error returns the batch.
+    /// If the batch does not fit into the queue beside queued transfers (an empty queue takes any batch), or the
+    /// executor is stopping. The error returns the batch.
     pub fn submit(&self, jobs: Vec<Job>) -> Result<Transfer, Refused> {
         let mut queue = self.shared.queue.lock();
         if queue.is_stopped {

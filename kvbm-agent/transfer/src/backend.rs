@@ -174,7 +174,7 @@ pub enum FetchFault {
         count: u32,
     },
     /// Another peer did not send its part of the block.
-    #[error("another part of the block did not come")]
+    #[error("another peer did not send its part of the block")]
     OtherPart,
     /// Too many fetches are running.
     #[error("{max} connections to peers are in use, the limit: retry later")]

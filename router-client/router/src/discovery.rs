@@ -142,7 +142,7 @@ impl Discovery {
             RankBlocks { total: total.or_else(held), active }
         };
         if let Err(error) = self.fleet.set_workers(&all, blocks) {
-            tracing::error!(%error, "the settings cannot be used");
+            tracing::error!(%error, "the routers were not updated: their settings are invalid");
         }
         *self.held.lock() = held;
         self.reports.retain(|key, rank| {

@@ -307,7 +307,8 @@ impl OpenRequests {
         Self { recorder, metrics, lease, requests: Mutex::default() }
     }
 
-    /// Starts to track a request that has a worker. From time to time, drops requests whose lease is over.
+    /// Starts to track a request that has a worker. Drops and counts it if `OPEN_MAX` requests are tracked. From time
+    /// to time, drops requests whose lease is over.
     pub fn begin(
         &self,
         key: (PartitionKey, String),

@@ -76,7 +76,7 @@ impl Scratch {
 }
 
 impl Index {
-    /// Answers a query whose prompt has blocks in pools.
+    /// Answers a query whose prompt has blocks in pools. Returns `false` if it was cancelled.
     pub(super) fn find_shared(
         &self,
         query: Query<'_>,

@@ -378,7 +378,8 @@ impl Holder {
         }
     }
 
-    /// Builds the record equivalent to a plain slot. `epoch` is the primary source's loss epoch.
+    /// Builds the record equivalent to a plain slot. `epoch` is the primary source's loss epoch: suspect copies
+    /// get the epoch before it.
     pub(crate) fn plain_record(&self, trie: &Trie, slot: Slot, epoch: u32) -> Record {
         let mut copies = SmallVec::new();
         if let Some(source) = self.primary {

@@ -233,7 +233,7 @@ impl Placements {
         }
     }
 
-    /// Drops blocks of a placement from its leaf upwards, at most `budget`.
+    /// Drops blocks of a placement from its leaf upwards, at most `budget`. Returns their number.
     fn trim(&mut self, number: u32, budget: &mut usize) -> usize {
         let holder = self.placements[number].holder;
         let before = self.blocks;

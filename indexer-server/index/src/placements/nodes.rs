@@ -106,7 +106,7 @@ impl Nodes {
         self.branches.find(hash(parent, local), is_it).copied()
     }
 
-    /// Adds a child, which must not exist yet.
+    /// Adds a child, which must not exist yet. Returns its node.
     pub(super) fn add_child(&mut self, parent: u32, local: LocalHash) -> u32 {
         let child = self.pages.add(Node { local, parent, ..Node::default() });
         if parent != NONE {

@@ -57,7 +57,9 @@ impl Restorer {
                 match store.read(&address) {
                     Ok(Some(stored)) => list.push(stored.worker),
                     Ok(None) => {}
-                    Err(error) => tracing::error!(worker = %address, %error, "not restored"),
+                    Err(error) => {
+                        tracing::error!(worker = %address, %error, "worker not restored");
+                    }
                 }
             }
             list

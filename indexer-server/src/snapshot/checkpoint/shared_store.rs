@@ -26,7 +26,7 @@ impl SharedStore {
         match shared_store.call(|_store| ()).await {
             Err(error) if error.is_misconfigured() => Err(error),
             Err(error) => {
-                tracing::error!(%error, "no checkpoints for now");
+                tracing::error!(%error, "the checkpoint cannot be opened for now: retrying");
                 Ok(shared_store)
             }
             Ok(()) => Ok(shared_store),

@@ -1,4 +1,5 @@
-//! Values of a rank's contents: pages of blocks, names stored in full, holes, meanings of names.
+//! Encodes and decodes the database values that contain a rank's blocks: pages of plain blocks, names with a record,
+//! holes, and meanings of names.
 
 use super::reader::{FormatError, Reader};
 use kvasir_index::{

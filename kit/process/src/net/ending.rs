@@ -1,4 +1,4 @@
-//! Answers that can end before their source ends.
+//! Ends an answer early, with a status of the server's choice, although its stream has more messages.
 
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};

@@ -210,7 +210,8 @@ impl<S: Sources> OpenStream<'_, S> {
     }
 }
 
-/// Waits for the first batch's answer, and removes the batch from the queue.
+/// Waits for the first batch's answer, and removes the batch from the queue. Returns its number and the answer. Never
+/// completes if the queue is empty.
 async fn next_answer(unanswered: &mut VecDeque<Unanswered>) -> (u64, Result<Answer, Status>) {
     let Some(first) = unanswered.front_mut() else { return pending().await };
     let answer = first.answer.as_mut().await;

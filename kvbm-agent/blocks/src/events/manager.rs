@@ -17,7 +17,7 @@ pub enum PublishError {
     #[error("another pool of this event manager has registered the block in this tier")]
     AlreadyRegistered,
     /// The sequence hash names a different block in some tier: one of the two hashes is wrong, or they collide.
-    #[error("the sequence hash names another block")]
+    #[error("the sequence hash already names a different block")]
     Conflict,
 }
 

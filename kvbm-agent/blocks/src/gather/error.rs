@@ -66,7 +66,7 @@ pub enum CopyError {
     },
     /// A rank's blocks have a different number of tokens than the blocks of the first source.
     #[error(
-        "blocks: those of {side} rank {rank} hold {found} tokens, those of the first source {expected}"
+        "blocks of {side} rank {rank} have {found} tokens, blocks of the first source {expected}"
     )]
     Tokens {
         /// The side of the rank.
@@ -95,7 +95,7 @@ pub enum CopyError {
         rank: u32,
     },
     /// A destination block is listed twice, so it would be written twice.
-    #[error("destination rank {rank} has {block:?} twice")]
+    #[error("destination rank {rank} lists {block:?} twice")]
     DuplicateBlock {
         /// The destination rank.
         rank: u32,

@@ -20,7 +20,8 @@ pub struct TierConfig {
     pub pins_max: usize,
     /// Limits of each lane into this tier.
     pub lane: LaneLimits,
-    /// How often a block must be offered before it is offloaded into this tier. 0 and 1 disable the filter.
+    /// Count from which an offered block is offloaded into this tier (`FrequencyFilter`): each offer doubles the count,
+    /// and it falls with time. 0 and 1 disable the filter.
     pub offers_min: u64,
 }
 

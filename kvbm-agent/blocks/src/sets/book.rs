@@ -182,7 +182,7 @@ impl Book {
         }
     }
 
-    /// Removes an owner's fences, unless one of its sets is live or quarantined.
+    /// Removes an owner's fences, unless one of its sets is live or quarantined. Returns whether it removed them.
     pub(super) fn forget(&mut self, owner: &WorkerId) -> bool {
         let is_idle = self.current_of(owner).is_empty();
         if is_idle {

@@ -78,7 +78,7 @@ pub enum DeserializeError {
         version: u16,
     },
     /// The checksum does not match the other bytes.
-    #[error("checksum: {stated:016x} is stated, {computed:016x} is right")]
+    #[error("checksum: {stated:016x} is stated, but the bytes have {computed:016x}")]
     Checksum {
         /// The checksum in the input.
         stated: u64,
@@ -94,7 +94,7 @@ pub enum DeserializeError {
         value: u8,
     },
     /// A field contradicts the value that follows from other fields.
-    #[error("{field}: {stated} is stated, {computed} follows from the other fields")]
+    #[error("{field} is {stated}, but the other fields give {computed}")]
     Contradiction {
         /// The field.
         field: &'static str,
@@ -171,7 +171,7 @@ pub enum ImportError {
         floor: Fence,
     },
     /// The owner sent a different layout with the same fence.
-    #[error("{0:?} has another layout under the same fence")]
+    #[error("the owner sent {0:?} again with the same fence, but another layout")]
     Conflict(BlockSetId),
     /// An earlier set still has running transfers. It is fenced; retry the import when its transfers have stopped.
     #[error(transparent)]
@@ -208,7 +208,7 @@ pub enum AccessError {
     #[error("{0:?} is not exported")]
     Unknown(BlockSetId),
     /// The caller refers to another set with this id.
-    #[error("the set is fenced: {stated} was asked for, {exported} is exported")]
+    #[error("the set is fenced: the request states {stated}, but {exported} is exported")]
     Fenced {
         /// The fence that the caller stated.
         stated: Fence,

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// The pool can't provide the requested number of blocks. It allocated and evicted none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{wanted} blocks were asked for, {free} are free and {inactive} inactive")]
+#[error("{wanted} blocks were requested, but only {free} are free, and {inactive} are inactive")]
 pub struct Exhausted {
     /// Requested blocks.
     pub wanted: usize,
@@ -18,7 +18,7 @@ pub struct Exhausted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RegisterError {
     /// The sequence hash names a different block: parent, local hash or position differ.
-    #[error("the sequence hash names another block")]
+    #[error("the sequence hash already names a different block")]
     Conflict,
     /// Another pool of the same tier has registered the block in the same [`EventManager`](crate::EventManager).
     #[error("another pool of the tier has registered the block")]

@@ -81,10 +81,10 @@ pub enum HubError {
     #[error("sources_max is {0}, must be 1 to {SOURCES_MAX}")]
     SourcesMax(u8),
     /// `interval` is out of range.
-    #[error("batches may wait for {BATCH_INTERVAL_MAX:?} at most, not for {0:?}")]
+    #[error("the batch interval is {0:?}, must be at most {BATCH_INTERVAL_MAX:?}")]
     BatchInterval(Duration),
     /// `blocks_max` is out of range.
-    #[error("so many blocks may wait: 1 to {BATCH_BLOCKS_MAX}, not {0}")]
+    #[error("the batch limit is {0} blocks, must be 1 to {BATCH_BLOCKS_MAX}")]
     BatchBlocks(usize),
     /// Consolidation tracks whether a block is held, not how often.
     #[error(

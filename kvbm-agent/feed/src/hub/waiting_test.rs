@@ -129,10 +129,10 @@ fn bounds_are_checked() {
         hub_of(config, CopyMode::Counted).expect_err("refused").to_string()
     };
     let late = refused(Duration::from_secs(11), 1);
-    assert_eq!(late, "batches may wait for 10s at most, not for 11s");
+    assert_eq!(late, "the batch interval is 11s, must be at most 10s");
     for blocks_max in [0, BATCH_BLOCKS_MAX + 1] {
         let refused = refused(INTERVAL, blocks_max);
-        assert_eq!(refused, format!("so many blocks may wait: 1 to 65536, not {blocks_max}"));
+        assert_eq!(refused, format!("the batch limit is {blocks_max} blocks, must be 1 to 65536"));
     }
 }
 

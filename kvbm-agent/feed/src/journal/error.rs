@@ -55,13 +55,13 @@ pub enum RangeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DumpAbort {
     /// More names changed than the limit on recorded changes.
-    #[error("too many names changed meanwhile")]
+    #[error("too many names changed during the dump")]
     TooManyChanges,
     /// A rank was cleared.
-    #[error("a rank was cleared meanwhile")]
+    #[error("a rank was cleared during the dump")]
     Cleared,
     /// A new incarnation began.
-    #[error("a new incarnation began meanwhile")]
+    #[error("a new incarnation began during the dump")]
     NewIncarnation,
 }
 

@@ -1,4 +1,4 @@
-//! Slots that this process fills itself, for example with blocks from a peer.
+//! Slots that this process writes itself, not an engine: for example, blocks fetched from a peer.
 
 use super::error::{AllocateError, CommitError};
 use super::leases::Holdings;

@@ -1,4 +1,4 @@
-//! Held blocks whose bytes this process sends itself, for example to a peer.
+//! Blocks that this process reads itself, for example to send them to a peer, and holds meanwhile.
 
 use super::error::ReadError;
 use super::session::{Seat, Session};
