@@ -150,7 +150,7 @@ impl HashedPrompt {
         self.local_hashes.iter().map(next).collect()
     }
 
-    /// Number of tokens for a query; `None` for a number that no query may state.
+    /// Number of tokens for a query. `None` for 0 and above [`QUERY_TOKENS_MAX`], which indexes reject.
     fn prompt_tokens(&self) -> Option<u32> {
         let tokens = u32::try_from(self.input_tokens).ok()?;
         let is_valid = tokens > 0 && tokens as usize <= QUERY_TOKENS_MAX;

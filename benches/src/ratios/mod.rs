@@ -4,6 +4,7 @@
 
 mod cases;
 mod fleet;
+mod hybrid;
 
 use anyhow::{Context, Result, ensure};
 use bench_figures::number::median;
@@ -75,7 +76,8 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut within = true;
     let mut measured = 0;
     let mut table = Table::new(["case", "operation", "yardstick", "ratio", "baseline", ""]);
-    for case in cases::all().into_iter().filter(|case| case.name.contains(&args.only)) {
+    let cases = cases::all().into_iter().chain(hybrid::cases());
+    for case in cases.filter(|case| case.name.contains(&args.only)) {
         let name = case.name;
         let yardstick = case.against;
         let result = measure(case);

@@ -65,7 +65,7 @@ drop_reasons! {
     UnknownMedium = Ignored "unknown_medium",
     /// The locality is neither local nor remote.
     UnknownLocality = Ignored "unknown_locality",
-    /// The group is not the main group, and is not indexed: it is in a shared store, or was never announced.
+    /// A further group in a shared store, or one that no store has announced.
     OtherGroup = Ignored "other_group",
     /// A second group with full attention, in a shared store. The first one is the main group.
     OtherMainGroup = Ignored "other_main_group",

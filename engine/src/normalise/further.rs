@@ -1,7 +1,7 @@
 //! KV-cache groups besides the main group. An engine reuses a cached prefix only as far as every group serves
-//! it, so the blocks of these groups are indexed, too: as blocks of their own ([`Group::block`]).
+//! it. Blocks of these further groups are indexed under names of their own ([`Group::block`]).
 //!
-//! Events of a sliding-window or Mamba group name fewer blocks than their tokens cover, and do not say which.
+//! Events of a sliding-window or Mamba group name fewer blocks than their tokens cover, without the positions.
 //! The index finds the position of a name by the equal name in the main group. Blocks that are smaller than
 //! the main group's have names of their own: a run of them ends at a block of the main group, and each lies
 //! directly before the next. The order of the names is therefore kept, as a chain.

@@ -52,8 +52,8 @@ impl NameKind {
 }
 
 impl Index {
-    /// Evicts about `budget` parked names, or names of further groups while there are more of these than
-    /// positions. Else evicts about as many (rank, position) pairs at the end of a chain, for every rank that holds
+    /// Evicts about `budget` parked names. Without parked names, evicts names of further groups while they
+    /// outnumber positions. Else evicts about as many (rank, position) pairs at the end of a chain, for every rank that holds
     /// it. The chain is the least recently stored among some candidates.
     ///
     /// The sources of ranks with evicted blocks are partial until they are cleared.

@@ -29,7 +29,7 @@ pub(super) fn read_engine_facts(
     })
 }
 
-/// Encodes facts; `None` if none applies.
+/// Encodes facts. Without any fact, there is no message.
 pub(super) fn engine_facts(facts: &EngineFacts) -> Option<pb::EngineFacts> {
     let message = pb::EngineFacts {
         attention_chunk_tokens: facts.attention_chunk_tokens,

@@ -56,9 +56,9 @@ impl GroupKind {
 
 /// A KV-cache group besides the main group, as the engine's events describe it.
 ///
-/// The blocks of such a *further group* travel through journals, dumps, digests and checkpoints as blocks of their own
-/// ([`Group::block`]). They are never part of a chain: their local hash only says which group they belong to, and the
-/// engine's name of a block, which is the same in all groups, gives their position in a prompt.
+/// The blocks of such a *further group* travel through journals, dumps, digests and checkpoints like other blocks
+/// ([`Group::block`]). They have no chain: their local hash contains the group's number. The engine's name of a block is
+/// the same in all groups and gives the position in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
     /// Number of the group at the engine, less than [`Group::NUMBERS`].
@@ -107,7 +107,7 @@ impl Group {
         mark == BLOCK_MARK || mark == DECLARATION_MARK
     }
 
-    /// The block that declares the group: it carries the description, so that a reader of the blocks knows the group.
+    /// The block that declares the group: its name contains the fields of the group.
     #[must_use]
     pub const fn declaration(self) -> StoredBlock {
         let facts = (self.kind.number() as u64) << 62

@@ -355,7 +355,8 @@ fn blocks_of(positions: u32, per_block: u32, all: u32) -> u32 {
     if positions == all { positions.div_ceil(per_block) } else { positions / per_block }
 }
 
-/// The declared groups, each once: a group that was declared anew has the largest block and the smallest unit.
+/// The declared groups, each once: a group that was declared anew has the largest block and the smallest unit. Groups
+/// that need few blocks come first: their checks cost least and reject most lengths.
 fn merge_declared(declared: &[(BlockName, Group)]) -> SmallVec<[Group; 4]> {
     let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
     for &(_, group) in declared {
@@ -369,5 +370,10 @@ fn merge_declared(declared: &[(BlockName, Group)]) -> SmallVec<[Group; 4]> {
             None => groups.push(group),
         }
     }
+    groups.sort_unstable_by_key(|group| match group.kind {
+        GroupKind::Mamba => 1,
+        GroupKind::Window => group.window.div_ceil(group.block_size),
+        GroupKind::Chunked | GroupKind::Full => u32::MAX,
+    });
     groups
 }

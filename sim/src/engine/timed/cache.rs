@@ -17,7 +17,7 @@ use std::ops::Deref;
 pub(crate) struct Fit {
     /// Number of leading blocks that are used from device memory.
     pub(crate) hit_blocks: usize,
-    /// Number of leading blocks in device memory. With state layers, some of them may be computed again.
+    /// Number of leading blocks in device memory. With state layers, the engine may compute some of these blocks again.
     common_blocks: usize,
     /// Following blocks that are fetched from lower tiers.
     pub(crate) fetch: Fetch,
@@ -165,7 +165,7 @@ impl Cache {
             let Some(&name) = end.checked_sub(1).and_then(|at| run.job.names.get(at)) else {
                 continue;
             };
-            let (is_new, replaced) = self.states.keep(name);
+            let (is_new, replaced) = self.states.keep_state(name);
             changes.extend(replaced.map(|name| CacheChange::StateRemoved { name }));
             changes.extend(is_new.then_some(CacheChange::StateStored { name }));
         }

@@ -38,7 +38,7 @@ impl States {
     }
 
     /// Keeps the state after a block. Returns whether it is new, and the state that it replaces.
-    pub(super) fn keep(&mut self, name: u64) -> (bool, Option<u64>) {
+    pub(super) fn keep_state(&mut self, name: u64) -> (bool, Option<u64>) {
         if self.slots == 0 || self.used.contains_key(&name) {
             self.touch(name);
             return (false, None);
@@ -68,12 +68,12 @@ mod tests {
         assert_eq!(States::default().resumable(&[1, 2, 3]), 3);
         let mut states = States::new(2);
         assert_eq!(states.resumable(&[1, 2, 3]), 0);
-        assert_eq!(states.keep(2), (true, None));
-        assert_eq!(states.keep(2), (false, None));
-        assert_eq!(states.keep(9), (true, None));
+        assert_eq!(states.keep_state(2), (true, None));
+        assert_eq!(states.keep_state(2), (false, None));
+        assert_eq!(states.keep_state(9), (true, None));
         assert_eq!(states.resumable(&[1, 2, 3]), 2);
         states.touch(2);
-        assert_eq!(states.keep(3), (true, Some(9)));
+        assert_eq!(states.keep_state(3), (true, Some(9)));
         assert_eq!(states.resumable(&[1, 2, 3]), 3);
         states.clear();
         assert_eq!(states.resumable(&[1, 2, 3]), 0);
