@@ -348,6 +348,14 @@ impl Fed {
         self.index = index;
     }
 
+    /// Drops all blocks as after a loss of events, of which the engine has none any more.
+    fn lose(&mut self, engine: &mut Engine) {
+        self.normaliser.doubt_blocks();
+        self.index.mark_suspect(self.source);
+        engine.held.clear();
+        while !self.index.drop_suspects(self.source, 7).expect("a known source").done {}
+    }
+
     fn reusable(&mut self, key: QueryKey<'_>, prompt: &[u32]) -> (u64, u32) {
         let tokens = Some(u32::try_from(prompt.len()).expect("short"));
         let length = Prompt { block_size: self.config.block_size, tokens };
@@ -417,6 +425,10 @@ fn answers_are_what_an_engine_with_several_groups_reuses() {
                 }
                 _ if rng.random_bool(0.3) => {
                     fed.copy(engine.facts);
+                    vec![]
+                }
+                _ if rng.random_bool(0.3) => {
+                    fed.lose(&mut engine);
                     vec![]
                 }
                 // A source without events is not resumed.

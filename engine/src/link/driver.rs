@@ -393,6 +393,7 @@ impl Driver {
             }
             Step::MarkSuspect => {
                 self.clears.lose();
+                self.normaliser.doubt_blocks();
                 SourceCommand::MarkSuspect
             }
             Step::ClearLost => {

@@ -289,6 +289,10 @@ fn further_groups_are_declared_and_indexed_under_their_own_names() {
     // A clear also drops the declaration.
     let out = normalise_of_rank(&mut normaliser, None, RawEvent::Cleared(Place::default()));
     assert_eq!(out.events, [KvEvent::Cleared, declared.clone()]);
+    // So does the index after a loss, unless the groups are declared since.
+    normaliser.doubt_blocks();
+    let out = store(&mut normaliser, stored(None, &[1, 2, 3]));
+    assert_eq!(out.events.first(), Some(&declared));
     // After a restart, the group is known and declared again.
     let learned = (**normaliser.learned()).clone();
     let mut resumed = vllm();

@@ -320,6 +320,12 @@ impl Normaliser {
         }
     }
 
+    /// Records that events were lost. The index drops what is not announced since, so the groups are declared
+    /// again.
+    pub fn doubt_blocks(&mut self) {
+        self.further.declare_again();
+    }
+
     /// Forgets all blocks of the source, which were dropped. The incarnation continues.
     pub fn forget_blocks(&mut self) {
         self.known = KnownNames::new(self.config.copy_mode, KNOWN_NAMES_MAX);
