@@ -9,7 +9,7 @@
 use super::place::Location;
 use super::{DropReason, Normalised, Normaliser, count};
 use crate::decode::{Place, RawStored, RawTokens};
-use kvasir_proto::limits::{BLOCK_SIZE_TOKENS_MAX, FURTHER_GROUPS_MAX};
+use kvasir_proto::limits::{BLOCK_SIZE_TOKENS_MAX, FURTHER_GROUPS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{BlockName, DpRank, Group, GroupKind, KvEvent, StoredBlock, Tier};
 use std::collections::BTreeSet;
 
@@ -20,12 +20,19 @@ pub(super) struct FurtherGroups {
     groups: Vec<Group>,
     /// Ranks to which all groups are declared.
     declared: BTreeSet<DpRank>,
+    /// Whether the source has a group that cannot be indexed.
+    has_unknown: bool,
+    /// Number of changes of known groups.
+    changes: usize,
 }
+
+/// Maximum number of changes of known groups: their sizes become known with the first events. Each is declared.
+const CHANGES_MAX: usize = 256;
 
 impl FurtherGroups {
     /// Resumes after a restart, with the persisted groups. They are declared again.
     pub(super) fn resumed(groups: &[Group]) -> Self {
-        Self { groups: groups.to_vec(), declared: BTreeSet::new() }
+        Self { groups: groups.to_vec(), ..Self::default() }
     }
 
     pub(super) fn groups(&self) -> &[Group] {
@@ -35,6 +42,19 @@ impl FurtherGroups {
     /// Requests a new declaration to all ranks, because the index may have dropped it.
     pub(super) fn declare_again(&mut self) {
         self.declared.clear();
+    }
+
+    /// Requests a new declaration to a rank that was cleared.
+    pub(super) fn forget_declaration(&mut self, rank: DpRank) {
+        self.declared.remove(&rank);
+    }
+
+    /// Whether the source has groups that are not indexed. Engines number their groups from 0.
+    pub(super) fn lacks_groups(&self, main: Option<u32>) -> bool {
+        let numbers = self.groups.iter().map(|group| group.number).chain(main);
+        let most = numbers.clone().max().unwrap_or(0);
+        let is_known = |number: &u32| numbers.clone().any(|known| known == *number);
+        self.has_unknown || (0..most).any(|number| !is_known(&number))
     }
 
     fn is_known(&self, number: u32) -> bool {
@@ -56,6 +76,10 @@ impl FurtherGroups {
                 if *known == merged {
                     return true;
                 }
+                if self.changes >= CHANGES_MAX {
+                    return false;
+                }
+                self.changes += 1;
                 *known = merged;
             }
         }
@@ -98,8 +122,9 @@ impl Normaliser {
         let number = stored.place.group.unwrap_or(0);
         // Groups in a shared store are not indexed: its readers have only the main group there.
         let Location::Worker(tier) = self.location(&stored.place)? else { return Err(reason) };
-        let group = self.stated_group(stored, number).ok_or(DropReason::UnknownGroup)?;
-        if !self.further.learn(group) {
+        let group = self.stated_group(stored, number);
+        if !group.is_some_and(|group| self.further.learn(group)) {
+            self.further.has_unknown = true;
             return Err(DropReason::UnknownGroup);
         }
         self.declare_groups(out);
@@ -108,9 +133,13 @@ impl Normaliser {
         let parent = stored.parent.filter(|_| is_dense);
         let blocks: Vec<StoredBlock> =
             stored.names.iter().map(|&name| Group::block(number, name)).collect();
-        if !blocks.is_empty() {
-            let parent = parent.map(|parent| Group::name(number, parent));
-            let location = Location::Worker(tier);
+        let parent = parent.map(|parent| Group::name(number, parent));
+        let location = Location::Worker(tier);
+        // Names without tokens are in any order.
+        let has_tokens = token_count(&stored.tokens) > 0;
+        let run = if has_tokens { blocks.len() } else { 1 };
+        for blocks in blocks.chunks(run.max(1)) {
+            let blocks = blocks.to_vec();
             out.add(location, KvEvent::Stored { parent, tier, blocks }, self.ttl(location));
         }
         Ok(())
@@ -124,6 +153,10 @@ impl Normaliser {
             Some(name) => GroupKind::of_name(name)?,
             None => known?.kind,
         };
+        // Stores without tokens may state no block size.
+        if stored.block_size == 0 && known.is_some_and(|group| group.kind == kind) {
+            return known.copied();
+        }
         let block_size = u32::try_from(stored.block_size).ok()?;
         let stated = stored.window.and_then(|window| u32::try_from(window).ok());
         let window = match kind {
@@ -138,19 +171,18 @@ impl Normaliser {
 
     /// Declares the groups to the batch's rank, unless that is done.
     pub(super) fn declare_groups(&mut self, out: &mut Normalised) {
-        let FurtherGroups { groups, declared } = &mut self.further;
-        if groups.is_empty() || !declared.insert(out.rank) {
+        let FurtherGroups { groups, declared, .. } = &mut self.further;
+        if groups.is_empty() || declared.contains(&out.rank) {
             return;
         }
+        if declared.len() >= WORKER_RANKS_MAX {
+            // The other ranks get one more declaration.
+            declared.clear();
+        }
+        declared.insert(out.rank);
         let blocks = groups.iter().map(|group| group.declaration()).collect();
         let declaration = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
         out.add(Location::Worker(Tier::Device), declaration, None);
-    }
-
-    /// Declares the groups again after a clear of the rank, which also drops declarations.
-    pub(super) fn redeclare_groups(&mut self, out: &mut Normalised) {
-        self.further.declared.remove(&out.rank);
-        self.declare_groups(out);
     }
 }
 

@@ -146,6 +146,9 @@ pub struct Normalised {
     pub unseen_removals: Option<(u64, String)>,
     /// Whether the source has groups, but none of them has full attention: no block has a known position.
     pub lacks_main_group: bool,
+    /// Whether the source has groups that are not indexed: a group with a smaller number is not announced yet, or a
+    /// group's kind or window is unknown.
+    pub lacks_groups: bool,
     /// New meanings of names, in order.
     pub name_changes: Vec<NameChange>,
     /// Whether this batch exceeded the maximum number of known names: see [`KNOWN_NAMES_MAX`].
@@ -182,6 +185,12 @@ impl Normalised {
         if self.orphaned_blocks > 0 {
             let example = "children before their parent".to_owned();
             reasons.push((Reason::UnknownContent, self.orphaned_blocks, example));
+        }
+        if self.lacks_groups {
+            let example = "a group that is not indexed".to_owned();
+            if !reasons.iter().any(|(reason, ..)| *reason == Reason::UnannouncedGroups) {
+                reasons.push((Reason::UnannouncedGroups, 1, example));
+            }
         }
         if self.lacks_main_group {
             let example = "no group with full attention".to_owned();
@@ -355,22 +364,28 @@ impl Normaliser {
             renumbered_adapters: 0,
             renumbered_example: String::new(),
             lacks_main_group: false,
+            lacks_groups: false,
             name_changes: Vec::new(),
             forgets_names: false,
             doubted_chunks: 0,
             orphaned_blocks: 0,
             unseen_removals: None,
         };
-        self.declare_groups(&mut out);
         if self.doubted_chunks.remove(&rank) {
             self.drop_chunks(&mut out);
         }
         for event in batch.events {
             match event {
-                RawEvent::Stored(stored) => self.take_stored(*stored, &mut out),
+                RawEvent::Stored(stored) => {
+                    self.declare_groups(&mut out);
+                    self.take_stored(*stored, &mut out);
+                }
                 RawEvent::Removed(removed) => self.take_removed(removed, &mut out),
                 RawEvent::Cleared(place) => self.take_cleared(&place, &mut out),
-                RawEvent::Moved(moved) => self.take_moved(moved, &mut out),
+                RawEvent::Moved(moved) => {
+                    self.declare_groups(&mut out);
+                    self.take_moved(moved, &mut out);
+                }
                 RawEvent::Unknown(HARMLESS_KIND) => out.drops.add(DropReason::UnknownEvent, 1),
                 RawEvent::Unknown(kind) => out.drops.add_unknown_event(kind),
                 RawEvent::Unnamed => out.drops.add(DropReason::UnnamedObject, 1),
@@ -388,6 +403,7 @@ impl Normaliser {
             }
         }
         out.lacks_main_group = !self.further.groups().is_empty() && self.groups.main().is_none();
+        out.lacks_groups = self.further.lacks_groups(self.groups.main());
         out.name_changes = self.known.take_changes();
         out.forgets_names = self.known.has_forgotten() && !self.shared.forgot_names;
         self.share_learned();

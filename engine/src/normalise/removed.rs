@@ -18,15 +18,22 @@ impl Normaliser {
             Ok(None) => {
                 self.known.cleared(out.rank, None);
                 out.events.push(KvEvent::Cleared);
-                self.redeclare_groups(out);
+                self.further.forget_declaration(out.rank);
             }
             Ok(Some(Location::Worker(tier))) => {
                 self.known.cleared(out.rank, Some(tier));
                 out.events.push(KvEvent::ClearedTier(tier));
-                self.redeclare_groups(out);
+                self.further.forget_declaration(out.rank);
             }
             Ok(Some(Location::Pool)) => out.pool_events.push(KvEvent::Cleared),
-            Err(reason) => self.drop_removal(reason, place, 1, out),
+            Err(reason) => {
+                // Blocks of one further group cannot be cleared by themselves.
+                if self.further_group(place).is_some() {
+                    let example = || (0, "clear of one group".to_owned());
+                    out.unseen_removals.get_or_insert_with(example).0 += 1;
+                }
+                self.drop_removal(reason, place, 1, out);
+            }
         }
     }
 

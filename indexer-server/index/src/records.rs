@@ -64,6 +64,11 @@ impl Records {
         self.by_name.len() > self.grouped
     }
 
+    /// Whether a name is the declaration of a group.
+    pub(crate) fn declares(&self, name: BlockName) -> bool {
+        self.groups.iter().any(|(declared, _)| *declared == name)
+    }
+
     /// The declared groups.
     pub(crate) const fn groups(&self) -> &[(BlockName, Group)] {
         self.groups.as_slice()
@@ -128,9 +133,7 @@ impl Records {
 
     /// The names of further groups in one part of the records, without declarations; `None` after the last part.
     pub(crate) fn grouped_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        let is_block = |(name, at): &&(BlockName, Record)| {
-            at.is_grouped() && !self.groups.iter().any(|(declared, _)| declared == name)
-        };
+        let is_block = |(name, at): &&(BlockName, Record)| at.is_grouped() && !self.declares(*name);
         Some(self.part(part)?.filter(is_block).map(|&(name, _)| name))
     }
 

@@ -167,6 +167,7 @@ impl RankChange<'_> {
             spent.parts_read += 1;
         }
         if !self.holder.is_primary(by.source) {
+            spent.removed += self.drop_declarations(by, cursor.kind);
             return true;
         }
         // Slots that another source has changed to records since the records were read are found here.
@@ -185,10 +186,18 @@ impl RankChange<'_> {
             spent.removed += self.sweep_page(by, cursor.kind, page);
             spent.parts_read += 1;
         }
+        spent.removed += self.drop_declarations(by, cursor.kind);
         if cursor.kind == Kind::Suspects {
             self.holder.settle_suspects();
         }
         true
+    }
+
+    /// Drops the source's declarations of groups: at most a few for each group. Returns the number of dropped keys.
+    fn drop_declarations(&mut self, by: Announcement, kind: Kind) -> u64 {
+        let declared: Vec<BlockName> =
+            self.holder.records().groups().iter().map(|&(name, _)| name).collect();
+        declared.into_iter().map(|name| self.drop_recorded(by, kind, name)).sum()
     }
 
     /// Sweeps one page of slots. Returns the number of dropped keys.
@@ -225,7 +234,10 @@ impl RankChange<'_> {
         let drops =
             |at: &Copies| at.source == by.source && cursor.kind.drops(at.tier, at.epoch < by.epoch);
         let part = self.holder.records().part(cursor.part)?;
-        let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
+        // Declarations go last, because they limit the matches of the blocks that are left.
+        let is_block = |name: BlockName| !self.holder.records().declares(name);
+        let dropped =
+            part.filter(|(name, record)| is_block(*name) && record.copies.iter().any(drops));
         Some(dropped.map(|&(name, _)| name).take(most).collect())
     }
 

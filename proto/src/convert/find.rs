@@ -191,7 +191,11 @@ impl FindQuery {
         let is_known = match (&self.input, &self.next_tokens) {
             (QueryInput::Tokens { .. }, _) => true,
             (QueryInput::Locals(_), Some(next)) => next.len() + 1 >= locals.len(),
-            (QueryInput::Locals(_), None) => locals.len() == 1,
+            // The prompt ends with its only block.
+            (QueryInput::Locals(_), None) => {
+                let tokens = self.prompt_tokens.and_then(|tokens| usize::try_from(tokens).ok());
+                locals.len() == 1 && tokens.is_none_or(|tokens| tokens <= block_size)
+            }
             (QueryInput::Names(_), _) => false,
         };
         if !is_known {

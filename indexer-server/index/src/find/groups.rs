@@ -11,7 +11,7 @@
 
 use super::pools::Pools;
 use super::{Match, Scratch, Stretch};
-use crate::chunks::{Positions, Run};
+use crate::chunks::{NO_CHUNKS, Positions, Run};
 use crate::holder::{Holder, Place};
 use crate::index::Index;
 use crate::slots::Slot;
@@ -48,6 +48,9 @@ fn slot_at(path: &[(Slot, u32)], position: u32) -> Option<Slot> {
     let from = at.checked_sub(1).and_then(|before| path.get(before)).map_or(0, |&(_, end)| end);
     Some(head + (position - from))
 }
+
+/// Maximum number of links from a block of the main group to a smaller block. DeepSeek V4 needs 63.
+const LINKS_MAX: u64 = 1_024;
 
 /// Part of the names of a prompt's blocks at a rank, in the main group: the name of block `number`, from 1.
 type Names<'a> = &'a dyn Fn(u32) -> Option<BlockName>;
@@ -202,7 +205,11 @@ impl Rule<'_> {
         if !(anchor - end).is_multiple_of(size) {
             return None;
         }
-        for _ in 0..(anchor - end) / size {
+        let steps = (anchor - end) / size;
+        if steps > LINKS_MAX {
+            return None;
+        }
+        for _ in 0..steps {
             name = self.holder.records().get(name)?.parent?;
             // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
             let own = Group::name(group.number, name);
@@ -276,6 +283,40 @@ impl Index {
         Some((blocks, Reuse { main_group_blocks: matched, tokens }))
     }
 
+    /// As [`limit_match`](Self::limit_match), of the `all` matched blocks. An engine resumes from one tier, so with
+    /// further groups, the tier that serves most counts; `held` has each tier's leading blocks. Tiers with a
+    /// connector's chunks do not count then.
+    pub(super) fn limit_by_tier(
+        &self,
+        holder: HolderId,
+        prompt: Prompt,
+        tiers: TierSet,
+        (all, held): (u32, [u32; Tier::COUNT]),
+        names: Names<'_>,
+    ) -> Option<(u32, Reuse)> {
+        if self.holder_at(holder.0)?.records().groups().is_empty() {
+            return self.limit_match(holder, prompt, tiers, all, names);
+        }
+        let chunks = self.roles.chunks_of(holder.0).copied().unwrap_or(NO_CHUNKS);
+        let by_tier = Tier::ALL.into_iter().zip(held).zip(chunks);
+        let served = by_tier.filter(|&((tier, _), chunk)| chunk < 2 && tiers.contains(tier));
+        let served = served.filter_map(|((tier, held), _)| {
+            let tier = TierSet::EMPTY.with(tier);
+            self.limit_match(holder, prompt, tier, held.min(all), names)
+        });
+        let best = served.max_by_key(|(blocks, reuse)| (reuse.tokens, *blocks));
+        best.or(Some((0, Reuse { main_group_blocks: all, tokens: 0 })))
+    }
+
+    /// Number of the leading positions of a match that are in a tier.
+    fn leading_in(&self, at: &Match, stretches: &[Stretch], tier: Tier) -> u32 {
+        let holds = |stretch: &&Stretch| {
+            let set = stretch.sets.get(tier.index());
+            set.is_some_and(|&set| self.trie.sets.contains(set, at.holder.0))
+        };
+        stretches.iter().take_while(holds).last().map_or(0, |last| last.end.min(at.blocks))
+    }
+
     /// Limits the listed ranks to what all their groups serve.
     pub(super) fn limit_matches(
         &self,
@@ -296,26 +337,22 @@ impl Index {
                 None => self.name_of(holder, slot_at(path, number * per_block - 1)?),
             };
             let before = at.blocks;
-            let main = blocks_of(before, per_block, positions.all);
-            let mut limited = self.limit_match(at.holder, prompt, tiers, main, &name);
-            let Some((_, reuse)) = limited else { continue };
-            let main_group_blocks = reuse.main_group_blocks;
-            while let Some((blocks, _)) = limited
-                && blocks < blocks_of(at.blocks, per_block, positions.all)
-            {
+            let all = blocks_of(before, per_block, positions.all);
+            let leading = |tier| {
+                let leading = self.leading_in(at, stretches, tier);
+                blocks_of(leading, per_block, positions.all)
+            };
+            let held = Tier::ALL.map(leading);
+            let Some((blocks, reuse)) =
+                self.limit_by_tier(holder, prompt, tiers, (all, held), &name)
+            else {
+                continue;
+            };
+            if blocks < all {
                 at.blocks = blocks * per_block;
                 self.count_first(at, stretches, (tiers, pools, used), runs, *positions);
-                // Only complete chunks of a connector count, so the length may have become shorter.
-                let left = blocks_of(at.blocks, per_block, positions.all);
-                let again = (left < blocks)
-                    .then(|| self.limit_match(at.holder, prompt, tiers, left, &name));
-                limited = again.unwrap_or(limited);
-                if left == blocks {
-                    break;
-                }
             }
-            let tokens = limited.map_or(0, |(_, reuse)| reuse.tokens);
-            at.reuse = Some(Reuse { main_group_blocks, tokens });
+            at.reuse = Some(Reuse { main_group_blocks: all, ..reuse });
             is_ordered &= at.blocks == before;
         }
         if !is_ordered {

@@ -75,17 +75,20 @@ impl Index {
                 self.count_recorded(holder, names, (query.tiers, pools), *positions, runs)
             };
             let mut at = count(names, runs);
-            let main_group_blocks = at.blocks;
-            while let Some(prompt) = query.prompt.filter(|_| self.has_limits())
-                && let Some((blocks, reuse)) =
-                    self.limit_match(at.holder, prompt, query.tiers, at.blocks, &by_number)
-            {
-                if blocks < at.blocks {
-                    at = count(names.get(..blocks as usize).unwrap_or_default(), runs);
-                }
-                at.reuse = Some(Reuse { main_group_blocks, ..reuse });
-                if blocks == at.blocks {
-                    break;
+            let all = at.blocks;
+            if let Some(prompt) = query.prompt.filter(|_| self.has_limits()) {
+                let leading = |tier| {
+                    let held =
+                        names.iter().take_while(|&&at| self.tiers_of(holder, at).contains(tier));
+                    index_u32(held.count())
+                };
+                let held = (all, Tier::ALL.map(leading));
+                let limited = self.limit_by_tier(at.holder, prompt, query.tiers, held, &by_number);
+                if let Some((blocks, reuse)) = limited {
+                    if blocks < all {
+                        at = count(names.get(..blocks as usize).unwrap_or_default(), runs);
+                    }
+                    at.reuse = Some(Reuse { main_group_blocks: all, ..reuse });
                 }
             }
             if at.blocks >= *minimum_overlap {

@@ -7,7 +7,8 @@ use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::hash::sequence_hashes;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{
-    BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
+    BlockName, CopyMode, Group, GroupKind, Incarnation, KvEvent, LocalHash, PartitionKey,
+    StoredBlock, Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -246,4 +247,19 @@ fn many_threads_may_publish() {
     let counts: BTreeMap<_, _> =
         hub.reports().into_iter().map(|at| (at.name, at.counts.operations)).collect();
     assert_eq!(counts.into_values().collect::<Vec<_>>(), [2_000; 3]);
+}
+
+#[test]
+fn several_groups_of_a_consolidated_rank_make_it_doubtful() {
+    let hub = hub(2, CopyMode::Set).expect("a hub");
+    let inlet = hub.open("engine", CopyMode::Set).expect("the first");
+    let group = Group { number: 1, kind: GroupKind::Mamba, block_size: 4, unit: 4, window: 0 };
+    let blocks = vec![group.declaration()];
+    let declared = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+    inlet.take(0, vec![declared, stored(&[5], &[1])]).expect("taken");
+    let operations = |(_, events): &(u32, Vec<KvEvent>)| events.len();
+    assert_eq!(published(&hub).iter().map(operations).sum::<usize>(), 1, "only the main group");
+    let mut doubtful = 0;
+    inlet.count(|counts| doubtful = counts.doubtful);
+    assert_eq!(doubtful, 1);
 }

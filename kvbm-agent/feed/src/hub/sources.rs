@@ -11,9 +11,12 @@ use crate::feed::FeedState;
 use crate::journal::AppendError;
 use kvasir_proto::convert::KnownName;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus, StateReason};
+use kvasir_proto::types::{
+    CopyMode, DpRank, Group, KvEvent, Reason, SourceState, SourceStatus, StateReason,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -150,8 +153,10 @@ impl Sources {
         self.ranks.insert(rank, key.number);
         let operations: usize = events.iter().map(KvEvent::operations).sum();
         let is_cleared = events.contains(&KvEvent::Cleared);
+        let mut hidden = 0;
         let (refused, Consolidated { events, holdings }) = match &mut self.consolidator {
             Some(consolidator) => {
+                let events = remove_further_groups(events, &mut hidden);
                 let before = consolidator.counts().refused;
                 let consolidated = consolidator.take(read, rank, events);
                 (consolidator.counts().refused - before, consolidated)
@@ -168,6 +173,7 @@ impl Sources {
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
         source.counts.refused += refused;
+        source.counts.doubtful += hidden;
         let used = source.ranks.entry(rank).or_default();
         let id = used.batches;
         used.batches += 1;
@@ -175,8 +181,14 @@ impl Sources {
         if is_cleared {
             source.rank_cleared(rank);
         }
-        if refused > 0 {
+        if refused > 0 || hidden > 0 {
             source.doubt_ranks();
+        }
+        if hidden > 0 {
+            let reason = Reason::UnannouncedGroups;
+            let example = "several sources of one rank".into();
+            let seen = StateReason { reason, count: hidden, example, since: Duration::ZERO };
+            StateReason::note(&mut source.reasons, seen);
         }
         Ok(Outcome { id, refused, events, holdings })
     }
@@ -392,4 +404,26 @@ fn check_events(events: &[KvEvent]) -> Result<(), HubError> {
         }
     }
     Ok(())
+}
+
+/// Removes the blocks of further KV-cache groups, and counts them. Consolidation gives blocks names by their chain, which
+/// these blocks lack.
+fn remove_further_groups(events: Vec<KvEvent>, hidden: &mut u64) -> Vec<KvEvent> {
+    let mut kept = Vec::with_capacity(events.len());
+    for event in events {
+        match &event {
+            KvEvent::Stored { blocks, .. }
+                if blocks.first().is_some_and(|first| Group::is_mark(first.local)) =>
+            {
+                *hidden = hidden.saturating_add(blocks.len() as u64);
+            }
+            KvEvent::Stored { .. }
+            | KvEvent::StoredNames { .. }
+            | KvEvent::Removed { .. }
+            | KvEvent::Gone { .. }
+            | KvEvent::Cleared
+            | KvEvent::ClearedTier(_) => kept.push(event),
+        }
+    }
+    kept
 }
