@@ -110,6 +110,7 @@ impl NormaliserConfig {
 
 /// One batch, normalised.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Normalised {
     /// Rank that caches the blocks.
     pub rank: DpRank,

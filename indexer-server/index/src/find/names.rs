@@ -66,31 +66,11 @@ impl Index {
         is_wanted: impl Fn() -> bool,
     ) -> bool {
         let Scratch { recorded, matches, runs, positions, minimum_overlap, .. } = scratch;
-        let by_number = |number: u32| names.get(number as usize - 1).copied();
         for &holder in recorded.iter() {
             if !is_wanted() {
                 return false;
             }
-            let count = |names: &[BlockName], runs: &mut Vec<Run>| {
-                self.count_recorded(holder, names, (query.tiers, pools), *positions, runs)
-            };
-            let mut at = count(names, runs);
-            let all = at.blocks;
-            if let Some(prompt) = query.prompt.filter(|_| self.has_limits()) {
-                let leading = |tier| {
-                    let held =
-                        names.iter().take_while(|&&at| self.tiers_of(holder, at).contains(tier));
-                    index_u32(held.count())
-                };
-                let held = (all, Tier::ALL.map(leading));
-                let limited = self.limit_by_tier(at.holder, prompt, query.tiers, held, &by_number);
-                if let Some((blocks, reuse)) = limited {
-                    if blocks < all {
-                        at = count(names.get(..blocks as usize).unwrap_or_default(), runs);
-                    }
-                    at.reuse = Some(Reuse { main_group_blocks: all, ..reuse });
-                }
-            }
+            let at = self.match_recorded(HolderId(holder), names, (query, pools), *positions, runs);
             if at.blocks >= *minimum_overlap {
                 matches.push(at);
             }
@@ -99,6 +79,31 @@ impl Index {
             self.sort(matches);
         }
         true
+    }
+
+    /// The match of a rank, by its own names, limited to what all its groups serve.
+    fn match_recorded(
+        &self,
+        holder: HolderId,
+        names: &[BlockName],
+        (query, pools): (Query<'_>, Option<&Pools<'_>>),
+        positions: Positions,
+        runs: &mut Vec<Run>,
+    ) -> Match {
+        let at = self.count_recorded(holder.0, names, (query.tiers, pools), positions, runs);
+        let all = at.blocks;
+        let Some(prompt) = query.prompt.filter(|_| self.has_limits()) else { return at };
+        let leading = |tier| {
+            let holds = |name: &&BlockName| self.tiers_of(holder.0, **name).contains(tier);
+            index_u32(names.iter().take_while(holds).count())
+        };
+        let held = (all, Tier::ALL.map(leading));
+        let by_number = |number: u32| names.get(number as usize - 1).copied();
+        let limited = self.limit_by_tier(holder, prompt, query.tiers, held, &by_number);
+        let Some((blocks, reuse)) = limited else { return at };
+        let first = names.get(..blocks.min(all) as usize).unwrap_or_default();
+        let at = self.count_recorded(holder.0, first, (query.tiers, pools), positions, runs);
+        Match { reuse: Some(Reuse { main_group_blocks: all, ..reuse }), ..at }
     }
 
     /// Counts the leading names that a rank holds, under its own names.
