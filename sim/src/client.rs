@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::dump_worker_response::Part;
 use kvasir_proto::pb::indexer_client::IndexerClient;
+use kvasir_proto::types::{Group, LocalHash};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -207,6 +208,7 @@ fn has_code(error: &anyhow::Error, code: Code) -> bool {
     error.downcast_ref::<tonic::Status>().is_some_and(|status| status.code() == code)
 }
 
+/// Dumps a worker once, and returns the records of the main group.
 async fn dump_once(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
     let request = pb::DumpWorkerRequest {
         model: model.to_owned(),
@@ -226,7 +228,10 @@ async fn dump_once(client: &mut Indexer, model: &str, worker_id: &str) -> Result
                 for record in chunk.records {
                     let key = (chunk.dp_rank, record.source_index, record.name);
                     *received.entry(record.source_index).or_default() += 1;
-                    records.insert(key, record);
+                    let local = record.local_hash.map(LocalHash);
+                    if !local.is_some_and(Group::is_mark) {
+                        records.insert(key, record);
+                    }
                 }
             }
             Some(Part::Meanings(_)) => {}

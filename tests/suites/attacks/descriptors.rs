@@ -89,7 +89,7 @@ async fn without_open_files_connections_are_closed_instead_of_waiting() -> Resul
         }
     }
     ensure!(
-        server.output().contains("not accepted"),
+        server.output().contains("cannot accept connections"),
         "it lacked no open file: {}",
         server.output()
     );

@@ -228,7 +228,7 @@ async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     ensure!(fetched.fetched_blocks == 12 && over_tcp.load(&longer).await? == 12, "{fetched:?}");
     let fetched = fetch(&mut engine, &[format!("http://{port}")], &longer).await?;
     let error = fetched.peers.first().map(|peer| peer.error.clone()).unwrap_or_default();
-    ensure!(error.contains("set backend=nixl in blocks-peer there"), "{fetched:?}");
+    ensure!(error.contains("set backend=nixl at the peer"), "{fetched:?}");
     let nowhere = keys("/nowhere.so");
     let refused = Place::start(&["--insecure", "--blocks-peer", &nowhere])
         .await
