@@ -160,7 +160,7 @@ impl Fleet {
                 found.map(|at| (at.main_group_blocks, at.matched_blocks, at.blocks_by_tier))
             };
             let (score, also) = (score(one), score(other));
-            let is_held = score.is_some_and(|(main_group_blocks, ..)| main_group_blocks > 0);
+            let is_held = score.as_ref().is_some_and(|(in_main_group, ..)| *in_main_group > 0);
             ensure!(is_held && score == also, "{one} {score:?}, {other} {also:?}");
         }
         Ok(())
