@@ -8,7 +8,7 @@
 use crate::limits::{
     BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
     DUMP_CHUNK_RECORDS_MAX, FETCH_PEERS_MAX, GRPC_MESSAGE_BYTES_MAX, HEARTBEAT_REASONS_MAX,
-    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX,
+    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, REUSE_REQUESTS_MAX, STORAGE_BATCH_EVENTS_MAX,
     STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX, WORKER_CONNECTOR_CHUNKS_MAX,
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
     WORKER_POOLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
@@ -126,7 +126,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Bounds of every request of the package.
-static REQUESTS: [Bounds; 39] = [
+static REQUESTS: [Bounds; 40] = [
     large(
         "FindMatchesRequest",
         &[
@@ -135,6 +135,7 @@ static REQUESTS: [Bounds; 39] = [
         ],
     ),
     large("RecordPlacementRequest", &[list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX)]),
+    small("ReportReuseRequest", &[list("requests", &[5], REUSE_REQUESTS_MAX)]),
     large(
         "PublishEventsRequest",
         &[

@@ -13,6 +13,8 @@ pub const BLOCK_SIZE_TOKENS_MAX: u32 = 65_536;
 pub const QUERY_TOKENS_MAX: usize = 1 << 20;
 /// Maximum number of blocks in one query.
 pub const QUERY_BLOCKS_MAX: usize = 65_536;
+/// Maximum number of requests in one report of reused tokens.
+pub const REUSE_REQUESTS_MAX: usize = 1_024;
 /// Maximum number of reasons in one heartbeat.
 pub const HEARTBEAT_REASONS_MAX: usize = 64;
 /// Maximum length of a reason's example. Longer examples are truncated.

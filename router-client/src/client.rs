@@ -4,12 +4,12 @@ use crate::overlap::Answer;
 use crate::prompt::{HashedPrompt, Prompt};
 use crate::stream::Pipeline;
 use crate::workers::{LISTED_WORKERS_MAX, ListedWorker, WorkerList};
-use kvasir_proto::convert::TooManyBlocks;
+use kvasir_proto::convert::{ReuseReport, TooManyBlocks};
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, HolderKind, ListWorkersRequest,
-    RecordPlacementRequest, Tier, WorkerInfo,
+    RecordPlacementRequest, ReportReuseRequest, Tier, WorkerInfo,
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use kvasir_tls::Channel;
@@ -143,6 +143,17 @@ impl IndexerClient {
     pub(crate) async fn record(&self, request: RecordPlacementRequest) -> Result<(), ClientError> {
         let mut stub = self.stub.clone();
         self.call(async { stub.record_placement(request).await }).await.map(drop)
+    }
+
+    /// Reports how many prompt tokens an engine had cached, beside the `reusable_tokens` of the answer. Report only
+    /// requests that ran alone at their rank. The identity must have the right to publish.
+    ///
+    /// # Errors
+    /// If the server refuses the report, cannot be reached, or does not answer within the deadline.
+    pub async fn report_reuse(&self, report: &ReuseReport) -> Result<(), ClientError> {
+        let mut stub = self.stub.clone();
+        let request = ReportReuseRequest::from(report);
+        self.call(async { stub.report_reuse(request).await }).await.map(drop)
     }
 
     /// Lists the workers of a model and tenant, or all workers. Pools are left out.

@@ -1,6 +1,7 @@
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_tls::DialError;
 use std::time::Duration;
+use tonic::Code;
 
 /// Why a query has no answer. Do not fail the request because of this error: route it without cache information.
 #[derive(Debug, thiserror::Error)]
@@ -29,4 +30,13 @@ pub enum ClientError {
     /// The answer violates the contract.
     #[error("malformed answer: {0}")]
     Malformed(String),
+}
+
+impl ClientError {
+    /// Whether the server will refuse the call again: it lacks the call, or the identity lacks the right to it.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        let Self::Status(status) = self else { return false };
+        matches!(status.code(), Code::PermissionDenied | Code::Unimplemented)
+    }
 }

@@ -44,7 +44,7 @@ pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use images::{Image, image_tokens, with_images};
-pub use kvasir_proto::convert::{ImageTokens, PoolState};
+pub use kvasir_proto::convert::{ImageTokens, PoolState, ReuseReport};
 pub use kvasir_tls::{ClientFiles, DialError, Dialer, Identity, TlsError};
 pub use overlap::{Answer, Overlap};
 pub use prompt::{HashedPrompt, Prompt};

@@ -1,7 +1,8 @@
+use crate::route::ExpectedReuse;
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
 use kvasir_proto::limits::QUERY_TOKENS_MAX;
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest, Tier};
-use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
+use kvasir_proto::types::{LocalHash, PartitionKey, SequenceHash, WorkerKey};
 use std::time::Duration;
 
 /// A prompt to route.
@@ -132,6 +133,16 @@ impl<'a> Prompt<'a> {
 }
 
 impl HashedPrompt {
+    /// What the index said a rank reuses of this prompt. `None` if its answer need not list the rank.
+    pub(crate) fn expected_reuse(&self, reusable_tokens: u64) -> Option<ExpectedReuse> {
+        if self.top_k > 0 || self.minimum_overlap_blocks > 1 {
+            return None;
+        }
+        let partition = PartitionKey::new(&self.model, &self.tenant).ok()?;
+        let expected = u32::try_from(reusable_tokens).ok()?;
+        Some(ExpectedReuse { partition, prompt: self.prompt_tokens()?, expected })
+    }
+
     /// Whether the prompt has no complete block. If so, no worker can match, and no query is needed.
     pub(crate) fn is_short(&self) -> bool {
         // The server refuses a block size of 0.

@@ -122,6 +122,7 @@ def test_calls_match_the_contract() -> None:
         "RecordPlacement",
         "RegisterWorker",
         "RemoveWorker",
+        "ReportReuse",
     ]:
         method = service.methods_by_name[name]
         assert method.input_type.name == f"{name}Request"

@@ -24,6 +24,7 @@ from kvasir import (
     PublisherState,
     QueueFullError,
     RefusedError,
+    ReusedTokens,
     Tier,
     UnavailableError,
     UnconfirmedError,
@@ -147,6 +148,28 @@ def test_placements_are_speculative(indexer: Indexer, publishers: Publishers) ->
     ]:
         with pytest.raises(InvalidArgumentError) as error:
             place(**arguments)  # type: ignore[arg-type]
+        assert error.value.field == field
+
+
+def test_engines_that_reuse_less_cost_a_rank_its_exactness(
+    indexer: Indexer, publishers: Publishers
+) -> None:
+    publisher = publishers(dp_rank=1)
+    publisher.publish_stored(TOKENS[:8], NAMES[:2])
+    publisher.flush(WAIT_SECONDS)
+    [match] = find(indexer, TOKENS).matches
+    assert (match.reusable_tokens, match.may_be_high) == (8, False)
+    report = functools.partial(indexer.report_reuse, "model", "worker-0", dp_rank=1)
+    assert report([ReusedTokens(16, 8, 8)] * 4) == 0
+    assert report([ReusedTokens(16, 8, 4)] * 16) == 16
+    [match] = find(indexer, TOKENS).matches
+    assert (match.state, match.may_be_high) == (WorkerState.PARTIAL, True)
+    for field, requests in [
+        ("the number of requests", []),
+        ("requests[0].cached_tokens", [ReusedTokens(16, 8, 17)]),
+    ]:
+        with pytest.raises(InvalidArgumentError) as error:
+            report(requests)
         assert error.value.field == field
 
 

@@ -53,6 +53,7 @@ mod changes;
 mod chunks;
 mod contradicted;
 mod cursor;
+mod delivered;
 mod dirty;
 mod holder;
 mod listing;

@@ -12,7 +12,8 @@ use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, EngineFacts, NameChange, NameMeaning, SourceStatus, Tier, WorkerId,
+    BlockName, CopyMode, DpRank, EngineFacts, NameChange, NameMeaning, ReusedTokens, SourceStatus,
+    Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 
@@ -319,6 +320,24 @@ impl Index {
     /// Sets the facts about a worker's engine, which limit how much of a prompt its ranks match.
     pub fn set_facts(&mut self, worker: &WorkerId, facts: EngineFacts) {
         self.roles.set_facts(worker, facts, ranks(&self.workers, worker));
+    }
+
+    /// Compares what the index said about prompts of a rank with what the engine reused. While many of the last
+    /// requests differ, the rank is not exact. Ignores ranks without events, which are never exact.
+    pub fn compare_reuse(
+        &mut self,
+        worker: &WorkerId,
+        rank: DpRank,
+        requests: &[ReusedTokens],
+        block_size: u32,
+    ) {
+        let found = ranks(&self.workers, worker).iter().find(|&&(at, _)| at == rank);
+        let Some(&(_, at)) = found else { return };
+        let Some(Some(holder)) = self.holders.get_mut(at as usize) else { return };
+        for &reused in requests {
+            holder.delivered_mut().compare(reused, block_size);
+        }
+        self.recount(at);
     }
 
     /// Clears a worker's roles: pool, reader of pools, chunks, and facts.

@@ -1,6 +1,7 @@
 //! Read-only views of workers, their ranks and their sources.
 
 use crate::contradicted::{Contradiction, Meaning};
+use crate::delivered::Delivered;
 use crate::holder::Holder;
 use crate::index::Index;
 use crate::source::{HolderId, Source, SourceId, Worker};
@@ -201,7 +202,11 @@ impl<'a> HolderView<'a> {
         let unknown = || own_reason(Reason::UnknownContent, parked, "");
         let hidden = || own_reason(Reason::UnannouncedGroups, 1, "engine_facts.unannounced_groups");
         let reasons = self.contradiction_reason().into_iter().chain((parked > 0).then(unknown));
-        reasons.chain(self.hides_groups().then(hidden))
+        let delivered = self.holder.delivered().into_iter().flat_map(Delivered::reasons);
+        let delivered = delivered.map(|(at, count, example)| own_reason(at, count, &example));
+        // Collected, because a view must not outlive the index.
+        let delivered = delivered.collect::<Vec<_>>();
+        reasons.chain(self.hides_groups().then(hidden)).chain(delivered)
     }
 
     /// Whether the rank's blocks show that it is not exact, independent of the reports of its sources.
@@ -209,6 +214,7 @@ impl<'a> HolderView<'a> {
     pub fn is_partial(&self) -> bool {
         self.parked_blocks() > 0
             || self.hides_groups()
+            || self.holder.delivered().is_some_and(Delivered::differs)
             || self.holder.is_contradicted(&self.index.trie)
     }
 
@@ -222,6 +228,7 @@ impl<'a> HolderView<'a> {
     pub fn may_be_high(&self) -> bool {
         self.sources().any(|(_, _, status)| status.may_be_high())
             || self.hides_groups()
+            || self.holder.delivered().is_some_and(Delivered::is_high)
             || self.holder.is_contradicted(&self.index.trie)
     }
 

@@ -6,7 +6,9 @@ use super::{Parts, admin};
 use kvasir_access::Role;
 use kvasir_process::access::{audit, check_adapters, check_partition, check_worker, denied};
 use kvasir_process::port::{client, principal, quota, take_query};
-use kvasir_proto::convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress};
+use kvasir_proto::convert::{
+    self, DumpQuery, ListQuery, Placement, Registration, ReuseReport, WorkerAddress,
+};
 use kvasir_proto::pb;
 use kvasir_proto::pb::indexer_server::Indexer;
 use std::sync::Arc;
@@ -145,6 +147,17 @@ impl Indexer for IndexerService {
             prompt_blocks: count(recorded.added + recorded.refreshed),
             new_blocks: count(recorded.added),
         }))
+    }
+
+    async fn report_reuse(
+        &self,
+        request: Request<pb::ReportReuseRequest>,
+    ) -> Reply<pb::ReportReuseResponse> {
+        let principal = principal(&request)?;
+        let report = ReuseReport::try_from(request.into_inner()).map_err(status)?;
+        check_worker(&principal, &report.address)?;
+        let differing_requests = self.parts.ingest.compare_reuse(report).await.map_err(status)?;
+        Ok(Response::new(pb::ReportReuseResponse { differing_requests }))
     }
 
     async fn create_checkpoint(

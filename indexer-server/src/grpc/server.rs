@@ -27,6 +27,7 @@ const ROLES: Roles = &[
     ("/kvasir.v1.Indexer/RegisterWorker", Role::Publish),
     ("/kvasir.v1.Indexer/RemoveWorker", Role::Publish),
     ("/kvasir.v1.Indexer/RecordPlacement", Role::Query),
+    ("/kvasir.v1.Indexer/ReportReuse", Role::Publish),
     ("/kvasir.v1.Indexer/CreateCheckpoint", Role::Admin),
     ("/kvasir.v1.Indexer/GetStats", Role::Query),
     ("/kvasir.v1.EventIngest/PublishEvents", Role::Publish),

@@ -8,7 +8,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 
 /// Outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +90,12 @@ pub struct Count {
     pub count: u64,
 }
 
+/// Bounds of the differences between answers and engines, in tokens: none, one block of usual sizes, and more.
+const REUSE_DIFFERENCES: [f64; 13] = [
+    -16_384.0, -4_096.0, -1_024.0, -256.0, -64.0, -16.0, -1.0, 0.0, 16.0, 64.0, 256.0, 1_024.0,
+    16_384.0,
+];
+
 const BATCH_OUTCOMES: [&str; 7] =
     ["received", "applied", "duplicate", "stale", "undecodable", "lost", "other_topic"];
 
@@ -124,6 +131,8 @@ pub struct IngestMetrics {
     pub unmatchable_blocks: Counter,
     /// Blocks on media with a time to live that were dropped.
     pub expired_blocks: Family<ExpiryLabels, Counter>,
+    /// Cached tokens that engines reported, minus the tokens that the index had said they would reuse.
+    pub reuse_difference: Histogram,
     /// Registered workers.
     pub workers: Gauge,
     /// Open `PublishEvents` streams.
@@ -155,6 +164,7 @@ impl IngestMetrics {
             repaired_blocks: Counter::default(),
             unmatchable_blocks: Counter::default(),
             expired_blocks: Family::default(),
+            reuse_difference: Histogram::new(REUSE_DIFFERENCES),
             workers: Gauge::default(),
             publishers: Gauge::default(),
         };
@@ -231,7 +241,7 @@ impl IngestMetrics {
         );
     }
 
-    /// Registers the metrics of audits.
+    /// Registers the comparison of answers with engines, and the metrics of audits.
     fn register_audits(&self, registry: &mut Registry) {
         for outcome in ["same", "differs", "repaired", "dumped", "abandoned"] {
             drop(self.audits.get_or_create(&AuditLabels { outcome }));
@@ -241,6 +251,13 @@ impl IngestMetrics {
             "Comparisons of a source's blocks with the agent, by outcome: same or differs, then \
              repaired, dumped (too many differences) or abandoned (retried)",
             self.audits.clone(),
+        );
+        registry.register_with_unit(
+            "reuse_difference",
+            "Cached prompt tokens that engines reported (ReportReuse), minus reusable_tokens of the answer; below 0: the \
+             answer was too high",
+            Unit::Other("tokens".to_owned()),
+            self.reuse_difference.clone(),
         );
         registry.register(
             "repaired_blocks",

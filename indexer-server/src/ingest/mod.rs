@@ -22,6 +22,7 @@ mod push_source;
 mod rank_states;
 mod registry;
 mod resume;
+mod reuse;
 mod session;
 mod sharding;
 mod sockets;

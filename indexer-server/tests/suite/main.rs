@@ -13,6 +13,7 @@ mod harness;
 mod t10_find;
 mod t10_placement;
 mod t10_publish;
+mod t12_reuse;
 mod t15_recovery;
 mod t20_dump;
 mod t20_registry;

@@ -59,6 +59,14 @@ async fn workers_of_other_shards_are_sent_to_their_owner() {
             ..Default::default()
         };
         assert_sent_on(client.record_placement(placement).await, &other, shard);
+        let reused = pb::ReusedTokens { prompt_tokens: 1, expected_tokens: 0, cached_tokens: 0 };
+        let report = pb::ReportReuseRequest {
+            model: model.clone(),
+            worker_id: worker_id.clone(),
+            requests: vec![reused],
+            ..Default::default()
+        };
+        assert_sent_on(client.report_reuse(report).await, &other, shard);
         let removal = pb::RemoveWorkerRequest { model, worker_id, ..Default::default() };
         assert_sent_on(client.remove_worker(removal).await, &other, shard);
         let mut stranger = crate::harness::Publisher::raw(server.channel().await).await;

@@ -21,6 +21,7 @@ mod meaning;
 mod placement;
 mod pool;
 mod profile;
+mod reuse;
 mod select;
 mod shard;
 mod shared;
@@ -56,6 +57,7 @@ pub use meaning::{
 pub use placement::Placement;
 pub use pool::read_pool_ids;
 pub use profile::{ImageTokens, ModelType, ModelTypes, Role, WorkerProfile};
+pub use reuse::ReuseReport;
 pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state, state_reason};

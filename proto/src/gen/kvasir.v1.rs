@@ -1568,6 +1568,75 @@ impl ::prost::Name for RecordPlacementResponse {
         "/kvasir.v1.RecordPlacementResponse".into()
     }
 }
+/// Requests that a rank has served, with what the engine reused of their prompts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReportReuseRequest {
+    /// Model name, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Tenant, up to 256 bytes; default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Worker id, required, 1 to 256 bytes. The worker must be registered.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Data-parallel rank of the worker, 0 to 1,023.
+    #[prost(uint32, tag = "4")]
+    pub dp_rank: u32,
+    /// The requests in the order in which they were sent to the rank, 1 to 1,024.
+    #[prost(message, repeated, tag = "5")]
+    pub requests: ::prost::alloc::vec::Vec<ReusedTokens>,
+}
+impl ::prost::Name for ReportReuseRequest {
+    const NAME: &'static str = "ReportReuseRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportReuseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportReuseRequest".into()
+    }
+}
+/// One request: what the index had said, and what the engine reported.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReusedTokens {
+    /// Tokens of the prompt, 1 to 1,048,576.
+    #[prost(uint32, tag = "1")]
+    pub prompt_tokens: u32,
+    /// WorkerMatch.reusable_tokens of the rank in the answer; 0 if the answer did not list the rank. At most prompt_tokens.
+    #[prost(uint32, tag = "2")]
+    pub expected_tokens: u32,
+    /// Cached prompt tokens that the engine reported (usage.prompt_tokens_details.cached_tokens). At most prompt_tokens.
+    #[prost(uint32, tag = "3")]
+    pub cached_tokens: u32,
+}
+impl ::prost::Name for ReusedTokens {
+    const NAME: &'static str = "ReusedTokens";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReusedTokens".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReusedTokens".into()
+    }
+}
+/// The reports were compared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportReuseResponse {
+    /// Number of these requests for which the engine's number differs.
+    #[prost(uint32, tag = "1")]
+    pub differing_requests: u32,
+}
+impl ::prost::Name for ReportReuseResponse {
+    const NAME: &'static str = "ReportReuseResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReportReuseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReportReuseResponse".into()
+    }
+}
 /// Requests a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCheckpointRequest {
@@ -1844,6 +1913,12 @@ pub enum Reason {
     /// The engine has KV-cache groups that it does not announce (SGLang with sliding windows or Mamba), or a group of an
     /// unknown kind. May be high.
     UnannouncedGroups = 22,
+    /// The engine reported fewer cached tokens than the index had said, for many of the last requests (ReportReuse). May be
+    /// high.
+    ContradictedByEngine = 23,
+    /// The engine reported more cached tokens than the index had said, for many of the last requests (ReportReuse). May be
+    /// low.
+    EngineReusesMore = 24,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1875,6 +1950,8 @@ impl Reason {
             Self::NothingReceived => "REASON_NOTHING_RECEIVED",
             Self::ForgottenNames => "REASON_FORGOTTEN_NAMES",
             Self::UnannouncedGroups => "REASON_UNANNOUNCED_GROUPS",
+            Self::ContradictedByEngine => "REASON_CONTRADICTED_BY_ENGINE",
+            Self::EngineReusesMore => "REASON_ENGINE_REUSES_MORE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1903,6 +1980,8 @@ impl Reason {
             "REASON_NOTHING_RECEIVED" => Some(Self::NothingReceived),
             "REASON_FORGOTTEN_NAMES" => Some(Self::ForgottenNames),
             "REASON_UNANNOUNCED_GROUPS" => Some(Self::UnannouncedGroups),
+            "REASON_CONTRADICTED_BY_ENGINE" => Some(Self::ContradictedByEngine),
+            "REASON_ENGINE_REUSES_MORE" => Some(Self::EngineReusesMore),
             _ => None,
         }
     }
@@ -2361,6 +2440,35 @@ pub mod indexer_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "RecordPlacement"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reports how many prompt tokens an engine had cached, beside the reusable_tokens of the answer that the request was
+        /// routed by. If many of a rank's last reports differ, the rank loses its EXACT (REASON_CONTRADICTED_BY_ENGINE,
+        /// REASON_ENGINE_REUSES_MORE) until they agree again. Report only requests that could have been predicted: no others in
+        /// flight at the rank, and the engine read its cache (no prompt_logprobs). Requires the right to publish. NOT_FOUND if
+        /// the worker is not registered.
+        pub async fn report_reuse(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReportReuseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReportReuseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.Indexer/ReportReuse",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.Indexer", "ReportReuse"));
             self.inner.unary(req, path, codec).await
         }
         /// Writes a checkpoint of all changes since the last one, and answers when the checkpoint is on disk.

@@ -60,6 +60,16 @@ pub mod indexer_server {
             tonic::Status,
         >;
         /// Removes a worker, closes its connections and streams, and frees all its blocks.
+        async fn report_reuse(
+            &self,
+            request: tonic::Request<crate::pb::ReportReuseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::ReportReuseResponse>,
+            tonic::Status,
+        >;
+        /// Reports that a prompt was just sent to a worker. Until their time to live ends, the prompt's blocks count as
+        /// speculative for the worker, separately from blocks that events confirm. Use RecordPlacement to bridge the time
+        /// until the events arrive, and for engines that publish no events. NOT_FOUND if the worker is not registered.
         async fn create_checkpoint(
             &self,
             request: tonic::Request<crate::pb::CreateCheckpointRequest>,
@@ -67,9 +77,11 @@ pub mod indexer_server {
             tonic::Response<crate::pb::CreateCheckpointResponse>,
             tonic::Status,
         >;
-        /// Reports that a prompt was just sent to a worker. Until their time to live ends, the prompt's blocks count as
-        /// speculative for the worker, separately from blocks that events confirm. Use RecordPlacement to bridge the time
-        /// until the events arrive, and for engines that publish no events. NOT_FOUND if the worker is not registered.
+        /// Reports how many prompt tokens an engine had cached, beside the reusable_tokens of the answer that the request was
+        /// routed by. If many of a rank's last reports differ, the rank loses its EXACT (REASON_CONTRADICTED_BY_ENGINE,
+        /// REASON_ENGINE_REUSES_MORE) until they agree again. Report only requests that could have been predicted: no others in
+        /// flight at the rank, and the engine read its cache (no prompt_logprobs). Requires the right to publish. NOT_FOUND if
+        /// the worker is not registered.
         async fn get_stats(
             &self,
             request: tonic::Request<crate::pb::GetStatsRequest>,
@@ -367,6 +379,51 @@ pub mod indexer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RecordPlacementSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.Indexer/ReportReuse" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReportReuseSvc<T: Indexer>(pub Arc<T>);
+                    impl<
+                        T: Indexer,
+                    > tonic::server::UnaryService<crate::pb::ReportReuseRequest>
+                    for ReportReuseSvc<T> {
+                        type Response = crate::pb::ReportReuseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::ReportReuseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Indexer>::report_reuse(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReportReuseSvc(inner);
                         let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

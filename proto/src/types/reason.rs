@@ -88,6 +88,10 @@ reasons! {
     ForgottenNames = 21 "forgotten_names", MayBeLow;
     /// The engine has KV-cache groups that it does not announce, or whose kind is unknown here.
     UnannouncedGroups = 22 "unannounced_groups", MayBeHigh;
+    /// The engine reported fewer cached tokens than the index had said, for many of the last requests.
+    ContradictedByEngine = 23 "contradicted_by_engine", MayBeHigh;
+    /// The engine reported more cached tokens than the index had said, for many of the last requests.
+    EngineReusesMore = 24 "engine_reuses_more", MayBeLow;
 }
 
 impl Reason {

@@ -127,6 +127,20 @@ impl ApiRequest {
         of_body.or(self.extension.cache_salt.as_deref()).unwrap_or("")
     }
 
+    /// Whether the number of cached tokens in the engine's usage shows what it reuses of the prompt: there is one prompt
+    /// and one answer, and the engine reads its cache. vLLM does not read it for a request that needs the prompt's log
+    /// probabilities.
+    #[must_use]
+    pub fn shows_reuse(&self) -> bool {
+        let field = |name: &str| self.body.get(name).filter(|value| !value.is_null());
+        let is_one = |name| field(name).is_none_or(|value| value.as_u64() == Some(1));
+        let is_off = |name| field(name).is_none_or(|value| value == &Value::Bool(false));
+        let has_one_prompt =
+            self.kind == Kind::Chat || self.prompts().is_ok_and(|prompts| prompts.len() == 1);
+        let reads_cache = field("prompt_logprobs").is_none() && is_off("echo");
+        has_one_prompt && reads_cache && is_one("n") && is_one("best_of")
+    }
+
     /// Hints for the choice of the worker.
     #[must_use]
     pub const fn hints(&self) -> &Hints {
@@ -197,6 +211,28 @@ mod tests {
         ] {
             let request = read(Kind::Completion, &json!({"model": "m", "prompt": prompt}));
             assert_eq!(request.and_then(|at| at.prompts()), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn only_single_prompts_that_read_the_cache_show_what_is_reused() {
+        let shows = |fields: Value| {
+            let mut body = json!({"model": "m", "prompt": "a"});
+            let fields = fields.as_object().expect("fields").clone();
+            body.as_object_mut().expect("a body").extend(fields);
+            read(Kind::Completion, &body).expect("a request").shows_reuse()
+        };
+        assert!(shows(json!({})));
+        assert!(shows(json!({"echo": false, "n": 1, "best_of": null, "prompt_logprobs": null})));
+        assert!(shows(json!({"prompt": [1, 2], "logprobs": 1})));
+        for other in [
+            json!({"echo": true}),
+            json!({"prompt_logprobs": 0}),
+            json!({"n": 2}),
+            json!({"best_of": 2}),
+            json!({"prompt": ["a", "b"]}),
+        ] {
+            assert!(!shows(other.clone()), "{other}");
         }
     }
 

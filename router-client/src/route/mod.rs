@@ -33,9 +33,9 @@ mod trust;
 
 pub use active::{
     ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
-    ActiveRequest, AddError, BlockTracking, Expired, KvReuse, LoadDigest, NewRequest, Placed,
-    PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
-    RankId, RankLoad, RequestKey, RequestNotes, RouterId, SharedBlocks, Update,
+    ActiveRequest, AddError, BlockTracking, ExpectedReuse, Expired, KvReuse, LoadDigest,
+    NewRequest, Placed, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX,
+    REQUEST_TOKENS_MAX, RankId, RankLoad, RequestKey, RequestNotes, RouterId, SharedBlocks, Update,
 };
 pub use cost::{
     Cost, CostConfig, CostInput, DecodePrice, FetchCost, Prices, TierBlocks, TierCredits,

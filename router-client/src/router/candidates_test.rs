@@ -52,7 +52,7 @@ fn state(fetch: Option<FetchConfig>) -> State {
 fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
     let by_rank = held.iter().map(|(name, host, device)| {
         let blocks = TierBlocks { device: *device, host: *host, ..TierBlocks::default() };
-        (key(name), Held { blocks, trust: Trust::Full })
+        (key(name), Held { blocks, trust: Trust::Full, reusable_tokens: None })
     });
     let below_device = held
         .iter()
@@ -61,6 +61,7 @@ fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
     Overlaps {
         by_rank: by_rank.collect(),
         below_device: Some(below_device.collect()),
+        is_complete: true,
         index_use: IndexUse::Answered {
             elapsed: Duration::ZERO,
             missing_shards: Vec::new(),

@@ -4,9 +4,9 @@ use crate::overlap::{Answer, Overlap};
 use crate::prompt::HashedPrompt;
 use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
-use kvasir_proto::convert::PoolState;
+use kvasir_proto::convert::{PoolState, ReuseReport};
 use kvasir_proto::pb::Tier;
-use kvasir_proto::types::{WorkerId, WorkerKey};
+use kvasir_proto::types::{SourceState, WorkerId, WorkerKey};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -53,6 +53,8 @@ pub(super) struct Held {
     /// Credited blocks.
     pub(super) blocks: TierBlocks,
     pub(super) trust: Trust,
+    /// Tokens that the index says the rank reuses; `None` while it catches up with the engine.
+    pub(super) reusable_tokens: Option<u64>,
 }
 
 /// The ranks' cached blocks for a prompt, only for ranks that have any.
@@ -62,6 +64,8 @@ pub(super) struct Overlaps {
     /// Leading blocks that ranks cache in host memory or on disk, each in its better tier. Only fully trusted ranks.
     /// `None` if the index was not queried or did not answer in time.
     pub(super) below_device: Option<Vec<(WorkerKey, TierBlocks)>>,
+    /// Whether a rank that is not listed has no blocks of the prompt.
+    pub(super) is_complete: bool,
     pub(super) index_use: IndexUse,
 }
 
@@ -80,7 +84,7 @@ impl Index {
             Err(error) => {
                 tracing::debug!(%error, "the index does not answer: load alone decides");
                 let index_use = IndexUse::Failed { elapsed, error };
-                Overlaps { by_rank: Vec::new(), below_device: None, index_use }
+                Overlaps { index_use, ..Overlaps::not_needed() }
             }
         }
     }
@@ -149,6 +153,15 @@ impl Index {
         }
     }
 
+    /// Reports to the index what a rank reused of a prompt. [`Index::None`] ignores the report.
+    pub(super) async fn report_reuse(&self, report: &ReuseReport) -> Result<(), ClientError> {
+        match self {
+            Self::None => Ok(()),
+            Self::One(client) => client.report_reuse(report).await,
+            Self::Sharded(client) => client.report_reuse(report).await,
+        }
+    }
+
     pub(super) const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
@@ -156,7 +169,12 @@ impl Index {
 
 impl Overlaps {
     pub(super) const fn not_needed() -> Self {
-        Self { by_rank: Vec::new(), below_device: None, index_use: IndexUse::NotNeeded }
+        Self {
+            by_rank: Vec::new(),
+            below_device: None,
+            is_complete: false,
+            index_use: IndexUse::NotNeeded,
+        }
     }
 
     /// Converts the answer of the index: the credited blocks of each rank, and how many ranks are trusted.
@@ -174,14 +192,28 @@ impl Overlaps {
             let own = TierBlocks { device, host, disk, pool: 0 };
             let of_pools = TierBlocks { pool: at.pool_blocks, ..TierBlocks::default() };
             let pool = config.credited(of_pools, pool_trust).pool;
+            let is_current = matches!(at.state, SourceState::Exact | SourceState::Partial)
+                && at.connected
+                && !restoring.contains(&at.worker.worker);
+            let reusable_tokens = is_current.then_some(at.reusable_tokens);
             let credited = TierBlocks { pool, ..config.credited(own, trust) };
             // Blocks announced by placements are expected in device memory.
-            (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
+            let blocks = credited.expecting(at.speculative_blocks);
+            (at.worker, Held { blocks, trust, reusable_tokens })
         });
         let by_rank = by_rank.collect();
+        let is_complete = missing_shards.is_empty() && restoring.is_empty();
         let index_use =
             IndexUse::Answered { elapsed, missing_shards, holding_ranks, distrusted_ranks };
-        Self { by_rank, below_device: Some(below_device), index_use }
+        Self { by_rank, below_device: Some(below_device), is_complete, index_use }
+    }
+
+    /// Tokens of the prompt that the index says a rank reuses; `None` if the index does not know.
+    pub(super) fn reusable_tokens(&self, rank: &WorkerKey) -> Option<u64> {
+        match self.by_rank.iter().find(|(listed, _)| listed == rank) {
+            Some((_, held)) => held.reusable_tokens,
+            None => self.is_complete.then_some(0),
+        }
     }
 }
 
@@ -239,7 +271,6 @@ fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvasir_proto::types::SourceState;
 
     fn id(id: &str) -> WorkerId {
         WorkerId::new(id).expect("a name")

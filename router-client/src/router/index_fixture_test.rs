@@ -6,13 +6,16 @@ use crate::config::{Calls, ClientConfig};
 use crate::sharded::{ShardedClient, ShardedConfig};
 use futures::future::{BoxFuture, FutureExt};
 use kvasir_proto::codec::BoundedCodec;
-use kvasir_proto::pb::{FindMatchesRequest, FindMatchesResponse};
+use kvasir_proto::pb::{
+    FindMatchesRequest, FindMatchesResponse, ReportReuseRequest, ReportReuseResponse,
+};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -20,6 +23,9 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
+
+/// Maximum reports that a test has not read.
+const REPORTS_MAX: usize = 16;
 
 /// Computes the answer to a query. `None`: the server is unavailable.
 type Answer = fn(&FindMatchesRequest) -> Option<FindMatchesResponse>;
@@ -29,12 +35,14 @@ struct Shard {
     answer: Answer,
     /// Tiers of each query.
     queries: Arc<Mutex<Vec<Vec<i32>>>>,
+    reports: Sender<ReportReuseRequest>,
 }
 
 /// Servers with one answer, one for each shard.
 pub(super) struct FakeIndex {
     shards: Vec<Shard>,
     addresses: Vec<SocketAddr>,
+    reports: Receiver<ReportReuseRequest>,
     _servers: JoinSet<()>,
 }
 
@@ -42,9 +50,9 @@ impl FakeIndex {
     pub(super) async fn start(shards: usize, answer: Answer) -> Self {
         let mut servers = JoinSet::new();
         let mut addresses = Vec::new();
-        let shards = vec![answer; shards].into_iter();
-        let shards: Vec<_> =
-            shards.map(|answer| Shard { answer, queries: Arc::default() }).collect();
+        let (sender, reports) = channel(REPORTS_MAX);
+        let shard = |answer| Shard { answer, queries: Arc::default(), reports: sender.clone() };
+        let shards: Vec<_> = vec![answer; shards].into_iter().map(shard).collect();
         for shard in &shards {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             addresses.push(listener.local_addr().expect("an address"));
@@ -53,7 +61,7 @@ impl FakeIndex {
                 server.serve_with_incoming(TcpIncoming::from(listener)).await.expect("a server");
             });
         }
-        Self { shards, addresses, _servers: servers }
+        Self { shards, addresses, reports, _servers: servers }
     }
 
     /// A client of the servers, whose deadline never passes.
@@ -67,6 +75,11 @@ impl FakeIndex {
         let config = ShardedConfig { client, ..ShardedConfig::default() };
         let shards = urls.into_iter().map(|url| [url]);
         Index::Sharded(ShardedClient::connect(shards, &config).expect("shards"))
+    }
+
+    /// The next report of reused tokens, to any shard.
+    pub(super) async fn next_report(&mut self) -> ReportReuseRequest {
+        self.reports.recv().await.expect("the servers run")
     }
 
     /// The queries since the last call: the tiers of each query, for each shard.
@@ -91,6 +104,17 @@ impl UnaryService<FindMatchesRequest> for Shard {
     }
 }
 
+impl UnaryService<ReportReuseRequest> for Shard {
+    type Response = ReportReuseResponse;
+    type Future = BoxFuture<'static, Result<Response<ReportReuseResponse>, Status>>;
+
+    fn call(&mut self, request: Request<ReportReuseRequest>) -> Self::Future {
+        let told = self.reports.try_send(request.into_inner());
+        let told = told.map_err(|error| Status::unavailable(error.to_string()));
+        async move { told.map(|()| Response::new(ReportReuseResponse::default())) }.boxed()
+    }
+}
+
 impl NamedService for Shard {
     const NAME: &'static str = "kvasir.v1.Indexer";
 }
@@ -106,6 +130,17 @@ impl Service<http::Request<Body>> for Shard {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let shard = self.clone();
-        async move { Ok(Grpc::new(BoundedCodec::default()).unary(shard, request).await) }.boxed()
+        async move {
+            Ok(if request.uri().path().ends_with("/ReportReuse") {
+                Grpc::new(BoundedCodec::<ReportReuseResponse, ReportReuseRequest>::default())
+                    .unary(shard, request)
+                    .await
+            } else {
+                Grpc::new(BoundedCodec::<FindMatchesResponse, FindMatchesRequest>::default())
+                    .unary(shard, request)
+                    .await
+            })
+        }
+        .boxed()
     }
 }

@@ -20,6 +20,8 @@ mod pools_test;
 #[cfg(test)]
 mod queries_test;
 mod reservation;
+#[cfg(test)]
+mod reuse_test;
 mod shared;
 mod state;
 mod waiting;

@@ -7,15 +7,20 @@ use super::outcome::{Ended, Freed};
 use super::state::{Pending, State};
 use super::waiting::{Queued, Waiter};
 use crate::prompt::HashedPrompt;
-use crate::route::{ConfigError, Decision, Queue, QueueFull, RequestKey, Ticket, Update, Wait};
-use kvasir_proto::types::WorkerKey;
+use crate::route::{
+    ConfigError, Decision, ExpectedReuse, Queue, QueueFull, RequestKey, Ticket, Update, Wait,
+};
+use kvasir_proto::convert::{ReuseReport, WorkerAddress};
+use kvasir_proto::types::{ReusedTokens, WorkerKey};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Maximum placements being recorded at the index concurrently. Further decisions are not recorded.
+/// Maximum placements and reports being sent to the index concurrently. Further ones are dropped.
 const RECORDINGS_MAX: usize = 256;
 
 /// The state that clones of a router share.
@@ -25,8 +30,10 @@ pub(super) struct Shared {
     pub(super) config: RouterConfig,
     origin: Instant,
     state: Mutex<State>,
-    /// Tasks that record placements.
+    /// Tasks that record placements and reused tokens.
     recordings: Mutex<JoinSet<()>>,
+    /// Whether the index refuses reports of reused tokens.
+    refuses_reports: Arc<AtomicBool>,
 }
 
 /// Result of trying to place a request.
@@ -56,7 +63,8 @@ impl Shared {
         let origin = Instant::now();
         let state = Mutex::new(state);
         let recordings = Mutex::default();
-        Ok(Self { index, config, origin, state, recordings })
+        let refuses_reports = Arc::default();
+        Ok(Self { index, config, origin, state, recordings, refuses_reports })
     }
 
     /// Time since the router was created.
@@ -142,28 +150,68 @@ impl Shared {
     pub(super) fn end_request(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
         let Ended { has_failed, cached_tokens } = ended;
         let now = self.now();
-        let (worker, expected_cached_tokens) = self.state().free(key, has_failed, now)?;
+        let (worker, expected_cached_tokens, reuse) = self.state().free(key, has_failed, now)?;
+        let served = reuse.zip(cached_tokens).filter(|_| has_failed != Some(true));
+        if let Some((reuse, cached)) = served {
+            self.report_reuse(&worker, reuse, cached);
+        }
         Some(Freed { worker, expected_cached_tokens, cached_tokens })
+    }
+
+    /// Reports to the index what an engine reused of a prompt, in a background task. Drops the report if
+    /// [`RECORDINGS_MAX`] calls are under way, or the index refuses reports.
+    fn report_reuse(&self, rank: &WorkerKey, reuse: ExpectedReuse, cached: u64) {
+        let ExpectedReuse { partition, prompt, expected } = reuse;
+        // The engine's own count; it may exceed the prompt if the engine adds tokens.
+        let cached = u32::try_from(cached).unwrap_or(u32::MAX).min(prompt);
+        let address = WorkerAddress { partition, worker: rank.worker.clone() };
+        let requests = vec![ReusedTokens { prompt, expected, cached }];
+        let report = ReuseReport { address, rank: rank.rank, requests };
+        let index = self.index.clone();
+        let refused = Arc::clone(&self.refuses_reports);
+        if refused.load(Ordering::Relaxed) {
+            return;
+        }
+        self.spawn_recording(async move {
+            let Err(error) = index.report_reuse(&report).await else { return };
+            if error.is_refusal() && !refused.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    %error,
+                    "cached tokens are not reported: the index refuses the router's reports"
+                );
+            }
+        });
+    }
+
+    /// Runs a call to the index in a background task. Returns false if [`RECORDINGS_MAX`] calls are under way, or there
+    /// is no runtime.
+    fn spawn_recording(&self, call: impl Future<Output = ()> + Send + 'static) -> bool {
+        // A reservation may be dropped outside of a runtime.
+        let Ok(runtime) = Handle::try_current() else { return false };
+        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        while recordings.try_join_next().is_some() {}
+        let has_room = recordings.len() < RECORDINGS_MAX;
+        if has_room {
+            recordings.spawn_on(call, &runtime);
+        }
+        has_room
     }
 
     /// Records a placement at the index, in a background task. Returns immediately if recording is off. Drops and
     /// counts the placement if [`RECORDINGS_MAX`] are under way.
     pub(super) fn record(self: &Arc<Self>, prompt: &HashedPrompt, rank: &WorkerKey) {
         let Some(ttl) = self.config.placement_ttl.filter(|_| !self.index.is_none()) else { return };
-        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
-        while recordings.try_join_next().is_some() {}
-        if recordings.len() >= RECORDINGS_MAX {
-            self.state().counts.unrecorded += 1;
-            return;
-        }
         let index = self.index.clone();
         let prompt = prompt.clone();
         let rank = rank.clone();
-        recordings.spawn(async move {
+        let recording = async move {
             if let Err(error) = index.record(&prompt, &rank, ttl).await {
                 tracing::debug!(%error, worker = %rank, "a placement is not recorded");
             }
-        });
+        };
+        if !self.spawn_recording(recording) {
+            self.state().counts.unrecorded += 1;
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use super::waiting::Waiter;
 use super::workers::{Member, Workers};
 use crate::prompt::HashedPrompt;
 use crate::route::{
-    ActiveLoads, AddError, BusyThresholds, ConfigError, Decision, FetchConfig, FetchMeter,
-    FetchPlanner, Lane, Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue,
-    QueueConfig, RankLoad, Rate, Replication, RequestKey, RequestNotes, RouterId, Selector,
-    Sessions, SyncCounts, SyncMessage, Update,
+    ActiveLoads, AddError, BusyThresholds, ConfigError, Decision, ExpectedReuse, FetchConfig,
+    FetchMeter, FetchPlanner, Lane, Mode, NewRequest, Outliers, Preferences, PromptBlocks,
+    Question, Queue, QueueConfig, RankLoad, Rate, Replication, RequestKey, RequestNotes, RouterId,
+    Selector, Sessions, SyncCounts, SyncMessage, Update,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -184,17 +184,18 @@ impl State {
         update
     }
 
-    /// Ends a request. Returns its rank, and the tokens that were expected in that rank's cache, or `None` if the
-    /// request is unknown.
+    /// Ends a request. Returns its rank, the tokens that were expected in that rank's cache, and what the index said
+    /// about its reuse. `None` if the request is unknown.
     pub(super) fn free(
         &mut self,
         key: &RequestKey,
         has_failed: Option<bool>,
         now: Duration,
-    ) -> Option<(WorkerKey, u64)> {
+    ) -> Option<(WorkerKey, u64, Option<ExpectedReuse>)> {
         let placed = self.active.placed(key)?;
         let rank = placed.worker.clone();
         let expected = placed.cached_tokens;
+        let reuse = placed.reuse.cloned();
         // A worker that produced a token counts as successful, unless a failure is reported.
         match has_failed.or(placed.is_prefill_completed.then_some(false)) {
             Some(true) => {
@@ -208,7 +209,7 @@ impl State {
         self.active.free(key);
         self.tell_freed(key);
         self.release_next(now);
-        Some((rank, expected))
+        Some((rank, expected, reuse))
     }
 
     /// Ends requests whose lease has expired. Returns the number of this router's own ones.
@@ -353,16 +354,23 @@ impl State {
                 expected_output_tokens: hints.expected_output_tokens,
             };
             let fetched = decision.fetch.as_ref().map_or(0, |plan| plan.blocks);
+            // Requests in flight at the rank store and evict blocks meanwhile.
+            let is_alone = self.active.load(member.rank).requests == 0;
+            let is_predictable = is_alone && *part == Part::Whole && fetched == 0;
+            let reusable = || overlaps.reusable_tokens(&decision.worker);
+            let reusable = is_predictable.then(reusable).flatten();
+            let reuse = reusable.and_then(|tokens| pending.prompt.expected_reuse(tokens));
             let notes = RequestNotes {
                 overlap_blocks: decision.overlap.total().saturating_add(fetched),
                 is_paired: *part == Part::Prefill,
                 has_fetch: fetched > 0,
+                reuse: reuse.map(Box::new),
             };
-            let mut added = self.active.add_noted(&key, request, notes, now);
+            let mut added = self.active.add_noted(&key, request, notes.clone(), now);
             while is_own && added == Err(AddError::Duplicate) {
                 // A client used an id that the router would have generated.
                 key = self.new_key()?;
-                added = self.active.add_noted(&key, request, notes, now);
+                added = self.active.add_noted(&key, request, notes.clone(), now);
             }
             // A request beyond a limit is still served, but does not count as load.
             match (added, &mut self.sync) {

@@ -233,7 +233,7 @@ mod tests {
             let said: Vec<_> = said.into_iter().map(|(at, device)| (at % members, device)).collect();
             let held = said.iter().map(|(at, device)| {
                 let blocks = TierBlocks { device: *device, ..TierBlocks::default() };
-                (*at, Held { blocks, trust: Trust::Full })
+                (*at, Held { blocks, trust: Trust::Full, reusable_tokens: None })
             });
             let holders = Holders::new(held.collect(), members);
             let expected: BTreeMap<_, _> = said.into_iter().collect();

@@ -10,12 +10,12 @@ use crate::overlap::Answer;
 use crate::prompt::{HashedPrompt, Prompt};
 use crate::replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
 use futures::future::join_all;
-use kvasir_proto::convert::{self, Owner};
+use kvasir_proto::convert::{self, Owner, ReuseReport};
 use kvasir_proto::hash::bucket;
-use kvasir_proto::pb::{RecordPlacementRequest, Tier};
+use kvasir_proto::pb::Tier;
 use kvasir_proto::shard::{ShardCount, ShardMap};
-use kvasir_proto::types::WorkerKey;
-use shard::{Clock, Outcome, Shard};
+use kvasir_proto::types::{WorkerId, WorkerKey};
+use shard::{Clock, Outcome, Shard, Told};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -199,16 +199,16 @@ impl ShardedClient {
         }
         let request = prompt.placement(worker, ttl);
         check_length(&request.local_hashes)?;
-        let _turn = self.inner.acquire_permit().await?;
-        let owner = lock(&self.inner.map).owner(bucket(&worker.worker));
-        let outcome = self.inner.place(owner, &request).await;
-        // If the bucket has moved, the refusal names its new shard.
-        match outcome.as_ref().err().and_then(owner_in) {
-            Some(found) if self.inner.reassign(found) => {
-                self.inner.place(found.shard, &request).await
-            }
-            _ => outcome,
-        }
+        self.inner.tell(&worker.worker, &Told::Placement(&request)).await
+    }
+
+    /// Reports to all healthy replicas of the worker's shard what an engine reused: see
+    /// [`IndexerClient::report_reuse`](crate::IndexerClient::report_reuse).
+    ///
+    /// # Errors
+    /// If no replica accepts the report.
+    pub async fn report_reuse(&self, report: &ReuseReport) -> Result<(), ClientError> {
+        self.inner.tell(&report.address.worker, &Told::Reuse(report)).await
     }
 
     /// Counters by shard since the client was created.
@@ -240,10 +240,21 @@ impl Inner {
         true
     }
 
-    /// Reports a placement to one shard.
-    async fn place(&self, shard: u8, request: &RecordPlacementRequest) -> Result<(), ClientError> {
+    /// Tells a worker's shard something about the worker.
+    async fn tell(&self, worker: &WorkerId, told: &Told<'_>) -> Result<(), ClientError> {
+        let _turn = self.acquire_permit().await?;
+        let owner = lock(&self.map).owner(bucket(worker));
+        let outcome = self.tell_shard(owner, told).await;
+        // If the bucket has moved, the refusal names its new shard.
+        match outcome.as_ref().err().and_then(owner_in) {
+            Some(found) if self.reassign(found) => self.tell_shard(found.shard, told).await,
+            _ => outcome,
+        }
+    }
+
+    async fn tell_shard(&self, shard: u8, told: &Told<'_>) -> Result<(), ClientError> {
         match self.shards.get(usize::from(shard)) {
-            Some(shard) => shard.place(request).await,
+            Some(shard) => shard.tell(told).await,
             None => {
                 let problem = format!("shard {shard} does not exist");
                 Err(ClientError::Topology { problem })

@@ -8,6 +8,7 @@ use crate::replicas::{
 };
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
+use kvasir_proto::convert::ReuseReport;
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,6 +34,15 @@ impl Clock {
     fn at(&self, time: Duration) -> Instant {
         self.0 + time
     }
+}
+
+/// What a shard is told about one of its workers.
+#[derive(Debug)]
+pub(super) enum Told<'a> {
+    /// A prompt was sent to the worker.
+    Placement(&'a RecordPlacementRequest),
+    /// The engine reported what it reused.
+    Reuse(&'a ReuseReport),
 }
 
 /// A shard's answer to a query.
@@ -242,8 +252,8 @@ impl Shard {
         }
     }
 
-    /// Sends a placement to all healthy replicas, or to all if none is healthy.
-    pub(super) async fn place(&self, request: &RecordPlacementRequest) -> Result<(), ClientError> {
+    /// Tells all healthy replicas, or all if none is healthy.
+    pub(super) async fn tell(&self, told: &Told<'_>) -> Result<(), ClientError> {
         let failing: [bool; REPLICAS_MAX] = {
             let state = lock(&self.state);
             std::array::from_fn(|number| state.is_failing(number))
@@ -252,7 +262,12 @@ impl Shard {
         let none = !(0..self.replicas.len()).any(is_healthy);
         let targets =
             self.replicas.iter().enumerate().filter(|(number, _)| none || is_healthy(*number));
-        let calls = targets.map(|(_, replica)| replica.record(request.clone()));
+        let calls = targets.map(|(_, replica)| async move {
+            match told {
+                Told::Placement(request) => replica.record((*request).clone()).await,
+                Told::Reuse(report) => replica.report_reuse(report).await,
+            }
+        });
         let mut outcomes = join_all(calls).await;
         if outcomes.iter().any(Result::is_ok) {
             return Ok(());

@@ -19,6 +19,7 @@ const NEEDS: &[(&str, &[(&str, u8)])] = &[
             ("RegisterWorker", 2),
             ("RemoveWorker", 2),
             ("RecordPlacement", 1),
+            ("ReportReuse", 2),
             ("CreateCheckpoint", 3),
             ("GetStats", 1),
         ],

@@ -92,6 +92,14 @@ fn calls_of(tenant: &str) -> Vec<(&'static str, &'static str, Vec<u8>)> {
         local_hashes: vec![1],
         ..Default::default()
     };
+    let reused = pb::ReusedTokens { prompt_tokens: 1, expected_tokens: 0, cached_tokens: 0 };
+    let report = pb::ReportReuseRequest {
+        worker_id: worker_id.clone(),
+        model: model.clone(),
+        tenant: own.clone(),
+        requests: vec![reused],
+        ..Default::default()
+    };
     let hello = pb::PublishHello {
         model,
         tenant: own,
@@ -114,6 +122,7 @@ fn calls_of(tenant: &str) -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("publish-a", "Indexer/RemoveWorker", remove.encode_to_vec()),
         ("admin-a", "Indexer/RemoveWorker", remove.encode_to_vec()),
         ("query-a", "Indexer/RecordPlacement", place.encode_to_vec()),
+        ("publish-a", "Indexer/ReportReuse", report.encode_to_vec()),
         ("publish-a", "EventIngest/PublishEvents", publish.encode_to_vec()),
     ]
 }

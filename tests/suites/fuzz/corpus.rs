@@ -147,6 +147,13 @@ fn messages() -> Vec<Vec<u8>> {
         num_requests_waiting: Some(3),
         ..pb::WorkerLoad::default()
     };
+    let reused = pb::ReusedTokens { prompt_tokens: 48, expected_tokens: 32, cached_tokens: 16 };
+    let report = pb::ReportReuseRequest {
+        model: "m".to_owned(),
+        worker_id: "w".to_owned(),
+        requests: vec![reused],
+        ..Default::default()
+    };
     vec![
         input(0, find.encode_to_vec()),
         input(1, registration().encode_to_vec()),
@@ -155,6 +162,7 @@ fn messages() -> Vec<Vec<u8>> {
         input(6, pb::ListWorkersRequest::default().encode_to_vec()),
         input(8, load.encode_to_vec()),
         input(9, hello().encode_to_vec()),
+        input(10, report.encode_to_vec()),
     ]
 }
 

@@ -18,6 +18,8 @@ from kvasir.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     PLACEMENT_TTL_MS_MAX,
+    QUERY_TOKENS_MAX,
+    REUSE_REQUESTS_MAX,
     WORKER_RANKS_MAX,
 )
 from kvasir.types import (
@@ -27,6 +29,7 @@ from kvasir.types import (
     FindMatchesResult,
     MultimodalItem,
     Placement,
+    ReusedTokens,
     Stats,
     Tier,
     WorkerInfo,
@@ -185,6 +188,43 @@ class Indexer:
             return Placement(prompt_blocks=0, new_blocks=0)
         answer = self._call("RecordPlacement", request, pb.RecordPlacementResponse, timeout)
         return Placement(answer.prompt_blocks, answer.new_blocks)
+
+    def report_reuse(
+        self,
+        model: str,
+        worker_id: str,
+        requests: Sequence[ReusedTokens],
+        *,
+        tenant: str = "",
+        dp_rank: int = 0,
+        timeout: Optional[float] = None,
+    ) -> int:
+        """Reports how many prompt tokens an engine had cached, beside the index's answer.
+
+        While many of a rank's last requests differ, the rank is not EXACT. Report only requests
+        that ran alone at their rank, and whose engine read its cache. Requires the right to
+        publish. Returns how many of the requests differ.
+        """
+        read_list("requests", requests)
+        read_int("the number of requests", len(requests), 1, REUSE_REQUESTS_MAX)
+        request = pb.ReportReuseRequest(
+            model=read_name("model", model, required=True),
+            tenant=read_name("tenant", tenant),
+            worker_id=read_name("worker_id", worker_id, required=True),
+            dp_rank=read_int("dp_rank", dp_rank, 0, WORKER_RANKS_MAX - 1),
+        )
+        for number, reused in enumerate(requests):
+            field = f"requests[{number}]."
+            most = read_int(field + "prompt_tokens", reused.prompt_tokens, 1, QUERY_TOKENS_MAX)
+            request.requests.add(
+                prompt_tokens=most,
+                expected_tokens=read_int(
+                    field + "expected_tokens", reused.expected_tokens, 0, most
+                ),
+                cached_tokens=read_int(field + "cached_tokens", reused.cached_tokens, 0, most),
+            )
+        answer = self._call("ReportReuse", request, pb.ReportReuseResponse, timeout)
+        return answer.differing_requests
 
     def dump_worker(
         self,

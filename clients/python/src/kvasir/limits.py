@@ -28,6 +28,12 @@ LOADS_INTERVAL_MS_MAX = 60_000
 PLACEMENT_TTL_MS_MAX = 3_600_000
 """Longest time to live of a recorded placement."""
 
+REUSE_REQUESTS_MAX = 1_024
+"""Maximum requests of one `Indexer.report_reuse`."""
+
+QUERY_TOKENS_MAX = 1_048_576
+"""Longest prompt of a reported request, in tokens."""
+
 LATENCY_SENSITIVITY_SECONDS_MAX = 3_600
 """Largest `latency_sensitivity` of a request."""
 

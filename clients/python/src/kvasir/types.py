@@ -138,6 +138,18 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class ReusedTokens:
+    """What an engine reused of one prompt, beside what the index had said."""
+
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    expected_tokens: int
+    """`reusable_tokens` of the rank in the answer; 0 if the answer did not list the rank."""
+    cached_tokens: int
+    """Cached prompt tokens that the engine reported."""
+
+
+@dataclass(frozen=True)
 class DumpRecord:
     """The state of one block at one source."""
 

@@ -4,6 +4,7 @@ mod changing;
 
 use crate::changes::ChangeLog;
 use crate::contradicted::{Contradicted, Contradiction};
+use crate::delivered::Delivered;
 use crate::dirty::Dumps;
 use crate::limits::Limits;
 use crate::pages::{Confirmed, HeldPages};
@@ -47,6 +48,8 @@ pub(crate) struct Holder {
     changes: ChangeLog,
     shortfall: Shortfall,
     contradicted: Contradicted,
+    /// What the engine reused; `None` until a request is reported.
+    delivered: Option<Box<Delivered>>,
     /// Digests of the blocks of the sources that have digests.
     digests: Vec<(SourceId, RankDigest)>,
     /// The rank's contribution to the index's totals.
@@ -89,6 +92,7 @@ impl Holder {
             changes: ChangeLog::default(),
             shortfall: Shortfall::default(),
             contradicted: Contradicted::default(),
+            delivered: None,
             digests: Vec::new(),
             counted: Totals::default(),
         }
@@ -251,6 +255,17 @@ impl Holder {
         }
     }
 
+    // === reuse ===
+
+    /// The last requests, compared with what the engine reused; `None` before the first one.
+    pub(crate) fn delivered(&self) -> Option<&Delivered> {
+        self.delivered.as_deref()
+    }
+
+    pub(crate) fn delivered_mut(&mut self) -> &mut Delivered {
+        self.delivered.get_or_insert_default()
+    }
+
     // === digests ===
 
     pub(crate) const fn has_digests(&self) -> bool {
@@ -311,6 +326,7 @@ impl Holder {
             + self.confirmed.bytes()
             + self.records.bytes()
             + self.changes.bytes()
+            + self.delivered.as_ref().map_or(0, |_| size_of::<Delivered>())
             + usize::from(self.fed_by.spilled()) * self.fed_by.capacity() * size_of::<SourceId>()
             + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
             + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()

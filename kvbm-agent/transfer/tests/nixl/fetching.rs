@@ -51,7 +51,7 @@ async fn an_owner_without_nixl_is_named() {
     assert_eq!(over_nixl.backend.name(), "nixl");
     let fetched = over_nixl.fetch(owner.address, &blocks).await;
     let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
-    assert!(text.contains("set backend=nixl in blocks-peer there"), "{text}");
+    assert!(text.contains("set backend=nixl at the peer"), "{text}");
     owner.stop().await;
     // An owner with NIXL also serves TCP.
     let owner = serving(&owned).await;

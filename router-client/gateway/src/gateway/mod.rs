@@ -422,6 +422,7 @@ impl Gateway {
             placement,
             recorded,
             served,
+            shows_reuse: job.request.shows_reuse(),
             recorder: self.parts.recorder.clone(),
             metrics: self.parts.metrics.clone(),
             route_metrics: self.parts.route_metrics.clone(),

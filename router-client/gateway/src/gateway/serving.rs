@@ -35,6 +35,8 @@ pub(super) struct Parts {
     pub(super) recorded: Option<Recorded>,
     /// Partition and first block of the prompt, if its tokens are known.
     pub(super) served: Option<(PartitionKey, SequenceHash)>,
+    /// Whether the engine's cached tokens can be compared with what was expected.
+    pub(super) shows_reuse: bool,
     pub(super) recorder: Recorder,
     pub(super) metrics: GatewayMetrics,
     pub(super) route_metrics: RequestMetrics,
@@ -53,6 +55,7 @@ pub(super) struct Serving {
     placement: Option<Placement>,
     recorded: Option<Recorded>,
     served: Option<(PartitionKey, SequenceHash)>,
+    shows_reuse: bool,
     recorder: Recorder,
     metrics: GatewayMetrics,
     route_metrics: RequestMetrics,
@@ -108,6 +111,7 @@ impl Serving {
             placement: Some(placement),
             recorded,
             served,
+            shows_reuse: parts.shows_reuse,
             recorder,
             metrics,
             route_metrics,
@@ -195,7 +199,7 @@ impl Serving {
     fn end_placement(&mut self, has_failed: Option<bool>) {
         let Some(mut placement) = self.placement.take() else { return };
         placement.output_tokens(self.tally.output_tokens);
-        let cached_tokens = self.tally.cached_tokens;
+        let cached_tokens = self.tally.cached_tokens.filter(|_| self.shows_reuse);
         if let Some((bytes, took)) = self.tally.fetched {
             placement.decode.report_fetch(bytes, took);
             self.route_metrics.fetched(bytes, took);
@@ -205,7 +209,7 @@ impl Serving {
         self.route_metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));
         if let Some(mut recorded) = self.recorded.take() {
             recorded.ends_with(self.tally.output_tokens);
-            self.recorder.end(recorded, cached_tokens);
+            self.recorder.end(recorded, self.tally.cached_tokens);
         }
     }
 }

@@ -386,6 +386,7 @@ impl ActiveLoads {
             cached_tokens: u64::from(request.notes.overlap_blocks) * block_size,
             is_prefill_completed: request.is_prefill_completed,
             is_paired: request.notes.is_paired,
+            reuse: request.notes.reuse.as_deref(),
         })
     }
 

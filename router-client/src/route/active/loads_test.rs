@@ -325,7 +325,7 @@ fn a_routers_requests_are_known_together() {
     // Fields that affect no load do not change the digest.
     let digest = loads.digest_of_router(OURS);
     loads.free(&key(OURS, "1"));
-    let notes = RequestNotes { overlap_blocks: 3, is_paired: true, has_fetch: false };
+    let notes = RequestNotes { overlap_blocks: 3, is_paired: true, ..RequestNotes::default() };
     loads.add_noted(&key(OURS, "1"), longer, notes, secs(0)).expect("added");
     assert!(loads.placed(&key(OURS, "1")).expect("under way").is_paired);
     assert_eq!(loads.digest_of_router(OURS), digest);

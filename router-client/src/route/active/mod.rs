@@ -36,5 +36,6 @@ pub use loads::ActiveLoads;
 pub use outcome::{AddError, Expired, Placed, SharedBlocks, Update};
 pub use rank::{LoadDigest, RankId, RankLoad};
 pub use request::{
-    ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX, RequestNotes,
+    ActiveRequest, ExpectedReuse, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX,
+    RequestNotes,
 };

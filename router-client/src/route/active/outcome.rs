@@ -2,7 +2,7 @@
 
 use super::key::RequestKey;
 use super::rank::RankId;
-use super::request::{REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX};
+use super::request::{ExpectedReuse, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX};
 use kvasir_proto::types::WorkerKey;
 
 /// Why a request does not count as load. It can still be served.
@@ -47,6 +47,8 @@ pub struct Placed<'a> {
     pub is_prefill_completed: bool,
     /// Whether the request is one half of a pair, with the other half in another pool.
     pub is_paired: bool,
+    /// What the index said that the rank reuses of the prompt.
+    pub reuse: Option<&'a ExpectedReuse>,
 }
 
 /// A request whose lease has expired.

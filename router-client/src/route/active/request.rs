@@ -4,7 +4,7 @@ use super::rank::{BLOCK_MILLIBLOCKS, RankId};
 use kvasir_proto::digest::block_digest;
 use kvasir_proto::hash::{Namespace, local_hash};
 use kvasir_proto::limits::QUERY_BLOCKS_MAX;
-use kvasir_proto::types::{BlockName, LocalHash, SequenceHash, WorkerKey};
+use kvasir_proto::types::{BlockName, LocalHash, PartitionKey, SequenceHash, WorkerKey};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -37,8 +37,19 @@ pub struct NewRequest<'a> {
     pub expected_output_tokens: Option<u64>,
 }
 
+/// What the index said that a rank reuses of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedReuse {
+    /// Model and tenant of the prompt.
+    pub partition: PartitionKey,
+    /// Tokens of the prompt.
+    pub prompt: u32,
+    /// Tokens that the engine was expected not to compute.
+    pub expected: u32,
+}
+
 /// Notes about a request. They affect neither loads nor digests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestNotes {
     /// Prompt blocks that the rank had when the request was placed (overlap score of document 001).
     pub overlap_blocks: u32,
@@ -46,6 +57,8 @@ pub struct RequestNotes {
     pub is_paired: bool,
     /// Whether the request waits for blocks from peers. Then the time to its first token does not show the rank's pace.
     pub has_fetch: bool,
+    /// What the index said that the rank reuses; `None` if that can't be compared with what the engine reports.
+    pub reuse: Option<Box<ExpectedReuse>>,
 }
 
 /// Data of an active request, for a replica that lacks it.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
     BrokerMessage, DigestsPart, EventsPart, FindRequest, Hello, ListQuery, LocalDumpPart,
-    Placement, Publication, Registration, WorkerLoad,
+    Placement, Publication, Registration, ReuseReport, WorkerLoad,
 };
 use kvasir_proto::pb;
 use prost::Message;
@@ -16,7 +16,7 @@ const BLOCK_SIZE: u32 = 4;
 pub(super) fn target(input: &[u8]) -> bool {
     let Some((&choice, bytes)) = input.split_first() else { return false };
     let bytes = Bytes::copy_from_slice(bytes);
-    match choice % 10 {
+    match choice % 11 {
         0 => FindRequest::read(&bytes).is_ok_and(|request| request.query.is_ok()),
         1 => registration(&bytes),
         2 => broker_message(bytes),
@@ -28,6 +28,8 @@ pub(super) fn target(input: &[u8]) -> bool {
             .is_ok_and(|request| ListQuery::try_from(request).is_ok()),
         7 => decode::<pb::RecordPlacementRequest>(bytes)
             .is_ok_and(|request| Placement::try_from(request).is_ok()),
+        10 => decode::<pb::ReportReuseRequest>(bytes)
+            .is_ok_and(|request| ReuseReport::try_from(request).is_ok()),
         8 => decode::<pb::WorkerLoad>(bytes).is_ok_and(|load| WorkerLoad::try_from(load).is_ok()),
         _ => {
             let hello = decode::<pb::PublishHello>(bytes.clone());

@@ -33,6 +33,8 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_NOTHING_RECEIVED: _ClassVar[Reason]
     REASON_FORGOTTEN_NAMES: _ClassVar[Reason]
     REASON_UNANNOUNCED_GROUPS: _ClassVar[Reason]
+    REASON_CONTRADICTED_BY_ENGINE: _ClassVar[Reason]
+    REASON_ENGINE_REUSES_MORE: _ClassVar[Reason]
 
 class ImageKeys(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -88,6 +90,8 @@ REASON_DISCONNECTED: Reason
 REASON_NOTHING_RECEIVED: Reason
 REASON_FORGOTTEN_NAMES: Reason
 REASON_UNANNOUNCED_GROUPS: Reason
+REASON_CONTRADICTED_BY_ENGINE: Reason
+REASON_ENGINE_REUSES_MORE: Reason
 IMAGE_KEYS_UNSPECIFIED: ImageKeys
 IMAGE_KEYS_BARE: ImageKeys
 IMAGE_KEYS_PAIRS: ImageKeys
@@ -717,6 +721,36 @@ class RecordPlacementResponse(_message.Message):
     prompt_blocks: int
     new_blocks: int
     def __init__(self, prompt_blocks: _Optional[int] = ..., new_blocks: _Optional[int] = ...) -> None: ...
+
+class ReportReuseRequest(_message.Message):
+    __slots__ = ("model", "tenant", "worker_id", "dp_rank", "requests")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    tenant: str
+    worker_id: str
+    dp_rank: int
+    requests: _containers.RepeatedCompositeFieldContainer[ReusedTokens]
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[ReusedTokens, _Mapping]]] = ...) -> None: ...
+
+class ReusedTokens(_message.Message):
+    __slots__ = ("prompt_tokens", "expected_tokens", "cached_tokens")
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    prompt_tokens: int
+    expected_tokens: int
+    cached_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., expected_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+
+class ReportReuseResponse(_message.Message):
+    __slots__ = ("differing_requests",)
+    DIFFERING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    differing_requests: int
+    def __init__(self, differing_requests: _Optional[int] = ...) -> None: ...
 
 class CreateCheckpointRequest(_message.Message):
     __slots__ = ("compact",)

@@ -1,0 +1,136 @@
+//! Compares what the index said about the prompts of a rank with what the engine then reused.
+
+use kvasir_proto::types::{Reason, ReusedTokens};
+
+/// Number of the last requests that count.
+const REQUESTS_KEPT: u32 = u64::BITS;
+/// Fewer requests prove nothing. Single ones differ: requests race, and an engine may have been reset.
+const REQUESTS_MIN: u32 = 16;
+/// A reason begins when 1 of this many requests differs in its direction. Against vLLM 0.32, racing requests were
+/// 15 of 640.
+const BEGINS_SHARE: u32 = 4;
+/// A reason ends when fewer than 1 of this many requests differ in its direction.
+const ENDS_SHARE: u32 = 8;
+
+/// The last requests of a rank, compared.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Delivered {
+    /// Number of requests, up to [`REQUESTS_KEPT`].
+    requests: u32,
+    fewer: Differing,
+    more: Differing,
+}
+
+/// The requests that differ in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Differing {
+    /// One bit per request, the last one lowest.
+    requests: u64,
+    /// The last request that differed.
+    last: Option<ReusedTokens>,
+    is_persistent: bool,
+}
+
+impl Differing {
+    fn note(&mut self, differs: bool, reused: ReusedTokens, requests: u32) {
+        self.requests = self.requests << 1 | u64::from(differs);
+        if differs {
+            self.last = Some(reused);
+        }
+        let count = self.requests.count_ones();
+        self.is_persistent = if self.is_persistent {
+            count * ENDS_SHARE >= requests
+        } else {
+            requests >= REQUESTS_MIN && count * BEGINS_SHARE >= requests
+        };
+    }
+}
+
+impl Delivered {
+    /// Compares a request.
+    pub(crate) fn compare(&mut self, reused: ReusedTokens, block_size: u32) {
+        let difference = reused.difference(block_size);
+        self.requests = (self.requests + 1).min(REQUESTS_KEPT);
+        self.fewer.note(difference < 0, reused, self.requests);
+        self.more.note(difference > 0, reused, self.requests);
+    }
+
+    /// Whether the engine reuses fewer tokens than the index says, for many requests.
+    pub(crate) const fn is_high(&self) -> bool {
+        self.fewer.is_persistent
+    }
+
+    /// Whether many requests differ, in either direction.
+    pub(crate) const fn differs(&self) -> bool {
+        self.fewer.is_persistent || self.more.is_persistent
+    }
+
+    /// The persistent differences: reason, number of requests, and the last one.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = (Reason, u64, String)> {
+        let directions =
+            [(Reason::ContradictedByEngine, &self.fewer), (Reason::EngineReusesMore, &self.more)];
+        directions.into_iter().filter(|(_, at)| at.is_persistent).filter_map(|(reason, at)| {
+            let ReusedTokens { prompt, expected, cached } = at.last?;
+            let example =
+                format!("prompt_tokens={prompt} expected_tokens={expected} cached_tokens={cached}");
+            Some((reason, at.requests.count_ones().into(), example))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u32 = 16;
+
+    fn request(cached: u32) -> ReusedTokens {
+        ReusedTokens { prompt: 1_000, expected: 320, cached }
+    }
+
+    fn reasons(delivered: &Delivered) -> Vec<(Reason, u64, String)> {
+        delivered.reasons().collect()
+    }
+
+    #[test]
+    fn a_persistent_difference_is_a_reason_with_its_direction() {
+        let mut delivered = Delivered::default();
+        for number in 1..REQUESTS_MIN {
+            delivered.compare(request(0), BLOCK);
+            assert!(!delivered.is_high(), "{number} requests prove nothing");
+        }
+        delivered.compare(request(0), BLOCK);
+        assert!(delivered.is_high());
+        let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=0".to_owned();
+        assert_eq!(reasons(&delivered), [(Reason::ContradictedByEngine, 16, example)]);
+        for _ in 0..REQUESTS_KEPT {
+            delivered.compare(request(640), BLOCK);
+        }
+        assert!(!delivered.is_high());
+        let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=640".to_owned();
+        assert_eq!(reasons(&delivered), [(Reason::EngineReusesMore, 64, example)]);
+    }
+
+    #[test]
+    fn single_differences_are_no_reason_and_a_reason_ends() {
+        let mut delivered = Delivered::default();
+        // 1 of 5 is less than the share that begins a reason.
+        for number in 0..1_000 {
+            delivered.compare(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
+            assert_eq!(reasons(&delivered), [], "after {number} requests");
+        }
+        for _ in 0..4 {
+            delivered.compare(request(0), BLOCK);
+        }
+        assert!(delivered.is_high());
+        // 1 of 5 is more than the share that ends it.
+        for number in 0..1_000 {
+            delivered.compare(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
+            assert!(delivered.is_high(), "after {number} requests");
+        }
+        for _ in 0..REQUESTS_KEPT {
+            delivered.compare(request(320), BLOCK);
+        }
+        assert_eq!(reasons(&delivered), []);
+    }
+}

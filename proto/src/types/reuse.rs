@@ -1,0 +1,38 @@
+/// What an engine reused of one prompt, beside what the index had said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReusedTokens {
+    /// Tokens of the prompt, at least 1.
+    pub prompt: u32,
+    /// Tokens that the index had said the engine would reuse, at most `prompt`.
+    pub expected: u32,
+    /// Cached tokens that the engine reported, at most `prompt`.
+    pub cached: u32,
+}
+
+impl ReusedTokens {
+    /// Cached tokens that the index had not expected; negative if the engine reused fewer. 0 for a full hit: a connector
+    /// also counts the last block (`block_size` tokens), which the engine computes again.
+    #[must_use]
+    pub fn difference(&self, block_size: u32) -> i64 {
+        let is_full_hit = self.cached == self.prompt;
+        if is_full_hit && self.expected.saturating_add(block_size) >= self.prompt {
+            return 0;
+        }
+        i64::from(self.cached) - i64::from(self.expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_hit_of_a_connector_differs_in_no_token() {
+        let at = |prompt, expected, cached| ReusedTokens { prompt, expected, cached };
+        assert_eq!(at(256, 224, 256).difference(32), 0);
+        assert_eq!(at(256, 192, 256).difference(32), 64);
+        assert_eq!(at(256, 224, 192).difference(32), -32);
+        assert_eq!(at(257, 224, 256).difference(32), 32);
+        assert_eq!(at(257, 256, 256).difference(32), 0);
+    }
+}
