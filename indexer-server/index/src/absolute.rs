@@ -10,7 +10,7 @@ use crate::error::IndexError;
 use crate::holder::Place;
 use crate::index::Index;
 use crate::rank::RankChange;
-use crate::record::{Announcement, Copies};
+use crate::record::{Announcement, Copies, Record};
 use crate::slots::Slot;
 use crate::source::{Source, SourceId};
 use kvasir_proto::types::{
@@ -173,22 +173,23 @@ impl RankChange<'_> {
         state: &HeldBlock,
         copies: [u32; Tier::COUNT],
     ) -> bool {
-        let Some(record) = self.holder.records_mut().get_mut(state.name) else { return false };
-        let before = record.clone();
-        for (tier, count) in Tier::ALL.into_iter().zip(copies) {
-            let same = |at: &Copies| at.source == by.source && at.tier == tier;
-            if count == 0 {
-                record.copies.retain(|at| !same(at));
-            } else if let Some(at) = record.copies.iter_mut().find(|at| same(at)) {
-                at.count = count;
+        let correct = |record: &mut Record| {
+            let before = record.clone();
+            for (tier, count) in Tier::ALL.into_iter().zip(copies) {
+                let same = |at: &Copies| at.source == by.source && at.tier == tier;
+                if count == 0 {
+                    record.copies.retain(|at| !same(at));
+                } else if let Some(at) = record.copies.iter_mut().find(|at| same(at)) {
+                    at.count = count;
+                }
             }
-        }
-        if record.slot.is_some() && record.local == state.local {
-            record.parent = state.parent;
-        }
-        let changed = *record != before;
-        let slot = record.slot;
-        let after = record.copies.clone();
+            if record.slot.is_some() && record.local == state.local {
+                record.parent = state.parent;
+            }
+            (*record != before, record.slot, record.copies.clone(), before)
+        };
+        let corrected = self.holder.records_mut().change(state.name, correct);
+        let Some((changed, slot, after, before)) = corrected else { return false };
         let is_gone = |at: &&Copies| {
             !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
         };

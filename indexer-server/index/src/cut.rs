@@ -405,7 +405,7 @@ impl Index {
             parent: record.parent,
             local: record.local,
             position,
-            copies: by_source(record),
+            copies: by_source(&record),
         });
         if let Some(Position { slot, parent }) = position {
             let is_plain = |child| holder.is_plain(&self.trie, child);

@@ -17,6 +17,7 @@ use kvasir_proto::types::{
 };
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -320,7 +321,7 @@ impl Index {
         let mut names: Vec<BlockName> = dirty.into_iter().flatten().copied().collect();
         names.sort_unstable();
         for name in names {
-            let spelled = holder.records().get(name).cloned();
+            let spelled = holder.records().get(name).map(Cow::into_owned);
             let plain = || {
                 let slot =
                     self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
@@ -363,7 +364,7 @@ fn next_without_slot(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> 
 
 fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
     if let Some(record) = holder.records().get(name) {
-        out.extend(by_source(holder, name, record));
+        out.extend(by_source(holder, name, &record));
     }
 }
 

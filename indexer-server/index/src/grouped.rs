@@ -35,17 +35,17 @@ impl RankChange<'_> {
     ) -> BlockOutcome {
         let StoredBlock { name, local } = block;
         let records = self.holder.records_mut();
-        match records.get_mut(name) {
-            Some(record) if record.is_grouped() => {
-                record.parent = before.or(record.parent);
+        let known = records.get(name).map(|at| (at.is_grouped(), at.slot, at.local, at.parent));
+        match known {
+            Some((true, _, _, parent)) => {
+                if before.is_some() && before != parent {
+                    records.change(name, |record| record.parent = before);
+                }
                 self.announce_recorded(by, name)
             }
             // A connector announced the name before the engine stated its group.
-            Some(record) if record.slot.is_none() => {
-                let known = record.local;
-                let Some(record) = records.remove(name) else { return BlockOutcome::Noop };
-                let record = Record { parent: before, local: Some(local), ..record };
-                records.insert_grouped(name, record);
+            Some((false, None, known, _)) => {
+                records.regroup(block, before);
                 self.relabel(block, known);
                 self.announce_recorded(by, name)
             }

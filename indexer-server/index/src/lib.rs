@@ -51,6 +51,7 @@ mod trie;
 
 mod changes;
 mod chunks;
+mod compact;
 mod contradicted;
 mod cursor;
 mod delivered;

@@ -1,10 +1,13 @@
-//! Records of a rank's names that are not plain: by name, by slot, and by awaited parent.
+//! Records of a rank's names that are not plain: by name, by slot, and by awaited parent. Most blocks of further groups
+//! have a compact record.
 
+use crate::compact::CompactRecord;
 use crate::record::Record;
 use crate::slots::Slot;
 use crate::table::SplitMap;
-use kvasir_proto::types::{BlockName, Group, StoredBlock};
+use kvasir_proto::types::{BlockName, Group, StoredBlock, Tier, TierSet};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// Names of one slot, or names that wait for one parent.
 pub(crate) type Names = SmallVec<[BlockName; 1]>;
@@ -13,6 +16,9 @@ pub(crate) type Names = SmallVec<[BlockName; 1]>;
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     by_name: SplitMap<BlockName, Record>,
+    /// Blocks of further groups. A name stays in this table while its record is in `by_name`, so that a scan of the parts
+    /// visits it.
+    compact: SplitMap<BlockName, CompactRecord>,
     /// Names of each recorded slot.
     at_slots: SplitMap<Slot, Names>,
     /// Parked names by the name of the parent that they wait for.
@@ -21,6 +27,8 @@ pub(crate) struct Records {
     parked: usize,
     /// Number of names of further groups, declarations included.
     grouped: usize,
+    /// The part of `grouped` with a record in `by_name`.
+    spelled: usize,
     /// The declared groups, with the names of their declarations. A group may be declared several times.
     groups: Vec<(BlockName, Group)>,
 }
@@ -28,21 +36,47 @@ pub(crate) struct Records {
 // === reading ===
 
 impl Records {
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    pub(crate) fn get(&self, name: BlockName) -> Option<Cow<'_, Record>> {
+        match self.compact_of(name) {
+            Some(compact) => Some(Cow::Owned(compact.record()?)),
+            None => self.by_name.get(name).map(Cow::Borrowed),
+        }
     }
 
-    pub(crate) fn get(&self, name: BlockName) -> Option<&Record> {
-        self.by_name.get(name)
+    /// The compact record of a name; `None` if it has a full record or none.
+    fn compact_of(&self, name: BlockName) -> Option<CompactRecord> {
+        if self.compact.is_empty() {
+            return None;
+        }
+        self.compact.get(name).copied().filter(|compact| !compact.is_elsewhere())
     }
 
-    /// A record, to change its content or copies. Its slot changes only in this file.
-    pub(crate) fn get_mut(&mut self, name: BlockName) -> Option<&mut Record> {
-        self.by_name.get_mut(name)
+    /// Whether a name is in the table of compact records, even if its record is elsewhere.
+    fn is_listed(&self, name: BlockName) -> bool {
+        !self.compact.is_empty() && self.compact.contains(name)
     }
 
     pub(crate) fn contains(&self, name: BlockName) -> bool {
-        !self.is_empty() && self.by_name.contains(name)
+        let is_spelled = !self.by_name.is_empty() && self.by_name.contains(name);
+        is_spelled || self.compact_of(name).is_some()
+    }
+
+    /// Whether a name belongs to a further group and is in one of these tiers.
+    pub(crate) fn is_grouped_in(&self, name: BlockName, tiers: TierSet) -> bool {
+        if let Some(is_in) = self.compact_of(name).and_then(|at| at.is_in_any(tiers)) {
+            return is_in;
+        }
+        let is_in =
+            |record: &Record| Tier::ALL.iter().any(|&at| tiers.contains(at) && record.is_in(at));
+        self.by_name.get(name).is_some_and(|record| record.is_grouped() && is_in(record))
+    }
+
+    /// The parent of a name, as announced.
+    pub(crate) fn parent(&self, name: BlockName) -> Option<BlockName> {
+        match self.compact_of(name) {
+            Some(compact) => compact.parent(),
+            None => self.by_name.get(name)?.parent,
+        }
     }
 
     pub(crate) fn is_parked(&self, name: BlockName) -> bool {
@@ -61,7 +95,7 @@ impl Records {
 
     /// Whether any name of the main group has a record.
     pub(crate) const fn has_main_group(&self) -> bool {
-        self.by_name.len() > self.grouped
+        self.by_name.len() > self.spelled
     }
 
     /// Whether a name is the declaration of a group.
@@ -109,44 +143,75 @@ impl Records {
         self.waiting.iter().map(|(_, names)| names.len()).sum()
     }
 
-    /// One part of the records; `None` after the last part.
-    pub(crate) fn part(&self, part: usize) -> Option<impl Iterator<Item = &(BlockName, Record)>> {
-        self.by_name.part(part)
+    /// One part of the records; `None` after the last part. Iterating the numbers from 0 visits every name that stays at
+    /// least once, even if others are added and removed meanwhile.
+    pub(crate) fn part(
+        &self,
+        part: usize,
+    ) -> Option<impl Iterator<Item = (BlockName, Cow<'_, Record>)>> {
+        // The tables take turns, because either may grow meanwhile.
+        let spelled = self.by_name.part(part / 2);
+        let compact = self.compact.part(part / 2);
+        if spelled.is_none() && compact.is_none() {
+            return None;
+        }
+        let is_compact = part % 2 == 1;
+        let spelled = spelled.filter(|_| !is_compact).into_iter().flatten();
+        let spelled = spelled.filter(|(name, _)| !self.is_listed(*name));
+        let compact = compact.filter(|_| is_compact).into_iter().flatten();
+        let spelled = spelled.map(|(name, record)| (*name, Cow::Borrowed(record)));
+        let compact = compact.filter_map(|&(name, _)| Some((name, self.get(name)?)));
+        Some(spelled.chain(compact))
     }
 
     /// The names of one part of the records; `None` after the last part.
     pub(crate) fn names(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        self.part(part).map(|records| records.map(|&(name, _)| name))
+        self.part(part).map(|records| records.map(|(name, _)| name))
     }
 
     /// The parked names of one part of the records; `None` after the last part.
     pub(crate) fn parked_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        let is_parked = |(_, at): &&(BlockName, Record)| at.slot.is_none() && !at.is_grouped();
-        Some(self.part(part)?.filter(is_parked).map(|&(name, _)| name))
+        let is_parked = |(_, at): &(_, Cow<'_, Record>)| at.slot.is_none() && !at.is_grouped();
+        Some(self.part(part)?.filter(is_parked).map(|(name, _)| name))
     }
 
     /// The names without a slot in one part of the records; `None` after the last part.
     pub(crate) fn without_slot(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
         let unplaced = self.part(part)?.filter(|(_, record)| record.slot.is_none());
-        Some(unplaced.map(|&(name, _)| name))
+        Some(unplaced.map(|(name, _)| name))
     }
 
     /// The names of further groups in one part of the records, without declarations; `None` after the last part.
     pub(crate) fn grouped_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        let is_block = |(name, at): &&(BlockName, Record)| at.is_grouped() && !self.declares(*name);
-        Some(self.part(part)?.filter(is_block).map(|&(name, _)| name))
+        let is_block =
+            |(name, at): &(BlockName, Cow<'_, Record>)| at.is_grouped() && !self.declares(*name);
+        Some(self.part(part)?.filter(is_block).map(|(name, _)| name))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(BlockName, Record)> {
-        self.by_name.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockName, Cow<'_, Record>)> {
+        let spelled = self.by_name.iter().map(|(name, record)| (*name, Cow::Borrowed(record)));
+        let compact = self.compact.iter();
+        let compact = compact.filter_map(|&(name, at)| Some((name, Cow::Owned(at.record()?))));
+        spelled.chain(compact)
     }
 
     pub(crate) const fn bytes(&self) -> usize {
-        self.by_name.bytes() + self.at_slots.bytes() + self.waiting.bytes()
+        self.by_name.bytes() + self.compact.bytes() + self.at_slots.bytes() + self.waiting.bytes()
     }
 
     pub(crate) fn is_counted(&self) -> bool {
-        self.by_name.is_counted() && self.at_slots.is_counted() && self.waiting.is_counted()
+        self.by_name.is_counted()
+            && self.compact.is_counted()
+            && self.at_slots.is_counted()
+            && self.waiting.is_counted()
+    }
+
+    /// Whether each name has exactly one record.
+    pub(crate) fn has_one_record_each(&self) -> bool {
+        let is_one =
+            |&(name, at): &(_, CompactRecord)| self.by_name.contains(name) == at.is_elsewhere();
+        let spelled = self.by_name.iter().filter(|(_, record)| record.is_grouped()).count();
+        self.compact.iter().all(is_one) && self.spelled == spelled
     }
 }
 
@@ -160,16 +225,66 @@ impl Records {
         self.parked += 1;
     }
 
+    /// Changes the content or copies of a record. Its slot changes only in this file. `None` if the name has no record.
+    pub(crate) fn change<T>(
+        &mut self,
+        name: BlockName,
+        change: impl FnOnce(&mut Record) -> T,
+    ) -> Option<T> {
+        let compact = if self.compact.is_empty() { None } else { self.compact.get_mut(name) };
+        let Some(compact) = compact else { return self.by_name.get_mut(name).map(change) };
+        if let Some(mut record) = compact.record() {
+            let changed = change(&mut record);
+            *compact = CompactRecord::of(&record).unwrap_or(CompactRecord::ELSEWHERE);
+            if compact.is_elsewhere() {
+                self.by_name.insert(name, record);
+                self.spelled += 1;
+            }
+            return Some(changed);
+        }
+        let record = self.by_name.get_mut(name)?;
+        let changed = change(record);
+        if let Some(again) = CompactRecord::of(record) {
+            *compact = again;
+            self.by_name.remove(name);
+            self.spelled -= 1;
+        }
+        Some(changed)
+    }
+
+    /// Makes a parked name a name of a further group, or a declaration.
+    pub(crate) fn regroup(&mut self, block: StoredBlock, parent: Option<BlockName>) {
+        let StoredBlock { name, local } = block;
+        let Some(record) = self.by_name.get_mut(name) else { return };
+        debug_assert!(record.slot.is_none() && !record.is_grouped(), "{name} is parked");
+        record.local = Some(local);
+        let waited_for = std::mem::replace(&mut record.parent, parent);
+        self.parked -= 1;
+        self.stop_waiting(name, waited_for);
+        self.note_grouped(block);
+        self.spelled += 1;
+    }
+
+    fn note_grouped(&mut self, block: StoredBlock) {
+        self.groups.extend(Group::of_declaration(block).map(|group| (block.name, group)));
+        self.grouped += 1;
+    }
+
     /// Adds a name of a further group, or a declaration.
     pub(crate) fn insert_grouped(&mut self, name: BlockName, record: Record) {
         debug_assert!(record.is_grouped() && record.slot.is_none(), "{name} is of a group");
-        let declared = record.local.and_then(|local| {
-            let block = StoredBlock { name, local };
-            Some((name, Group::of_declaration(block)?))
-        });
-        self.groups.extend(declared);
-        self.by_name.insert(name, record);
-        self.grouped += 1;
+        if let Some(local) = record.local {
+            self.note_grouped(StoredBlock { name, local });
+        }
+        let compact = CompactRecord::of(&record);
+        // Declarations have no compact form.
+        if record.local.is_some_and(|local| Group::number_of(local).is_some()) {
+            self.compact.insert(name, compact.unwrap_or(CompactRecord::ELSEWHERE));
+        }
+        if compact.is_none() {
+            self.by_name.insert(name, record);
+            self.spelled += 1;
+        }
     }
 
     /// Adds another name of a slot that is already recorded.
@@ -204,7 +319,10 @@ impl Records {
 
     /// Removes a name. If it has a slot, settle the slot next.
     pub(crate) fn remove(&mut self, name: BlockName) -> Option<Record> {
-        let record = self.by_name.remove(name)?;
+        let compact = if self.compact.is_empty() { None } else { self.compact.remove(name) };
+        let compact = compact.and_then(CompactRecord::record);
+        let is_spelled = compact.is_none();
+        let record = compact.or_else(|| self.by_name.remove(name))?;
         match record.slot {
             Some(slot) => {
                 if let Some(names) = self.at_slots.get_mut(slot) {
@@ -213,6 +331,7 @@ impl Records {
             }
             None if record.is_grouped() => {
                 self.grouped -= 1;
+                self.spelled -= usize::from(is_spelled);
                 self.groups.retain(|(declared, _)| *declared != name);
             }
             None => {

@@ -2,7 +2,7 @@
 
 use crate::holder::Place;
 use crate::rank::RankChange;
-use crate::record::{Announcement, Change};
+use crate::record::{Announcement, Change, Record};
 use crate::slots::Slot;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, Tier};
@@ -95,13 +95,11 @@ impl RankChange<'_> {
 
     /// Removes one copy from the record of a name. `Noop` if the source has no copy in the tier.
     fn remove_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        let Some(record) = self.holder.records_mut().get_mut(name) else {
-            return BlockOutcome::Noop;
+        let withdraw = |record: &mut Record| {
+            (record.withdraw(by), record.slot, record.copies.is_empty(), record.local)
         };
-        let change = record.withdraw(by);
-        let slot = record.slot;
-        let is_gone = record.copies.is_empty();
-        let local = record.local;
+        let withdrawn = self.holder.records_mut().change(name, withdraw);
+        let Some((change, slot, is_gone, local)) = withdrawn else { return BlockOutcome::Noop };
         if change == Change::None {
             return BlockOutcome::Noop;
         }

@@ -64,6 +64,12 @@ impl Index {
         self.holders.len() - self.free_holders.len()
     }
 
+    /// Number of ranks with several KV-cache groups.
+    #[must_use]
+    pub const fn grouped_ranks(&self) -> usize {
+        self.totals.grouped_ranks
+    }
+
     /// Whether [`Index::shed`] can evict anything.
     #[must_use]
     pub const fn is_sheddable(&self) -> bool {

@@ -321,7 +321,7 @@ impl RankChange<'_> {
             },
             Place::Recorded | Place::Unknown => {
                 let record = self.holder.records().get(name);
-                let parent = record.and_then(|record| record.parent);
+                let parent = record.as_ref().and_then(|record| record.parent);
                 Meaning { parent, local: record.and_then(|record| record.local) }
             }
         }
@@ -419,11 +419,12 @@ impl RankChange<'_> {
         parent: Option<BlockName>,
         block: StoredBlock,
     ) -> BlockOutcome {
-        let Some(record) = self.holder.records_mut().get_mut(block.name) else {
-            return BlockOutcome::Noop;
+        let complete = |record: &mut Record| {
+            let waited_for = std::mem::replace(&mut record.parent, parent);
+            (waited_for, record.local.replace(block.local))
         };
-        let waited_for = std::mem::replace(&mut record.parent, parent);
-        let before = record.local.replace(block.local);
+        let completed = self.holder.records_mut().change(block.name, complete);
+        let Some((waited_for, before)) = completed else { return BlockOutcome::Noop };
         self.relabel(block, before);
         self.holder.records_mut().stop_waiting(block.name, waited_for);
         match at {
@@ -442,9 +443,9 @@ impl RankChange<'_> {
 
     /// Adds a copy of a parked name.
     fn announce_parked(&mut self, by: Announcement, name: BlockName) {
-        let Some(record) = self.holder.records_mut().get_mut(name) else { return };
-        let change = record.announce(by);
-        let local = record.local;
+        let announce = |record: &mut Record| (record.announce(by), record.local);
+        let announced = self.holder.records_mut().change(name, announce);
+        let Some((change, local)) = announced else { return };
         if change == Change::Key {
             self.record_gain(by.source, by.tier, (name, local));
         }
@@ -479,12 +480,9 @@ impl RankChange<'_> {
     /// Counts an announcement in the record of a name. `Noop` if the record is missing or stays unchanged.
     /// The trie changes only if the record has a slot: parked names have none.
     pub(crate) fn announce_recorded(&mut self, by: Announcement, name: BlockName) -> BlockOutcome {
-        let Some(record) = self.holder.records_mut().get_mut(name) else {
-            return BlockOutcome::Noop;
-        };
-        let change = record.announce(by);
-        let slot = record.slot;
-        let local = record.local;
+        let announce = |record: &mut Record| (record.announce(by), record.slot, record.local);
+        let announced = self.holder.records_mut().change(name, announce);
+        let Some((change, slot, local)) = announced else { return BlockOutcome::Noop };
         if change == Change::Key {
             self.record_gain(by.source, by.tier, (name, local));
         }

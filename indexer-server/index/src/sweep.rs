@@ -5,7 +5,7 @@ use crate::error::IndexError;
 use crate::holder::Held;
 use crate::index::Index;
 use crate::rank::RankChange;
-use crate::record::{Announcement, Copies};
+use crate::record::{Announcement, Copies, Record};
 use crate::slots::{PAGE_SLOTS, Page, Slot};
 use crate::source::SourceId;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
@@ -238,7 +238,7 @@ impl RankChange<'_> {
         let is_block = |name: BlockName| !self.holder.records().declares(name);
         let dropped =
             part.filter(|(name, record)| is_block(*name) && record.copies.iter().any(drops));
-        Some(dropped.map(|&(name, _)| name).take(most).collect())
+        Some(dropped.map(|(name, _)| name).take(most).collect())
     }
 
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
@@ -256,20 +256,19 @@ impl RankChange<'_> {
     }
 
     fn drop_recorded(&mut self, by: Announcement, kind: Kind, name: BlockName) -> u64 {
-        let Some(record) = self.holder.records_mut().get_mut(name) else {
-            return 0;
-        };
         let mut dropped = SmallVec::<[Tier; 1]>::new();
-        let local = record.local;
-        for tier in Tier::ALL {
-            let drops = |at: &Copies| kind.drops(tier, at.epoch < by.epoch);
-            if record.find(by.source, tier).is_some_and(drops) {
-                record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
-                dropped.push(tier);
+        let drop = |record: &mut Record| {
+            for tier in Tier::ALL {
+                let drops = |at: &Copies| kind.drops(tier, at.epoch < by.epoch);
+                if record.find(by.source, tier).is_some_and(drops) {
+                    record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
+                    dropped.push(tier);
+                }
             }
-        }
-        let slot = record.slot;
-        let is_gone = record.copies.is_empty();
+            (record.local, record.slot, record.copies.is_empty())
+        };
+        let changed = self.holder.records_mut().change(name, drop);
+        let Some((local, slot, is_gone)) = changed else { return 0 };
         for &tier in &dropped {
             self.record_loss(by.source, tier, (name, local));
         }

@@ -8,6 +8,8 @@ pub(crate) struct Totals {
     pub(crate) parked: usize,
     /// Number of names of further groups.
     pub(crate) grouped: usize,
+    /// Number of ranks with names of further groups.
+    pub(crate) grouped_ranks: usize,
 }
 
 impl Totals {
@@ -18,5 +20,6 @@ impl Totals {
         self.bytes = self.bytes - before.bytes + now.bytes;
         self.parked = self.parked - before.parked + now.parked;
         self.grouped = self.grouped - before.grouped + now.grouped;
+        self.grouped_ranks = self.grouped_ranks - before.grouped_ranks + now.grouped_ranks;
     }
 }

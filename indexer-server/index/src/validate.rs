@@ -246,11 +246,15 @@ impl Index {
                 *keys.entry(copies.source).or_default() += 1;
             }
             if let Some(slot) = record.slot {
-                at_slots.entry(slot).or_default().insert(*at);
+                at_slots.entry(slot).or_default().insert(at);
                 let local = Some(self.trie.slots.local(slot));
                 ensure!(record.local == local, "{name}: {at} is at the wrong slot");
             }
         }
+        ensure!(
+            holder.records().has_one_record_each(),
+            "{name} has names with two records or none"
+        );
         ensure!(at_slots.len() == holder.records().slots(), "{name} has stray slot names");
         for (slot, names) in at_slots {
             let listed = holder.records().names_at(slot).into_iter().flatten().copied();
@@ -281,7 +285,7 @@ impl Index {
             }
             for (name, record) in holder.records().iter() {
                 for copies in record.copies.iter().filter(|at| at.source == *id) {
-                    counted.add(copies.tier, block_digest(*name, record.local));
+                    counted.add(copies.tier, block_digest(name, record.local));
                 }
             }
             let name = format!("{}#{}", holder.worker(), holder.rank());
@@ -306,7 +310,7 @@ impl Index {
             let Some(parent) = record.parent else {
                 continue;
             };
-            let listed = holder.records().waiting_for(parent).contains(at);
+            let listed = holder.records().waiting_for(parent).contains(&at);
             ensure!(listed, "{name}: {at} does not wait for {parent}");
         }
         ensure!(self.workers.contains_key(holder.worker()), "{name} belongs to no worker");

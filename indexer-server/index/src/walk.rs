@@ -1,7 +1,6 @@
 //! Basic operations of queries: walks a prompt through the trie, and looks up names.
 
 use crate::index::Index;
-use crate::record::Record;
 use crate::segments::NO_SEGMENT;
 use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::slots::{NONE, Slot};
@@ -111,7 +110,7 @@ impl Index {
             return TierSet::EMPTY;
         };
         if let Some(record) = at.records().get(name) {
-            let is_in = |tier: &Tier| record.slot.is_some() && Record::is_in(record, *tier);
+            let is_in = |tier: &Tier| record.slot.is_some() && record.is_in(*tier);
             return Tier::ALL.into_iter().filter(is_in).collect();
         }
         match self.trie.named(name) {

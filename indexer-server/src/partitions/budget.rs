@@ -153,6 +153,8 @@ pub(super) struct ShardSize {
     free: AtomicUsize,
     fixed: AtomicUsize,
     ranks: AtomicUsize,
+    /// The part of `ranks` with several KV-cache groups.
+    grouped_ranks: AtomicUsize,
     /// Whether the shard has anything to evict.
     sheddable: AtomicBool,
 }
@@ -166,6 +168,7 @@ impl ShardSize {
             free: AtomicUsize::new(0),
             fixed: AtomicUsize::new(0),
             ranks: AtomicUsize::new(0),
+            grouped_ranks: AtomicUsize::new(0),
             sheddable: AtomicBool::new(false),
         };
         size.set_fixed(SHARD_BYTES);
@@ -177,6 +180,7 @@ impl ShardSize {
         self.set(Bytes::of_index(index));
         self.set_fixed(SHARD_BYTES + index.fixed_bytes());
         self.ranks.store(index.ranks(), Relaxed);
+        self.grouped_ranks.store(index.grouped_ranks(), Relaxed);
         self.sheddable.store(index.is_sheddable(), Relaxed);
     }
 
@@ -206,6 +210,11 @@ impl ShardSize {
 
     pub(super) fn ranks(&self) -> usize {
         self.ranks.load(Relaxed)
+    }
+
+    /// Ranks with several KV-cache groups, as of the last change.
+    pub(super) fn grouped_ranks(&self) -> usize {
+        self.grouped_ranks.load(Relaxed)
     }
 
     pub(super) fn is_sheddable(&self) -> bool {

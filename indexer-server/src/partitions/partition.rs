@@ -118,6 +118,12 @@ impl Partition {
         self.shards.iter().map(|shard| shard.ranks()).sum()
     }
 
+    /// Ranks with several KV-cache groups, as of the last change of each shard.
+    #[must_use]
+    pub fn grouped_ranks(&self) -> usize {
+        self.shards.iter().map(|shard| shard.grouped_ranks()).sum()
+    }
+
     /// The shard of a worker, even if the worker is not registered.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]

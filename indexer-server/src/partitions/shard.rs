@@ -104,6 +104,12 @@ impl Shard {
         self.size.ranks()
     }
 
+    /// Ranks with several KV-cache groups, as of its last change.
+    #[must_use]
+    pub fn grouped_ranks(&self) -> usize {
+        self.size.grouped_ranks()
+    }
+
     /// Whether the index had anything to evict at its last change.
     #[must_use]
     pub fn is_sheddable(&self) -> bool {

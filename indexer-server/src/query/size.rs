@@ -27,12 +27,19 @@ const UNIT_POOLS: usize = 8;
 /// Ranks per unit of work in which one name is looked up, where ranks have their own names.
 const UNIT_NAMES: usize = 8;
 
+/// Blocks of a prompt per unit of work that are checked in one rank with several KV-cache groups. A prompt of 512 blocks
+/// takes 2 to 3 us for each.
+const UNIT_GROUPED: usize = 16;
+
 impl Small {
     pub(super) fn are_exceeded(self, query: &FindQuery, partition: &Partition) -> bool {
-        let ranks = partition.ranks();
-        let pools = usize::try_from(partition.pools()).unwrap_or(usize::MAX);
-        self.is_answer_larger(query, ranks)
-            || work(query, partition.block_size(), (ranks, pools)) > self.work
+        let fleet = Fleet {
+            ranks: partition.ranks(),
+            grouped_ranks: partition.grouped_ranks(),
+            pools: usize::try_from(partition.pools()).unwrap_or(usize::MAX),
+        };
+        self.is_answer_larger(query, fleet.ranks)
+            || work(query, partition.block_size(), fleet) > self.work
     }
 
     /// Whether the answer is known to have more ranks than allowed.
@@ -43,8 +50,18 @@ impl Small {
     }
 }
 
-/// Estimates the maximum work of a query for a number of ranks and pools.
-fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> usize {
+/// The ranks and pools that a query compares.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fleet {
+    ranks: usize,
+    /// The part of `ranks` with several KV-cache groups.
+    grouped_ranks: usize,
+    pools: usize,
+}
+
+/// Estimates the maximum work of a query for a fleet.
+fn work(query: &FindQuery, block_size: u32, fleet: Fleet) -> usize {
+    let Fleet { ranks, grouped_ranks, pools } = fleet;
     let block_tokens = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
     let (tokens, blocks, names) = match &query.input {
         QueryInput::Tokens { tokens, .. } => (tokens.count(), tokens.count() / block_tokens, 0),
@@ -58,12 +75,17 @@ fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> u
         + blocks.saturating_mul(ranks).saturating_mul(pools.saturating_add(1)) / UNIT_COMPARED
         + blocks.saturating_mul(pools) / UNIT_POOLS
         + names.saturating_mul(ranks) / UNIT_NAMES
+        + blocks.saturating_mul(grouped_ranks) / UNIT_GROUPED
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use kvasir_proto::types::{BlockName, LocalHash, PartitionKey, TierSet};
+
+    fn fleet(ranks: usize, pools: usize) -> Fleet {
+        Fleet { ranks, pools, ..Fleet::default() }
+    }
 
     fn query(input: QueryInput) -> FindQuery {
         FindQuery {
@@ -85,18 +107,27 @@ mod tests {
     fn prompts_of_large_fleets_are_small_and_names_of_many_ranks_are_not() {
         let locals = |blocks| query(QueryInput::Locals(vec![LocalHash(1); blocks]));
         // A prompt of 128 Ki tokens, 4,096 ranks.
-        assert!(work(&locals(8_192), 16, (4_096, 64)) < SMALL.work);
-        assert!(work(&locals(1), 16, (200_000, 0)) > SMALL.work);
+        assert!(work(&locals(8_192), 16, fleet(4_096, 64)) < SMALL.work);
+        assert!(work(&locals(1), 16, fleet(200_000, 0)) > SMALL.work);
         let names = |names| query(QueryInput::Names(vec![BlockName(1); names]));
-        assert!(work(&names(64), 16, (512, 0)) < SMALL.work);
-        assert!(work(&names(7_000), 16, (64, 0)) > SMALL.work);
+        assert!(work(&names(64), 16, fleet(512, 0)) < SMALL.work);
+        assert!(work(&names(7_000), 16, fleet(64, 0)) > SMALL.work);
+    }
+
+    #[test]
+    fn long_prompts_are_large_for_many_ranks_with_several_groups() {
+        let locals = query(QueryInput::Locals(vec![LocalHash(1); 512]));
+        let grouped =
+            |grouped_ranks| work(&locals, 16, Fleet { grouped_ranks, ..fleet(grouped_ranks, 0) });
+        assert!(grouped(200) < SMALL.work);
+        assert!(grouped(400) > SMALL.work);
     }
 
     #[test]
     fn long_prompts_with_many_pools_are_large() {
         let shared = |pools, ranks| {
             let locals = QueryInput::Locals(vec![LocalHash(1); 8_192]);
-            work(&FindQuery { shared: true, ..query(locals) }, 16, (ranks, pools))
+            work(&FindQuery { shared: true, ..query(locals) }, 16, fleet(ranks, pools))
         };
         assert!(shared(1, 4_096) < SMALL.work);
         assert!(shared(64, 4_096) > SMALL.work);

@@ -107,6 +107,13 @@ impl Group {
         mark == BLOCK_MARK || mark == DECLARATION_MARK
     }
 
+    /// Number of the group whose block has this local hash; `None` for declarations and other blocks.
+    #[must_use]
+    pub fn number_of(local: LocalHash) -> Option<u8> {
+        let is_block = local.0 & !NUMBER_BITS == BLOCK_MARK;
+        u8::try_from(local.0 & NUMBER_BITS).ok().filter(|_| is_block)
+    }
+
     /// The block that declares the group: its name contains the fields of the group.
     #[must_use]
     pub const fn declaration(self) -> StoredBlock {
@@ -155,12 +162,15 @@ mod tests {
                     let block = group.declaration();
                     assert_eq!(Group::of_declaration(block), Some(group));
                     assert!(Group::is_mark(block.local));
+                    assert_eq!(Group::number_of(block.local), None);
                 }
             }
         }
         let block = Group::block(3, BlockName(7));
         assert!(Group::is_mark(block.local));
         assert_eq!(Group::of_declaration(block), None);
+        assert_eq!(Group::number_of(block.local), Some(3));
+        assert_eq!(Group::number_of(LocalHash(7)), None);
         assert_eq!(Group::name(3, block.name), BlockName(7));
         assert_ne!(Group::block(4, BlockName(7)).name, block.name);
         assert!(!Group::is_mark(LocalHash(7)));

@@ -207,7 +207,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
         "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
-         chunks roles meanings source shortfall error image record records contradicted holder listing index apply cut digest dump walk shared find rank stats \
+         chunks roles meanings source shortfall error image record compact records contradicted delivered holder listing index apply cut digest dump walk shared find rank stats \
          validate views absolute grouped park registry remove restore shed store sweep",
     ),
     (
@@ -272,7 +272,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server::ingest",
         "limits exhausted error metrics turns answer local ownership config push_source presence subscription link worker sockets registry claim introduce pools aged \
-         follower placement rank_states resume sharding testing session",
+         follower placement reuse rank_states resume sharding testing session",
     ),
     (
         "indexer-server::partitions",
@@ -345,7 +345,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared meaning find find_answer profile find_wire pool chunk facts worker ingest list placement select broker blocks fetch local digest dump \
+        "error shard shared meaning find find_answer profile find_wire pool chunk facts worker ingest list placement reuse select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),

@@ -10,7 +10,7 @@
 //! of the main group's block that ends at the same token. Blocks between such ends are linked backwards from there.
 
 use super::pools::Pools;
-use super::{Match, Scratch, Stretch};
+use super::{Match, Query, Scratch, Stretch};
 use crate::chunks::{NO_CHUNKS, Positions, Run};
 use crate::holder::{Holder, Place};
 use crate::index::Index;
@@ -186,11 +186,7 @@ impl Rule<'_> {
     /// Whether a group holds the block that ends after `end` tokens.
     fn holds(&self, group: &Group, end: u64) -> bool {
         let Some(name) = self.name_at(group, end) else { return false };
-        let record = self.holder.records().get(name);
-        record.is_some_and(|record| {
-            record.is_grouped()
-                && Tier::ALL.iter().any(|&at| self.tiers.contains(at) && record.is_in(at))
-        })
+        self.holder.records().is_grouped_in(name, self.tiers)
     }
 
     /// Name of the block of a group that ends after `end` tokens; `None` if it is unknown.
@@ -210,7 +206,7 @@ impl Rule<'_> {
             return None;
         }
         for _ in 0..steps {
-            name = self.holder.records().get(name)?.parent?;
+            name = self.holder.records().parent(name)?;
             // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
             let own = Group::name(group.number, name);
             if self.holder.place(&self.index.trie, own) != Place::Unknown {
@@ -299,7 +295,8 @@ impl Index {
         }
         let chunks = self.roles.chunks_of(holder.0).copied().unwrap_or(NO_CHUNKS);
         let by_tier = Tier::ALL.into_iter().zip(held).zip(chunks);
-        let served = by_tier.filter(|&((tier, _), chunk)| chunk < 2 && tiers.contains(tier));
+        let serves = |tier, held, chunk| held > 0 && chunk < 2 && tiers.contains(tier);
+        let served = by_tier.filter(|&((tier, held), chunk)| serves(tier, held, chunk));
         let served = served.filter_map(|((tier, held), _)| {
             let tier = TierSet::EMPTY.with(tier);
             self.limit_match(holder, prompt, tier, held.min(all), names)
@@ -317,20 +314,26 @@ impl Index {
         stretches.iter().take_while(holds).last().map_or(0, |last| last.end.min(at.blocks))
     }
 
-    /// Limits the listed ranks to what all their groups serve.
+    /// Limits the listed ranks to what all their groups serve. Returns `false` if the query is not wanted any more; this
+    /// is checked before each rank.
     pub(super) fn limit_matches(
         &self,
-        prompt: Option<Prompt>,
-        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        query: Query<'_>,
+        pools: Option<&Pools<'_>>,
         used: [bool; Tier::COUNT],
-        names: Option<&[BlockName]>,
         scratch: &mut Scratch,
-    ) {
-        let Some(prompt) = prompt.filter(|_| self.has_limits()) else { return };
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
+        let tiers = query.tiers;
+        let names = query.key.names();
+        let Some(prompt) = query.prompt.filter(|_| self.has_limits()) else { return true };
         let Scratch { matches, stretches, runs, positions, minimum_overlap, path, .. } = scratch;
         let per_block = positions.per_block.max(1);
         let mut is_ordered = true;
         for at in matches.iter_mut() {
+            if !is_wanted() {
+                return false;
+            }
             let holder = at.holder;
             let name = |number: u32| match names {
                 Some(names) => names.get(number as usize - 1).copied(),
@@ -359,6 +362,7 @@ impl Index {
             matches.retain(|at| at.blocks >= *minimum_overlap);
             self.sort(matches);
         }
+        true
     }
 
     /// Counts a rank's first `blocks` blocks by tier again.

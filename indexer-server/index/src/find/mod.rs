@@ -302,7 +302,7 @@ impl Index {
     }
 
     /// Answers a query into `scratch`, unless `is_wanted` returns `false`. It is checked where a query is
-    /// slow: before each rank with its own names. Returns whether `scratch` has the answer.
+    /// slow: before each rank with its own names or with several KV-cache groups. Returns whether `scratch` has the answer.
     pub fn find_while(
         &self,
         query: Query<'_>,
@@ -346,20 +346,25 @@ impl Index {
                     scratch.path.extend(has_limits.then_some((head, end)));
                     scratch.enter(self, query.tiers, sets, from, end)
                 });
-                self.finish(reached, query, scratch);
-                true
+                self.finish(reached, query, scratch, is_wanted)
             }
             QueryKey::Names(names) => {
                 scratch.set_apart_recorded(self);
                 let reached = self.find_names(names, query.tiers, scratch);
-                self.finish(reached, query, scratch);
-                self.find_recorded(names, query, None, scratch, is_wanted)
+                self.finish(reached, query, scratch, &is_wanted)
+                    && self.find_recorded(names, query, None, scratch, is_wanted)
             }
         }
     }
 
-    /// Lists the ranks, and counts each one's blocks by tier.
-    fn finish(&self, reached: u32, query: Query<'_>, scratch: &mut Scratch) {
+    /// Lists the ranks, and counts each one's blocks by tier. Returns `false` if the query is not wanted any more.
+    fn finish(
+        &self,
+        reached: u32,
+        query: Query<'_>,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
         let tiers = query.tiers;
         let used = scratch.used(tiers);
         let mut used_tiers = Tier::ALL.into_iter().zip(used).filter(|&(_, used)| used);
@@ -370,7 +375,7 @@ impl Index {
             matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         }
         self.count_chunks((tiers, None), scratch);
-        self.limit_matches(query.prompt, (tiers, None), used, query.key.names(), scratch);
+        self.limit_matches(query, None, used, scratch, is_wanted)
     }
 
     /// Sorts ranks: most blocks first, ties in order of worker and rank.

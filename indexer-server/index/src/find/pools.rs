@@ -114,8 +114,9 @@ impl Index {
         let used = Tier::ALL.map(|tier| tiers.contains(tier));
         matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         self.count_chunks((tiers, Some(&pools)), scratch);
-        let names = query.key.names();
-        self.limit_matches(query.prompt, (tiers, Some(&pools)), used, names, scratch);
+        if !self.limit_matches(query, Some(&pools), used, scratch, &is_wanted) {
+            return false;
+        }
         match query.key {
             QueryKey::Locals(_) => true,
             QueryKey::Names(names) => {

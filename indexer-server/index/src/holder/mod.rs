@@ -314,7 +314,12 @@ impl Holder {
     /// Recounts the contribution to the index's totals. Returns the old and the new one.
     pub(crate) fn recount(&mut self) -> (Totals, Totals) {
         let grouped = self.records.grouped();
-        let now = Totals { bytes: self.bytes(), parked: self.parked(), grouped };
+        let now = Totals {
+            bytes: self.bytes(),
+            parked: self.parked(),
+            grouped,
+            grouped_ranks: usize::from(grouped > 0),
+        };
         (std::mem::replace(&mut self.counted, now), now)
     }
 
