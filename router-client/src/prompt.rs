@@ -133,7 +133,7 @@ impl<'a> Prompt<'a> {
 }
 
 impl HashedPrompt {
-    /// What the index said a rank reuses of this prompt. `None` if its answer need not list the rank.
+    /// The predicted reuse of this prompt, for a report. `None` if the query limits which ranks the answer lists.
     pub(crate) fn expected_reuse(&self, reusable_tokens: u64) -> Option<ExpectedReuse> {
         if self.top_k > 0 || self.minimum_overlap_blocks > 1 {
             return None;

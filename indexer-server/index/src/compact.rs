@@ -76,7 +76,7 @@ impl CompactRecord {
         Tier::ALL.get(number).copied().filter(|_| !self.is_elsewhere())
     }
 
-    /// Whether the copy is in one of these tiers; `None` if the record is elsewhere.
+    /// Whether the copy is in one of `tiers`; `None` if the record is elsewhere.
     pub(crate) fn is_in_any(self, tiers: TierSet) -> Option<bool> {
         self.tier().map(|tier| tiers.contains(tier))
     }

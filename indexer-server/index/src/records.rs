@@ -61,7 +61,7 @@ impl Records {
         is_spelled || self.compact_of(name).is_some()
     }
 
-    /// Whether a name belongs to a further group and is in one of these tiers.
+    /// Whether a name belongs to a further group and is in one of `tiers`.
     pub(crate) fn is_grouped_in(&self, name: BlockName, tiers: TierSet) -> bool {
         if let Some(is_in) = self.compact_of(name).and_then(|at| at.is_in_any(tiers)) {
             return is_in;
@@ -376,5 +376,91 @@ impl Records {
     /// Removes and returns the names that wait for a newly placed parent.
     pub(crate) fn take_waiting(&mut self, parent: BlockName) -> Names {
         self.waiting.remove(parent).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Copies;
+    use crate::source::SourceId;
+    use crate::table::mix;
+    use smallvec::smallvec;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn copies(source: u64, count: u32) -> Copies {
+        let source = SourceId(u32::try_from(source).expect("a small number"));
+        Copies { source, tier: Tier::Device, count, epoch: 0 }
+    }
+
+    /// A scan of the parts, repeated; each time it ends, it has visited all names that stayed.
+    #[derive(Default)]
+    struct Scan {
+        part: usize,
+        seen: BTreeSet<BlockName>,
+        stayed: BTreeSet<BlockName>,
+        ended: usize,
+    }
+
+    impl Scan {
+        fn step(&mut self, records: &Records) {
+            if let Some(names) = records.names(self.part) {
+                self.seen.extend(names);
+                self.part += 1;
+                return;
+            }
+            assert!(self.stayed.is_subset(&self.seen), "a scan missed a name that stayed");
+            let stayed = records.iter().map(|(name, _)| name).collect();
+            *self = Self { stayed, ended: self.ended + 1, ..Self::default() };
+        }
+    }
+
+    /// Names of a further group gain and lose copies at random while scans of the parts run. Each name keeps the one
+    /// record that it should have, and a scan visits every name that stays.
+    #[test]
+    fn names_move_between_the_forms_and_no_scan_misses_one() {
+        for seed in 0..8 {
+            let mut records = Records::default();
+            let mut model = BTreeMap::<BlockName, Record>::new();
+            let mut scan = Scan::default();
+            for step in 0..60_000 {
+                let random = mix(seed << 32 | step);
+                let block = Group::block(1, BlockName(random % 6_000));
+                let name = block.name;
+                match (model.get_mut(&name), random >> 40 & 3) {
+                    (None, _) => {
+                        let copies = smallvec![copies(0, 1 + u32::from(random >> 50 & 3 == 0))];
+                        let record =
+                            Record { parent: None, local: Some(block.local), slot: None, copies };
+                        records.insert_grouped(name, record.clone());
+                        model.insert(name, record);
+                    }
+                    (Some(_), 0) => {
+                        assert_eq!(records.remove(name), model.remove(&name));
+                        scan.stayed.remove(&name);
+                    }
+                    (Some(record), which) => {
+                        let change = |record: &mut Record| match which {
+                            1 => record.copies = smallvec![copies(0, 1)],
+                            2 => record.copies = smallvec![copies(0, 1), copies(1, 1)],
+                            _ => record.parent = Some(BlockName(random)),
+                        };
+                        assert_eq!(records.change(name, change), Some(()));
+                        change(record);
+                    }
+                }
+                if step % 500 == 0 {
+                    assert_eq!(records.get(name).as_deref(), model.get(&name));
+                    scan.step(&records);
+                }
+            }
+            assert!(scan.ended > 5, "seed {seed}: {} scans", scan.ended);
+            assert!(records.has_one_record_each() && records.is_counted());
+            assert_eq!(records.grouped(), model.len());
+            let all = records.iter().map(|(name, record)| (name, record.into_owned()));
+            assert_eq!(all.collect::<BTreeMap<_, _>>(), model);
+            let spelled = model.values().filter(|record| CompactRecord::of(record).is_none());
+            assert!(spelled.count() > 100, "seed {seed}: both forms are in use");
+        }
     }
 }

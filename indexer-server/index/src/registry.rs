@@ -322,8 +322,8 @@ impl Index {
         self.roles.set_facts(worker, facts, ranks(&self.workers, worker));
     }
 
-    /// Compares what the index said about prompts of a rank with what the engine reused. While many of the last
-    /// requests differ, the rank is not exact. Ignores ranks without events, which are never exact.
+    /// Compares the predicted reuse of prompts at a rank with the actual reuse. While many of the last requests differ,
+    /// the rank is not exact. Ignores ranks without events: they are never exact.
     pub fn compare_reuse(
         &mut self,
         worker: &WorkerId,
@@ -335,7 +335,7 @@ impl Index {
         let Some(&(_, at)) = found else { return };
         let Some(Some(holder)) = self.holders.get_mut(at as usize) else { return };
         for &reused in requests {
-            holder.delivered_mut().compare(reused, block_size);
+            holder.reuse_history_mut().add(reused, block_size);
         }
         self.recount(at);
     }

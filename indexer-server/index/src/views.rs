@@ -1,9 +1,9 @@
 //! Read-only views of workers, their ranks and their sources.
 
 use crate::contradicted::{Contradiction, Meaning};
-use crate::delivered::Delivered;
 use crate::holder::Holder;
 use crate::index::Index;
+use crate::reuse::ReuseHistory;
 use crate::source::{HolderId, Source, SourceId, Worker};
 use kvasir_proto::types::{DpRank, Reason, SourceStatus, StateReason, WorkerId};
 use std::sync::Arc;
@@ -202,11 +202,11 @@ impl<'a> HolderView<'a> {
         let unknown = || own_reason(Reason::UnknownContent, parked, "");
         let hidden = || own_reason(Reason::UnannouncedGroups, 1, "engine_facts.unannounced_groups");
         let reasons = self.contradiction_reason().into_iter().chain((parked > 0).then(unknown));
-        let delivered = self.holder.delivered().into_iter().flat_map(Delivered::reasons);
-        let delivered = delivered.map(|(at, count, example)| own_reason(at, count, &example));
+        let differing = self.holder.reuse_history().into_iter().flat_map(ReuseHistory::reasons);
+        let differing = differing.map(|(at, count, example)| own_reason(at, count, &example));
         // Collected, because a view must not outlive the index.
-        let delivered = delivered.collect::<Vec<_>>();
-        reasons.chain(self.hides_groups().then(hidden)).chain(delivered)
+        let differing = differing.collect::<Vec<_>>();
+        reasons.chain(self.hides_groups().then(hidden)).chain(differing)
     }
 
     /// Whether the rank's blocks show that it is not exact, independent of the reports of its sources.
@@ -214,7 +214,7 @@ impl<'a> HolderView<'a> {
     pub fn is_partial(&self) -> bool {
         self.parked_blocks() > 0
             || self.hides_groups()
-            || self.holder.delivered().is_some_and(Delivered::differs)
+            || self.holder.reuse_history().is_some_and(ReuseHistory::differs)
             || self.holder.is_contradicted(&self.index.trie)
     }
 
@@ -228,7 +228,7 @@ impl<'a> HolderView<'a> {
     pub fn may_be_high(&self) -> bool {
         self.sources().any(|(_, _, status)| status.may_be_high())
             || self.hides_groups()
-            || self.holder.delivered().is_some_and(Delivered::is_high)
+            || self.holder.reuse_history().is_some_and(ReuseHistory::is_high)
             || self.holder.is_contradicted(&self.index.trie)
     }
 

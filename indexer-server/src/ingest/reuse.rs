@@ -3,7 +3,7 @@ use kvasir_proto::convert::ReuseReport;
 use std::sync::Arc;
 
 impl Ingest {
-    /// Compares reported requests of a rank with what the index had said. Returns how many of them differ.
+    /// Compares the actual reuse of prompts with the prediction. Returns the number of requests that differ.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, or the server is stopping.

@@ -1623,7 +1623,7 @@ impl ::prost::Name for ReusedTokens {
 /// The reports were compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportReuseResponse {
-    /// Number of these requests for which the engine's number differs.
+    /// Number of the requests whose cached_tokens differ from expected_tokens.
     #[prost(uint32, tag = "1")]
     pub differing_requests: u32,
 }

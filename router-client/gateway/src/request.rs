@@ -127,9 +127,8 @@ impl ApiRequest {
         of_body.or(self.extension.cache_salt.as_deref()).unwrap_or("")
     }
 
-    /// Whether the number of cached tokens in the engine's usage shows what it reuses of the prompt: there is one prompt
-    /// and one answer, and the engine reads its cache. vLLM does not read it for a request that needs the prompt's log
-    /// probabilities.
+    /// Whether the cached tokens in the engine's usage are the reuse of one prompt: the request has one prompt and one
+    /// answer, and the engine reads its cache. vLLM skips the cache if a request needs the prompt's log probabilities.
     #[must_use]
     pub fn shows_reuse(&self) -> bool {
         let field = |name: &str| self.body.get(name).filter(|value| !value.is_null());

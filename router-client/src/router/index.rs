@@ -53,7 +53,7 @@ pub(super) struct Held {
     /// Credited blocks.
     pub(super) blocks: TierBlocks,
     pub(super) trust: Trust,
-    /// Tokens that the index says the rank reuses; `None` while it catches up with the engine.
+    /// Predicted reuse of the prompt, in tokens; `None` while the index catches up with the rank.
     pub(super) reusable_tokens: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Overlaps {
     /// Leading blocks that ranks cache in host memory or on disk, each in its better tier. Only fully trusted ranks.
     /// `None` if the index was not queried or did not answer in time.
     pub(super) below_device: Option<Vec<(WorkerKey, TierBlocks)>>,
-    /// Whether a rank that is not listed has no blocks of the prompt.
+    /// Whether the answer covers all ranks: other ranks than the listed ones have no blocks of the prompt.
     pub(super) is_complete: bool,
     pub(super) index_use: IndexUse,
 }
@@ -153,7 +153,7 @@ impl Index {
         }
     }
 
-    /// Reports to the index what a rank reused of a prompt. [`Index::None`] ignores the report.
+    /// Reports the actual reuse of prompts to the index. [`Index::None`] ignores the report.
     pub(super) async fn report_reuse(&self, report: &ReuseReport) -> Result<(), ClientError> {
         match self {
             Self::None => Ok(()),
@@ -208,7 +208,7 @@ impl Overlaps {
         Self { by_rank, below_device: Some(below_device), is_complete, index_use }
     }
 
-    /// Tokens of the prompt that the index says a rank reuses; `None` if the index does not know.
+    /// Predicted reuse of the prompt at a rank, in tokens; `None` without a prediction.
     pub(super) fn reusable_tokens(&self, rank: &WorkerKey) -> Option<u64> {
         match self.by_rank.iter().find(|(listed, _)| listed == rank) {
             Some((_, held)) => held.reusable_tokens,

@@ -158,7 +158,7 @@ impl Shared {
         Some(Freed { worker, expected_cached_tokens, cached_tokens })
     }
 
-    /// Reports to the index what an engine reused of a prompt, in a background task. Drops the report if
+    /// Reports the actual reuse of a prompt to the index, in a background task. Drops the report if
     /// [`RECORDINGS_MAX`] calls are under way, or the index refuses reports.
     fn report_reuse(&self, rank: &WorkerKey, reuse: ExpectedReuse, cached: u64) {
         let ExpectedReuse { partition, prompt, expected } = reuse;

@@ -184,8 +184,8 @@ impl State {
         update
     }
 
-    /// Ends a request. Returns its rank, the tokens that were expected in that rank's cache, and what the index said
-    /// about its reuse. `None` if the request is unknown.
+    /// Ends a request. Returns its rank, the tokens that were expected in that rank's cache, and the predicted reuse.
+    /// `None` if the request is unknown.
     pub(super) fn free(
         &mut self,
         key: &RequestKey,

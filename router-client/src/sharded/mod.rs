@@ -15,7 +15,7 @@ use kvasir_proto::hash::bucket;
 use kvasir_proto::pb::Tier;
 use kvasir_proto::shard::{ShardCount, ShardMap};
 use kvasir_proto::types::{WorkerId, WorkerKey};
-use shard::{Clock, Outcome, Shard, Told};
+use shard::{Clock, Outcome, Shard, ShardReport};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl ShardedClient {
         }
         let request = prompt.placement(worker, ttl);
         check_length(&request.local_hashes)?;
-        self.inner.tell(&worker.worker, &Told::Placement(&request)).await
+        self.inner.send_report(&worker.worker, &ShardReport::Placement(&request)).await
     }
 
     /// Reports to all healthy replicas of the worker's shard what an engine reused: see
@@ -208,7 +208,7 @@ impl ShardedClient {
     /// # Errors
     /// If no replica accepts the report.
     pub async fn report_reuse(&self, report: &ReuseReport) -> Result<(), ClientError> {
-        self.inner.tell(&report.address.worker, &Told::Reuse(report)).await
+        self.inner.send_report(&report.address.worker, &ShardReport::Reuse(report)).await
     }
 
     /// Counters by shard since the client was created.
@@ -240,21 +240,25 @@ impl Inner {
         true
     }
 
-    /// Tells a worker's shard something about the worker.
-    async fn tell(&self, worker: &WorkerId, told: &Told<'_>) -> Result<(), ClientError> {
+    /// Sends a report to the shard of its worker.
+    async fn send_report(
+        &self,
+        worker: &WorkerId,
+        report: &ShardReport<'_>,
+    ) -> Result<(), ClientError> {
         let _turn = self.acquire_permit().await?;
         let owner = lock(&self.map).owner(bucket(worker));
-        let outcome = self.tell_shard(owner, told).await;
+        let outcome = self.send_to_shard(owner, report).await;
         // If the bucket has moved, the refusal names its new shard.
         match outcome.as_ref().err().and_then(owner_in) {
-            Some(found) if self.reassign(found) => self.tell_shard(found.shard, told).await,
+            Some(found) if self.reassign(found) => self.send_to_shard(found.shard, report).await,
             _ => outcome,
         }
     }
 
-    async fn tell_shard(&self, shard: u8, told: &Told<'_>) -> Result<(), ClientError> {
+    async fn send_to_shard(&self, shard: u8, report: &ShardReport<'_>) -> Result<(), ClientError> {
         match self.shards.get(usize::from(shard)) {
-            Some(shard) => shard.tell(told).await,
+            Some(shard) => shard.send_report(report).await,
             None => {
                 let problem = format!("shard {shard} does not exist");
                 Err(ClientError::Topology { problem })

@@ -36,12 +36,12 @@ impl Clock {
     }
 }
 
-/// What a shard is told about one of its workers.
+/// A report about one of a shard's workers.
 #[derive(Debug)]
-pub(super) enum Told<'a> {
+pub(super) enum ShardReport<'a> {
     /// A prompt was sent to the worker.
     Placement(&'a RecordPlacementRequest),
-    /// The engine reported what it reused.
+    /// An engine's actual reuse of prompts.
     Reuse(&'a ReuseReport),
 }
 
@@ -252,8 +252,8 @@ impl Shard {
         }
     }
 
-    /// Tells all healthy replicas, or all if none is healthy.
-    pub(super) async fn tell(&self, told: &Told<'_>) -> Result<(), ClientError> {
+    /// Sends a report to all healthy replicas, or to all if none is healthy.
+    pub(super) async fn send_report(&self, report: &ShardReport<'_>) -> Result<(), ClientError> {
         let failing: [bool; REPLICAS_MAX] = {
             let state = lock(&self.state);
             std::array::from_fn(|number| state.is_failing(number))
@@ -263,9 +263,9 @@ impl Shard {
         let targets =
             self.replicas.iter().enumerate().filter(|(number, _)| none || is_healthy(*number));
         let calls = targets.map(|(_, replica)| async move {
-            match told {
-                Told::Placement(request) => replica.record((*request).clone()).await,
-                Told::Reuse(report) => replica.report_reuse(report).await,
+            match report {
+                ShardReport::Placement(request) => replica.record((*request).clone()).await,
+                ShardReport::Reuse(reuse) => replica.report_reuse(reuse).await,
             }
         });
         let mut outcomes = join_all(calls).await;

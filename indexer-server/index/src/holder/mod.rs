@@ -4,12 +4,12 @@ mod changing;
 
 use crate::changes::ChangeLog;
 use crate::contradicted::{Contradicted, Contradiction};
-use crate::delivered::Delivered;
 use crate::dirty::Dumps;
 use crate::limits::Limits;
 use crate::pages::{Confirmed, HeldPages};
 use crate::record::{Copies, Record};
 use crate::records::{Names, Records};
+use crate::reuse::ReuseHistory;
 use crate::sets::HolderIndex;
 use crate::shortfall::Shortfall;
 use crate::slots::{NONE, Page, Slot};
@@ -48,8 +48,8 @@ pub(crate) struct Holder {
     changes: ChangeLog,
     shortfall: Shortfall,
     contradicted: Contradicted,
-    /// What the engine reused; `None` until a request is reported.
-    delivered: Option<Box<Delivered>>,
+    /// `None` until an engine reports its reuse.
+    reuse_history: Option<Box<ReuseHistory>>,
     /// Digests of the blocks of the sources that have digests.
     digests: Vec<(SourceId, RankDigest)>,
     /// The rank's contribution to the index's totals.
@@ -92,7 +92,7 @@ impl Holder {
             changes: ChangeLog::default(),
             shortfall: Shortfall::default(),
             contradicted: Contradicted::default(),
-            delivered: None,
+            reuse_history: None,
             digests: Vec::new(),
             counted: Totals::default(),
         }
@@ -257,13 +257,13 @@ impl Holder {
 
     // === reuse ===
 
-    /// The last requests, compared with what the engine reused; `None` before the first one.
-    pub(crate) fn delivered(&self) -> Option<&Delivered> {
-        self.delivered.as_deref()
+    /// The last reported requests; `None` before the first report.
+    pub(crate) fn reuse_history(&self) -> Option<&ReuseHistory> {
+        self.reuse_history.as_deref()
     }
 
-    pub(crate) fn delivered_mut(&mut self) -> &mut Delivered {
-        self.delivered.get_or_insert_default()
+    pub(crate) fn reuse_history_mut(&mut self) -> &mut ReuseHistory {
+        self.reuse_history.get_or_insert_default()
     }
 
     // === digests ===
@@ -331,7 +331,7 @@ impl Holder {
             + self.confirmed.bytes()
             + self.records.bytes()
             + self.changes.bytes()
-            + self.delivered.as_ref().map_or(0, |_| size_of::<Delivered>())
+            + self.reuse_history.as_ref().map_or(0, |_| size_of::<ReuseHistory>())
             + usize::from(self.fed_by.spilled()) * self.fed_by.capacity() * size_of::<SourceId>()
             + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
             + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()

@@ -35,7 +35,7 @@ pub(super) struct Parts {
     pub(super) recorded: Option<Recorded>,
     /// Partition and first block of the prompt, if its tokens are known.
     pub(super) served: Option<(PartitionKey, SequenceHash)>,
-    /// Whether the engine's cached tokens can be compared with what was expected.
+    /// Whether the engine's cached tokens are comparable with the prediction.
     pub(super) shows_reuse: bool,
     pub(super) recorder: Recorder,
     pub(super) metrics: GatewayMetrics,

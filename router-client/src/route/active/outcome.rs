@@ -47,7 +47,7 @@ pub struct Placed<'a> {
     pub is_prefill_completed: bool,
     /// Whether the request is one half of a pair, with the other half in another pool.
     pub is_paired: bool,
-    /// What the index said that the rank reuses of the prompt.
+    /// Predicted reuse of the prompt, to compare with the engine's report.
     pub reuse: Option<&'a ExpectedReuse>,
 }
 

@@ -37,14 +37,14 @@ pub struct NewRequest<'a> {
     pub expected_output_tokens: Option<u64>,
 }
 
-/// What the index said that a rank reuses of a prompt.
+/// Reuse of a prompt that the index predicted for a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedReuse {
     /// Model and tenant of the prompt.
     pub partition: PartitionKey,
     /// Tokens of the prompt.
     pub prompt: u32,
-    /// Tokens that the engine was expected not to compute.
+    /// Predicted reuse, in tokens.
     pub expected: u32,
 }
 
@@ -57,7 +57,7 @@ pub struct RequestNotes {
     pub is_paired: bool,
     /// Whether the request waits for blocks from peers. Then the time to its first token does not show the rank's pace.
     pub has_fetch: bool,
-    /// What the index said that the rank reuses; `None` if that can't be compared with what the engine reports.
+    /// Predicted reuse of the prompt; `None` if it can't be compared with the engine's report.
     pub reuse: Option<Box<ExpectedReuse>>,
 }
 

@@ -1,4 +1,4 @@
-//! Compares what the index said about the prompts of a rank with what the engine then reused.
+//! Compares the predicted reuse of a rank's prompts with the actual reuse that its engine reports.
 
 use kvasir_proto::types::{Reason, ReusedTokens};
 
@@ -12,9 +12,9 @@ const BEGINS_SHARE: u32 = 4;
 /// A reason ends when fewer than 1 of this many requests differ in its direction.
 const ENDS_SHARE: u32 = 8;
 
-/// The last requests of a rank, compared.
+/// The last reported requests of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Delivered {
+pub(crate) struct ReuseHistory {
     /// Number of requests, up to [`REQUESTS_KEPT`].
     requests: u32,
     fewer: Differing,
@@ -32,7 +32,7 @@ struct Differing {
 }
 
 impl Differing {
-    fn note(&mut self, differs: bool, reused: ReusedTokens, requests: u32) {
+    fn add(&mut self, differs: bool, reused: ReusedTokens, requests: u32) {
         self.requests = self.requests << 1 | u64::from(differs);
         if differs {
             self.last = Some(reused);
@@ -46,21 +46,21 @@ impl Differing {
     }
 }
 
-impl Delivered {
-    /// Compares a request.
-    pub(crate) fn compare(&mut self, reused: ReusedTokens, block_size: u32) {
+impl ReuseHistory {
+    /// Adds a request.
+    pub(crate) fn add(&mut self, reused: ReusedTokens, block_size: u32) {
         let difference = reused.difference(block_size);
         self.requests = (self.requests + 1).min(REQUESTS_KEPT);
-        self.fewer.note(difference < 0, reused, self.requests);
-        self.more.note(difference > 0, reused, self.requests);
+        self.fewer.add(difference < 0, reused, self.requests);
+        self.more.add(difference > 0, reused, self.requests);
     }
 
-    /// Whether the engine reuses fewer tokens than the index says, for many requests.
+    /// Whether the actual reuse is below the prediction for many requests.
     pub(crate) const fn is_high(&self) -> bool {
         self.fewer.is_persistent
     }
 
-    /// Whether many requests differ, in either direction.
+    /// Whether the actual reuse differs from the prediction for many requests.
     pub(crate) const fn differs(&self) -> bool {
         self.fewer.is_persistent || self.more.is_persistent
     }
@@ -88,49 +88,49 @@ mod tests {
         ReusedTokens { prompt: 1_000, expected: 320, cached }
     }
 
-    fn reasons(delivered: &Delivered) -> Vec<(Reason, u64, String)> {
-        delivered.reasons().collect()
+    fn reasons(history: &ReuseHistory) -> Vec<(Reason, u64, String)> {
+        history.reasons().collect()
     }
 
     #[test]
     fn a_persistent_difference_is_a_reason_with_its_direction() {
-        let mut delivered = Delivered::default();
+        let mut history = ReuseHistory::default();
         for number in 1..REQUESTS_MIN {
-            delivered.compare(request(0), BLOCK);
-            assert!(!delivered.is_high(), "{number} requests prove nothing");
+            history.add(request(0), BLOCK);
+            assert!(!history.is_high(), "{number} requests prove nothing");
         }
-        delivered.compare(request(0), BLOCK);
-        assert!(delivered.is_high());
+        history.add(request(0), BLOCK);
+        assert!(history.is_high());
         let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=0".to_owned();
-        assert_eq!(reasons(&delivered), [(Reason::ContradictedByEngine, 16, example)]);
+        assert_eq!(reasons(&history), [(Reason::ContradictedByEngine, 16, example)]);
         for _ in 0..REQUESTS_KEPT {
-            delivered.compare(request(640), BLOCK);
+            history.add(request(640), BLOCK);
         }
-        assert!(!delivered.is_high());
+        assert!(!history.is_high());
         let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=640".to_owned();
-        assert_eq!(reasons(&delivered), [(Reason::EngineReusesMore, 64, example)]);
+        assert_eq!(reasons(&history), [(Reason::EngineReusesMore, 64, example)]);
     }
 
     #[test]
     fn single_differences_are_no_reason_and_a_reason_ends() {
-        let mut delivered = Delivered::default();
+        let mut history = ReuseHistory::default();
         // 1 of 5 is less than the share that begins a reason.
         for number in 0..1_000 {
-            delivered.compare(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
-            assert_eq!(reasons(&delivered), [], "after {number} requests");
+            history.add(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
+            assert_eq!(reasons(&history), [], "after {number} requests");
         }
         for _ in 0..4 {
-            delivered.compare(request(0), BLOCK);
+            history.add(request(0), BLOCK);
         }
-        assert!(delivered.is_high());
+        assert!(history.is_high());
         // 1 of 5 is more than the share that ends it.
         for number in 0..1_000 {
-            delivered.compare(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
-            assert!(delivered.is_high(), "after {number} requests");
+            history.add(request(if number % 5 == 4 { 0 } else { 320 }), BLOCK);
+            assert!(history.is_high(), "after {number} requests");
         }
         for _ in 0..REQUESTS_KEPT {
-            delivered.compare(request(320), BLOCK);
+            history.add(request(320), BLOCK);
         }
-        assert_eq!(reasons(&delivered), []);
+        assert_eq!(reasons(&history), []);
     }
 }
