@@ -40,6 +40,7 @@ impl RankChange<'_> {
             Some((true, _, _, parent)) => {
                 if before.is_some() && before != parent {
                     records.change(name, |record| record.parent = before);
+                    self.holder.note_changed(name);
                 }
                 self.announce_recorded(by, name)
             }
@@ -47,6 +48,7 @@ impl RankChange<'_> {
             Some((false, None, known, _)) => {
                 records.regroup(block, before);
                 self.relabel(block, known);
+                self.holder.note_changed(name);
                 self.announce_recorded(by, name)
             }
             // Only a collision of hashes.

@@ -7,7 +7,7 @@ use crate::listing::Listing;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
-use crate::source::{Source, SourceId, Worker};
+use crate::source::{HolderId, Source, SourceId, Worker};
 use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
@@ -323,7 +323,7 @@ impl Index {
     }
 
     /// Compares the predicted reuse of prompts at a rank with the actual reuse. While many of the last requests differ,
-    /// the rank is not exact. Ignores ranks without events: they are never exact.
+    /// the rank is not exact. Ignores requests while the rank is not exact for another reason.
     pub fn compare_reuse(
         &mut self,
         worker: &WorkerId,
@@ -333,6 +333,9 @@ impl Index {
     ) {
         let found = ranks(&self.workers, worker).iter().find(|&&(at, _)| at == rank);
         let Some(&(_, at)) = found else { return };
+        if !self.holder(HolderId(at)).is_some_and(|holder| holder.is_predictable()) {
+            return;
+        }
         let Some(Some(holder)) = self.holders.get_mut(at as usize) else { return };
         for &reused in requests {
             holder.reuse_history_mut().add(reused, block_size);

@@ -120,6 +120,7 @@ impl Index {
                 if swept && kind == Kind::All {
                     change.holder.clear_shortfall(id);
                     change.holder.clear_contradictions_if_empty();
+                    change.holder.forget_reuse();
                 }
                 self.recount(holder);
                 if !swept {

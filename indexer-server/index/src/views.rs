@@ -5,7 +5,7 @@ use crate::holder::Holder;
 use crate::index::Index;
 use crate::reuse::ReuseHistory;
 use crate::source::{HolderId, Source, SourceId, Worker};
-use kvasir_proto::types::{DpRank, Reason, SourceStatus, StateReason, WorkerId};
+use kvasir_proto::types::{DpRank, Reason, SourceState, SourceStatus, StateReason, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,10 +212,21 @@ impl<'a> HolderView<'a> {
     /// Whether the rank's blocks show that it is not exact, independent of the reports of its sources.
     #[must_use]
     pub fn is_partial(&self) -> bool {
+        self.lacks_blocks() || self.holder.reuse_history().is_some_and(ReuseHistory::differs)
+    }
+
+    /// Whether the known blocks of the rank are not all blocks that its engine reuses.
+    fn lacks_blocks(&self) -> bool {
         self.parked_blocks() > 0
             || self.hides_groups()
-            || self.holder.reuse_history().is_some_and(ReuseHistory::differs)
             || self.holder.is_contradicted(&self.index.trie)
+    }
+
+    /// Whether answers predict the reuse of a prompt: the rank is exact, apart from reports of engines.
+    pub(crate) fn is_predictable(&self) -> bool {
+        let (worst, connected) = self.worst_source();
+        let is_exact = worst.is_some_and(|status| status.state == SourceState::Exact);
+        is_exact && connected && self.shed_blocks() == 0 && !self.lacks_blocks()
     }
 
     /// Whether the engine has groups that it does not announce.

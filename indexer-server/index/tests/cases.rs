@@ -1,10 +1,10 @@
 //! Hand-written cases of the index, one per guarantee of the design.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SharedBlocks, SourceId};
+use kvasir_index::{Index, Limits, Prompt, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, Reason, SourceState, SourceStatus, StoredBlock, Tier,
-    TierSet, WorkerId,
+    BlockName, CopyMode, Group, GroupKind, KvEvent, LocalHash, Reason, ReusedTokens, SourceState,
+    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use std::cell::Cell;
 
@@ -467,4 +467,90 @@ fn a_rank_with_parked_blocks_is_not_exact() {
     assert_eq!(seen(&bench), (true, vec![(Reason::UnknownContent, 1)]));
     bench.apply(a, &stored(Some(1), &[(7, 70)]));
     assert_eq!(seen(&bench), (false, Vec::new()), "its parent came");
+}
+
+/// A rank that is not exact for another reason predicts nothing, so an engine cannot contradict it. A clear removes the
+/// blocks that the engine met.
+#[test]
+fn only_exact_ranks_are_compared_with_their_engine_and_a_clear_forgets() {
+    const BLOCK_SIZE: u32 = 16;
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    bench.apply(a, &stored(None, &[(1, 10)]));
+    let worker = WorkerId::new("a").expect("a name");
+    let exact =
+        SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::default() };
+    let report = |bench: &mut Bench, status: &SourceStatus| {
+        bench.index.set_status(a, status.clone());
+        let reused = ReusedTokens { prompt: 100, expected: 16, cached: 0 };
+        bench.index.compare_reuse(&worker, 0, &[reused; 64], BLOCK_SIZE);
+        bench.index.set_status(a, exact.clone());
+        let view = bench.index.workers().next().expect("a worker");
+        let holder = view.holders().next().expect("a rank");
+        let reasons = holder.reasons().into_iter().map(|at| at.reason).collect::<Vec<_>>();
+        assert_eq!(holder.may_be_high(), holder.is_partial());
+        reasons
+    };
+    for other in [
+        SourceStatus { state: SourceState::Gap, ..exact.clone() },
+        SourceStatus { state: SourceState::Partial, ..exact.clone() },
+        SourceStatus { connected: false, ..exact.clone() },
+    ] {
+        assert_eq!(report(&mut bench, &other), [], "{other:?}");
+    }
+    assert_eq!(report(&mut bench, &exact), [Reason::ContradictedByEngine]);
+    bench.apply(a, &KvEvent::Cleared);
+    let view = bench.index.workers().next().expect("a worker");
+    let holder = view.holders().next().expect("a rank");
+    assert_eq!((holder.is_partial(), holder.may_be_high()), (false, false));
+}
+
+/// A publisher that mixes both in one event is faulty.
+#[test]
+fn blocks_of_further_groups_after_others_in_one_event_are_rejected() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    let marked = Group::block(1, BlockName(7));
+    let others = [(1, 10), (marked.name.0, marked.local.0), (2, 20)];
+    for parent in [None, Some(99)] {
+        bench.apply(a, &stored(parent, &others));
+    }
+    bench.apply(a, &stored(None, &[(marked.name.0, marked.local.0)]));
+    bench.apply(a, &stored(None, &others));
+    bench.check(&[10, 20], &[("a", 1)]);
+    bench.apply(a, &removed(&[marked.name.0, 1]));
+    bench.check(&[10], &[]);
+}
+
+/// With several groups, each rank takes time: nobody waits for the answer any more, so the query ends.
+#[test]
+fn queries_of_ranks_with_several_groups_can_be_cancelled() {
+    let mut bench = Bench::new();
+    for id in ["a", "b", "c"] {
+        let source = bench.worker(id, CopyMode::Set);
+        let group =
+            Group { number: 1, kind: GroupKind::Mamba, block_size: 16, unit: 16, window: 0 };
+        for block in [group.declaration(), Group::block(1, BlockName(1))] {
+            bench.apply(source, &stored(None, &[(block.name.0, block.local.0)]));
+        }
+        bench.apply(source, &stored(None, &[(1, 10)]));
+    }
+    let locals = [LocalHash(10)];
+    let query = Query {
+        key: QueryKey::Locals(&locals),
+        tiers: TierSet::ALL,
+        workers: None,
+        minimum_overlap: 1,
+        shared: None,
+        prompt: Some(Prompt { block_size: 16, tokens: Some(17) }),
+    };
+    let asked = Cell::new(0);
+    let is_wanted = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 3
+    };
+    assert!(!bench.index.find_while(query, &mut bench.scratch, is_wanted));
+    assert_eq!(asked.get(), 3, "asked before each rank");
+    assert!(bench.index.find_while(query, &mut bench.scratch, || true));
+    assert_eq!(bench.scratch.matches().len(), 3);
 }

@@ -127,8 +127,18 @@ impl ApiRequest {
         of_body.or(self.extension.cache_salt.as_deref()).unwrap_or("")
     }
 
+    /// Adds the extension's salt to a body for the engine, in the field that engines read, unless the body has a salt.
+    pub fn add_salt(&self, body: &mut Map<String, Value>) {
+        let Some(salt) = &self.extension.cache_salt else { return };
+        let own = body.entry("cache_salt").or_insert(Value::Null);
+        if !own.is_string() {
+            *own = Value::String(salt.clone());
+        }
+    }
+
     /// Whether the cached tokens in the engine's usage are the reuse of one prompt: the request has one prompt and one
-    /// answer, and the engine reads its cache. vLLM skips the cache if a request needs the prompt's log probabilities.
+    /// answer, the engine tokenizes it as the gateway does, and reads its cache. vLLM skips the cache if a request needs the
+    /// prompt's log probabilities. An engine does not receive the extension's `token_data`.
     #[must_use]
     pub fn shows_reuse(&self) -> bool {
         let field = |name: &str| self.body.get(name).filter(|value| !value.is_null());
@@ -137,7 +147,8 @@ impl ApiRequest {
         let has_one_prompt =
             self.kind == Kind::Chat || self.prompts().is_ok_and(|prompts| prompts.len() == 1);
         let reads_cache = field("prompt_logprobs").is_none() && is_off("echo");
-        has_one_prompt && reads_cache && is_one("n") && is_one("best_of")
+        let is_tokenized = self.extension.token_data.is_none();
+        has_one_prompt && is_tokenized && reads_cache && is_one("n") && is_one("best_of")
     }
 
     /// Hints for the choice of the worker.
@@ -214,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_gets_the_salt_that_the_gateway_hashes() {
+        for own in [None, Some(Value::Null), Some(json!("own"))] {
+            let mut body = json!({"model": "m", "prompt": "a", "nvext": {"cache_salt": "s"}});
+            let fields = body.as_object_mut().expect("a body");
+            fields.extend(own.map(|own| ("cache_salt".to_owned(), own)));
+            let request = read(Kind::Completion, &body).expect("a request");
+            let mut sent = request.body.clone();
+            request.add_salt(&mut sent);
+            assert_eq!(sent["cache_salt"], request.cache_salt());
+        }
+    }
+
+    #[test]
     fn only_single_prompts_that_read_the_cache_show_what_is_reused() {
         let shows = |fields: Value| {
             let mut body = json!({"model": "m", "prompt": "a"});
@@ -230,6 +254,7 @@ mod tests {
             json!({"n": 2}),
             json!({"best_of": 2}),
             json!({"prompt": ["a", "b"]}),
+            json!({"nvext": {"token_data": [1, 2]}}),
         ] {
             assert!(!shows(other.clone()), "{other}");
         }

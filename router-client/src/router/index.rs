@@ -192,7 +192,9 @@ impl Overlaps {
             let own = TierBlocks { device, host, disk, pool: 0 };
             let of_pools = TierBlocks { pool: at.pool_blocks, ..TierBlocks::default() };
             let pool = config.credited(of_pools, pool_trust).pool;
-            let is_current = matches!(at.state, SourceState::Exact | SourceState::Partial)
+            // Blocks of pools are trusted by the pools' state.
+            let is_current = at.pool_blocks == 0
+                && matches!(at.state, SourceState::Exact | SourceState::Partial)
                 && at.connected
                 && !restoring.contains(&at.worker.worker);
             let reusable_tokens = is_current.then_some(at.reusable_tokens);
@@ -202,7 +204,7 @@ impl Overlaps {
             (at.worker, Held { blocks, trust, reusable_tokens })
         });
         let by_rank = by_rank.collect();
-        let is_complete = missing_shards.is_empty() && restoring.is_empty();
+        let is_complete = missing_shards.is_empty() && restoring.is_empty() && pools.is_empty();
         let index_use =
             IndexUse::Answered { elapsed, missing_shards, holding_ranks, distrusted_ranks };
         Self { by_rank, below_device: Some(below_device), is_complete, index_use }

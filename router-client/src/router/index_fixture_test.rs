@@ -109,9 +109,20 @@ impl UnaryService<ReportReuseRequest> for Shard {
     type Future = BoxFuture<'static, Result<Response<ReportReuseResponse>, Status>>;
 
     fn call(&mut self, request: Request<ReportReuseRequest>) -> Self::Future {
-        let told = self.reports.try_send(request.into_inner());
+        let report = request.into_inner();
+        let refused = report.worker_id == "refused";
+        let told = self.reports.try_send(report);
         let told = told.map_err(|error| Status::unavailable(error.to_string()));
-        async move { told.map(|()| Response::new(ReportReuseResponse::default())) }.boxed()
+        async move {
+            told?;
+            match refused {
+                true => {
+                    Err(Status::permission_denied("identity \"r\" may not act for this worker"))
+                }
+                false => Ok(Response::new(ReportReuseResponse::default())),
+            }
+        }
+        .boxed()
     }
 }
 

@@ -11,8 +11,8 @@ use crate::route::{
     ConfigError, Decision, ExpectedReuse, Queue, QueueFull, RequestKey, Ticket, Update, Wait,
 };
 use kvasir_proto::convert::{ReuseReport, WorkerAddress};
-use kvasir_proto::types::{ReusedTokens, WorkerKey};
-use std::sync::atomic::{AtomicBool, Ordering};
+use kvasir_proto::types::{ReusedTokens, WorkerId, WorkerKey};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -23,6 +23,9 @@ use tokio::time::Instant;
 /// Maximum placements and reports being sent to the index concurrently. Further ones are dropped.
 const RECORDINGS_MAX: usize = 256;
 
+/// How long a worker's reuse is not reported after the index has refused a report.
+const REFUSED_PAUSE: Duration = Duration::from_secs(300);
+
 /// The state that clones of a router share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -32,8 +35,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Tasks that record placements and reused tokens.
     recordings: Mutex<JoinSet<()>>,
-    /// Whether the index refuses reports of reused tokens.
-    refuses_reports: Arc<AtomicBool>,
+    /// Workers whose reports of reused tokens the index has refused, and when to try again.
+    refused: Arc<Mutex<BTreeMap<WorkerId, Instant>>>,
 }
 
 /// Result of trying to place a request.
@@ -63,8 +66,8 @@ impl Shared {
         let origin = Instant::now();
         let state = Mutex::new(state);
         let recordings = Mutex::default();
-        let refuses_reports = Arc::default();
-        Ok(Self { index, config, origin, state, recordings, refuses_reports })
+        let refused = Arc::default();
+        Ok(Self { index, config, origin, state, recordings, refused })
     }
 
     /// Time since the router was created.
@@ -159,7 +162,8 @@ impl Shared {
     }
 
     /// Reports the actual reuse of a prompt to the index, in a background task. Drops the report if
-    /// [`RECORDINGS_MAX`] calls are under way, or the index refuses reports.
+    /// [`RECORDINGS_MAX`] calls are under way, or the index has refused a report of the worker within
+    /// [`REFUSED_PAUSE`].
     fn report_reuse(&self, rank: &WorkerKey, reuse: ExpectedReuse, cached: u64) {
         let ExpectedReuse { partition, prompt, expected } = reuse;
         // The engine's own count; it may exceed the prompt if the engine adds tokens.
@@ -168,19 +172,34 @@ impl Shared {
         let requests = vec![ReusedTokens { prompt, expected, cached }];
         let report = ReuseReport { address, rank: rank.rank, requests };
         let index = self.index.clone();
-        let refused = Arc::clone(&self.refuses_reports);
-        if refused.load(Ordering::Relaxed) {
+        let refused = Arc::clone(&self.refused);
+        if self.is_refused(&rank.worker) {
             return;
         }
         self.spawn_recording(async move {
             let Err(error) = index.report_reuse(&report).await else { return };
-            if error.is_refusal() && !refused.swap(true, Ordering::Relaxed) {
+            let worker = report.address.worker;
+            if !error.is_refusal() {
+                tracing::debug!(%error, %worker, "the reuse of a prompt is not reported");
+                return;
+            }
+            let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if refused.is_empty() {
                 tracing::info!(
-                    %error,
-                    "cached tokens are not reported: the index refuses the router's reports"
+                    %error, %worker,
+                    "the index refuses reports of cached tokens: they are not reported for 5 minutes"
                 );
             }
+            refused.insert(worker, Instant::now() + REFUSED_PAUSE);
         });
+    }
+
+    /// Whether the index has refused a report of the worker within [`REFUSED_PAUSE`].
+    pub(super) fn is_refused(&self, worker: &WorkerId) -> bool {
+        let now = Instant::now();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|_, until| *until > now);
+        refused.contains_key(worker)
     }
 
     /// Runs a call to the index in a background task. Returns false if [`RECORDINGS_MAX`] calls are under way, or there

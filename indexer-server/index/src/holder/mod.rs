@@ -262,6 +262,11 @@ impl Holder {
         self.reuse_history.as_deref()
     }
 
+    /// Forgets the reported requests, because the blocks that they met were removed.
+    pub(crate) fn forget_reuse(&mut self) {
+        self.reuse_history = None;
+    }
+
     pub(crate) fn reuse_history_mut(&mut self) -> &mut ReuseHistory {
         self.reuse_history.get_or_insert_default()
     }

@@ -114,6 +114,12 @@ impl Job {
         self.began + waited + self.answer_timeout
     }
 
+    /// Tokens of the prompt, if the engine's cached tokens are comparable with the prediction.
+    pub(super) fn comparable_tokens(&self) -> Option<u64> {
+        let is_known = !self.prompt.local_hashes.is_empty();
+        Some(self.prompt.input_tokens).filter(|_| is_known && self.request.shows_reuse())
+    }
+
     /// Sequence hash of the prompt's first block, if its tokens are known and fill a block. `None` for `token_data`
     /// from the client: engines do not receive it, so it shows nothing about their tokens.
     pub(super) fn first_block(&self) -> Option<SequenceHash> {
@@ -136,7 +142,7 @@ impl Job {
                 *options = json!({"include_usage": true});
             }
         }
-        self.add_salt(&mut body);
+        self.request.add_salt(&mut body);
         if let Some(parameters) = parameters {
             body.insert(PARAMETERS.to_owned(), parameters);
         }
@@ -144,13 +150,6 @@ impl Job {
             add_plan(&mut body, plan);
         }
         bytes(body)
-    }
-
-    /// Adds the extension's salt in the field that engines read.
-    pub(super) fn add_salt(&self, body: &mut serde_json::Map<String, Value>) {
-        if let Some(salt) = &self.request.extension.cache_salt {
-            body.entry("cache_salt").or_insert_with(|| Value::String(salt.clone()));
-        }
     }
 }
 

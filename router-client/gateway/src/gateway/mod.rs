@@ -422,7 +422,7 @@ impl Gateway {
             placement,
             recorded,
             served,
-            shows_reuse: job.request.shows_reuse(),
+            comparable_tokens: job.comparable_tokens(),
             recorder: self.parts.recorder.clone(),
             metrics: self.parts.metrics.clone(),
             route_metrics: self.parts.route_metrics.clone(),

@@ -106,7 +106,7 @@ impl Gateway {
         let engine = self.parts.directory.engine(&job.target.partition, &worker.worker);
         let engine = engine.ok_or_else(|| "the engine's address is not known".to_owned())?;
         let mut body = job.request.body.clone();
-        job.add_salt(&mut body);
+        job.request.add_salt(&mut body);
         let sent = Sent {
             path: job.request.kind.path(),
             body: bytes(body),

@@ -73,7 +73,7 @@ impl Gateway {
 /// itself fetches blocks first.
 fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     let mut body = one_token(&job.request.body);
-    job.add_salt(&mut body);
+    job.request.add_salt(&mut body);
     let parameters = json!({
         "do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": null,
         "remote_block_ids": null, "remote_host": null, "remote_port": null,

@@ -35,8 +35,8 @@ pub(super) struct Parts {
     pub(super) recorded: Option<Recorded>,
     /// Partition and first block of the prompt, if its tokens are known.
     pub(super) served: Option<(PartitionKey, SequenceHash)>,
-    /// Whether the engine's cached tokens are comparable with the prediction.
-    pub(super) shows_reuse: bool,
+    /// Tokens of the prompt, if the engine's cached tokens are comparable with the prediction.
+    pub(super) comparable_tokens: Option<u64>,
     pub(super) recorder: Recorder,
     pub(super) metrics: GatewayMetrics,
     pub(super) route_metrics: RequestMetrics,
@@ -55,7 +55,7 @@ pub(super) struct Serving {
     placement: Option<Placement>,
     recorded: Option<Recorded>,
     served: Option<(PartitionKey, SequenceHash)>,
-    shows_reuse: bool,
+    comparable_tokens: Option<u64>,
     recorder: Recorder,
     metrics: GatewayMetrics,
     route_metrics: RequestMetrics,
@@ -111,7 +111,7 @@ impl Serving {
             placement: Some(placement),
             recorded,
             served,
-            shows_reuse: parts.shows_reuse,
+            comparable_tokens: parts.comparable_tokens,
             recorder,
             metrics,
             route_metrics,
@@ -199,7 +199,10 @@ impl Serving {
     fn end_placement(&mut self, has_failed: Option<bool>) {
         let Some(mut placement) = self.placement.take() else { return };
         placement.output_tokens(self.tally.output_tokens);
-        let cached_tokens = self.tally.cached_tokens.filter(|_| self.shows_reuse);
+        // If the engine counts another number of tokens, its template or tokenizer differs from the gateway's.
+        let is_same_prompt = self.tally.prompt_tokens.is_some()
+            && self.tally.prompt_tokens == self.comparable_tokens;
+        let cached_tokens = self.tally.cached_tokens.filter(|_| is_same_prompt);
         if let Some((bytes, took)) = self.tally.fetched {
             placement.decode.report_fetch(bytes, took);
             self.route_metrics.fetched(bytes, took);

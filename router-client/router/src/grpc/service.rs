@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, Partition};
 use crate::metrics::RequestMetrics;
 use crate::recorder::OpenRequests;
 use crate::reports::KvMetricsAggregator;
-use kvasir_access::Principal;
+use kvasir_access::{Principal, Role};
 use kvasir_process::access::{audit, check_partition, denied};
 use kvasir_process::port::{principal, quota, take_query};
 use kvasir_process::quota::Quota;
@@ -314,7 +314,9 @@ impl RouterContract for RouterService {
         let key = key(&model, &tenant)?;
         let partition = self.partition(&principal, &key)?;
         self.recorded.end(&(key, request_id.clone()), cached_tokens);
-        let ended = Ended { has_failed, cached_tokens };
+        // The router reports cached tokens to the index under its own identity.
+        let may_report = principal.has(Role::Publish);
+        let ended = Ended { has_failed, cached_tokens: cached_tokens.filter(|_| may_report) };
         let freed = partition.pools.free(&request_id, ended, prefill_failed);
         let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
         let freed = freed.ok_or_else(|| unknown(&request_id))?;
