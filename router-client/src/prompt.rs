@@ -1,8 +1,7 @@
-use crate::route::ExpectedReuse;
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
 use kvasir_proto::limits::QUERY_TOKENS_MAX;
 use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest, Tier};
-use kvasir_proto::types::{LocalHash, PartitionKey, SequenceHash, WorkerKey};
+use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
 use std::time::Duration;
 
 /// A prompt to route.
@@ -133,16 +132,6 @@ impl<'a> Prompt<'a> {
 }
 
 impl HashedPrompt {
-    /// The predicted reuse of this prompt, for a report. `None` if the query limits which ranks the answer lists.
-    pub(crate) fn expected_reuse(&self, reusable_tokens: u64) -> Option<ExpectedReuse> {
-        if self.top_k > 0 || self.minimum_overlap_blocks > 1 {
-            return None;
-        }
-        let partition = PartitionKey::new(&self.model, &self.tenant).ok()?;
-        let expected = u32::try_from(reusable_tokens).ok()?;
-        Some(ExpectedReuse { partition, prompt: self.prompt_tokens()?, expected })
-    }
-
     /// Whether the prompt has no complete block. If so, no worker can match, and no query is needed.
     pub(crate) fn is_short(&self) -> bool {
         // The server refuses a block size of 0.
@@ -162,7 +151,7 @@ impl HashedPrompt {
     }
 
     /// Number of tokens for a query. `None` for 0 and above [`QUERY_TOKENS_MAX`], which indexes reject.
-    fn prompt_tokens(&self) -> Option<u32> {
+    pub(crate) fn prompt_tokens(&self) -> Option<u32> {
         let tokens = u32::try_from(self.input_tokens).ok()?;
         let is_valid = tokens > 0 && tokens as usize <= QUERY_TOKENS_MAX;
         Some(tokens).filter(|_| is_valid && !self.local_hashes.is_empty())

@@ -67,6 +67,7 @@ mod shortfall;
 mod source;
 mod totals;
 
+mod compare;
 mod index;
 mod rank;
 mod registry;

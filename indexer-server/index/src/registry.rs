@@ -7,13 +7,12 @@ use crate::listing::Listing;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
-use crate::source::{HolderId, Source, SourceId, Worker};
+use crate::source::{Source, SourceId, Worker};
 use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, EngineFacts, NameChange, NameMeaning, ReusedTokens, SourceStatus,
-    Tier, WorkerId,
+    BlockName, CopyMode, DpRank, EngineFacts, NameChange, NameMeaning, SourceStatus, Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 
@@ -320,27 +319,6 @@ impl Index {
     /// Sets the facts about a worker's engine, which limit how much of a prompt its ranks match.
     pub fn set_facts(&mut self, worker: &WorkerId, facts: EngineFacts) {
         self.roles.set_facts(worker, facts, ranks(&self.workers, worker));
-    }
-
-    /// Compares the predicted reuse of prompts at a rank with the actual reuse. While many of the last requests differ,
-    /// the rank is not exact. Ignores requests while the rank is not exact for another reason.
-    pub fn compare_reuse(
-        &mut self,
-        worker: &WorkerId,
-        rank: DpRank,
-        requests: &[ReusedTokens],
-        block_size: u32,
-    ) {
-        let found = ranks(&self.workers, worker).iter().find(|&&(at, _)| at == rank);
-        let Some(&(_, at)) = found else { return };
-        if !self.holder(HolderId(at)).is_some_and(|holder| holder.is_predictable()) {
-            return;
-        }
-        let Some(Some(holder)) = self.holders.get_mut(at as usize) else { return };
-        for &reused in requests {
-            holder.reuse_history_mut().add(reused, block_size);
-        }
-        self.recount(at);
     }
 
     /// Clears a worker's roles: pool, reader of pools, chunks, and facts.

@@ -1,6 +1,6 @@
 //! Compares the predicted reuse of a rank's prompts with the actual reuse that its engine reports.
 
-use kvasir_proto::types::{Reason, ReusedTokens};
+use kvasir_proto::types::{PromptReuse, Reason};
 
 /// Number of the last requests that count.
 const REQUESTS_KEPT: u32 = u64::BITS;
@@ -27,12 +27,12 @@ struct Differing {
     /// One bit per request, the last one lowest.
     requests: u64,
     /// The last request that differed.
-    last: Option<ReusedTokens>,
+    last: Option<PromptReuse>,
     is_persistent: bool,
 }
 
 impl Differing {
-    fn add(&mut self, differs: bool, reused: ReusedTokens, requests: u32) {
+    fn add(&mut self, differs: bool, reused: PromptReuse, requests: u32) {
         self.requests = self.requests << 1 | u64::from(differs);
         if differs {
             self.last = Some(reused);
@@ -48,7 +48,7 @@ impl Differing {
 
 impl ReuseHistory {
     /// Adds a request.
-    pub(crate) fn add(&mut self, reused: ReusedTokens, block_size: u32) {
+    pub(crate) fn add(&mut self, reused: PromptReuse, block_size: u32) {
         let difference = reused.difference(block_size);
         self.requests = (self.requests + 1).min(REQUESTS_KEPT);
         self.fewer.add(difference < 0, reused, self.requests);
@@ -66,15 +66,13 @@ impl ReuseHistory {
     }
 
     /// The persistent differences: reason, number of requests, and the last one.
-    pub(crate) fn reasons(&self) -> impl Iterator<Item = (Reason, u64, String)> {
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = (Reason, u64, PromptReuse)> {
         let directions =
             [(Reason::ContradictedByEngine, &self.fewer), (Reason::EngineReusesMore, &self.more)];
-        directions.into_iter().filter(|(_, at)| at.is_persistent).filter_map(|(reason, at)| {
-            let ReusedTokens { prompt, expected, cached } = at.last?;
-            let example =
-                format!("prompt_tokens={prompt} expected_tokens={expected} cached_tokens={cached}");
-            Some((reason, at.requests.count_ones().into(), example))
-        })
+        directions
+            .into_iter()
+            .filter(|(_, at)| at.is_persistent)
+            .filter_map(|(reason, at)| Some((reason, at.requests.count_ones().into(), at.last?)))
     }
 }
 
@@ -84,11 +82,11 @@ mod tests {
 
     const BLOCK: u32 = 16;
 
-    fn request(cached: u32) -> ReusedTokens {
-        ReusedTokens { prompt: 1_000, expected: 320, cached }
+    fn request(cached: u32) -> PromptReuse {
+        PromptReuse { prompt: 1_000, expected: 320, cached }
     }
 
-    fn reasons(history: &ReuseHistory) -> Vec<(Reason, u64, String)> {
+    fn reasons(history: &ReuseHistory) -> Vec<(Reason, u64, PromptReuse)> {
         history.reasons().collect()
     }
 
@@ -101,14 +99,12 @@ mod tests {
         }
         history.add(request(0), BLOCK);
         assert!(history.is_high());
-        let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=0".to_owned();
-        assert_eq!(reasons(&history), [(Reason::ContradictedByEngine, 16, example)]);
+        assert_eq!(reasons(&history), [(Reason::ContradictedByEngine, 16, request(0))]);
         for _ in 0..REQUESTS_KEPT {
             history.add(request(640), BLOCK);
         }
         assert!(!history.is_high());
-        let example = "prompt_tokens=1000 expected_tokens=320 cached_tokens=640".to_owned();
-        assert_eq!(reasons(&history), [(Reason::EngineReusesMore, 64, example)]);
+        assert_eq!(reasons(&history), [(Reason::EngineReusesMore, 64, request(640))]);
     }
 
     #[test]

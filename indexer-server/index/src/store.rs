@@ -36,14 +36,11 @@ impl RankChange<'_> {
         if blocks.first().is_some_and(|first| Group::is_mark(first.local)) {
             return self.store_grouped(by, parent, blocks);
         }
-        // Only a faulty publisher mixes them. The blocks after the first one of a further group have no known position.
+        // Only a faulty publisher mixes them.
         let marked = blocks.iter().position(|block| Group::is_mark(block.local));
         let (blocks, mixed) = blocks.split_at(marked.unwrap_or(blocks.len()));
         let mut counts = BlockCounts { rejected: mixed.len() as u64, ..BlockCounts::default() };
-        let mut at = match parent {
-            None => At::Slot(NONE),
-            Some(name) => self.position(name),
-        };
+        let mut at = parent.map_or(At::Slot(NONE), |name| self.position(name));
         let mut parent = parent;
         let mut rest = blocks;
         while let Some((&block, tail)) = rest.split_first() {

@@ -203,7 +203,7 @@ impl<'a> HolderView<'a> {
         let hidden = || own_reason(Reason::UnannouncedGroups, 1, "engine_facts.unannounced_groups");
         let reasons = self.contradiction_reason().into_iter().chain((parked > 0).then(unknown));
         let differing = self.holder.reuse_history().into_iter().flat_map(ReuseHistory::reasons);
-        let differing = differing.map(|(at, count, example)| own_reason(at, count, &example));
+        let differing = differing.map(|(at, count, last)| own_reason(at, count, &last.to_string()));
         // Collected, because a view must not outlive the index.
         let differing = differing.collect::<Vec<_>>();
         reasons.chain(self.hides_groups().then(hidden)).chain(differing)

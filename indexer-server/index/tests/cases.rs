@@ -3,7 +3,7 @@
 
 use kvasir_index::{Index, Limits, Prompt, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, Group, GroupKind, KvEvent, LocalHash, Reason, ReusedTokens, SourceState,
+    BlockName, CopyMode, Group, GroupKind, KvEvent, LocalHash, PromptReuse, Reason, SourceState,
     SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use std::cell::Cell;
@@ -482,7 +482,7 @@ fn only_exact_ranks_are_compared_with_their_engine_and_a_clear_forgets() {
         SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::default() };
     let report = |bench: &mut Bench, status: &SourceStatus| {
         bench.index.set_status(a, status.clone());
-        let reused = ReusedTokens { prompt: 100, expected: 16, cached: 0 };
+        let reused = PromptReuse { prompt: 100, expected: 16, cached: 0 };
         bench.index.compare_reuse(&worker, 0, &[reused; 64], BLOCK_SIZE);
         bench.index.set_status(a, exact.clone());
         let view = bench.index.workers().next().expect("a worker");

@@ -2,7 +2,7 @@ use super::shared::check_range;
 use super::{ConvertError, WorkerAddress};
 use crate::limits::{QUERY_TOKENS_MAX, REUSE_REQUESTS_MAX, WORKER_RANKS_MAX};
 use crate::pb;
-use crate::types::{DpRank, PartitionKey, ReusedTokens, WorkerId};
+use crate::types::{DpRank, PartitionKey, PromptReuse, WorkerId};
 
 /// A checked `ReportReuseRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ReuseReport {
     /// The worker's rank, below [`WORKER_RANKS_MAX`].
     pub rank: DpRank,
     /// The requests, 1 to [`REUSE_REQUESTS_MAX`].
-    pub requests: Vec<ReusedTokens>,
+    pub requests: Vec<PromptReuse>,
 }
 
 impl TryFrom<pb::ReportReuseRequest> for ReuseReport {
@@ -33,7 +33,7 @@ impl TryFrom<pb::ReportReuseRequest> for ReuseReport {
             check_range(&field("prompt_tokens"), prompt, 1, QUERY_TOKENS_MAX as u64)?;
             check_range(&field("expected_tokens"), reused.expected_tokens.into(), 0, prompt)?;
             check_range(&field("cached_tokens"), reused.cached_tokens.into(), 0, prompt)?;
-            Ok(ReusedTokens {
+            Ok(PromptReuse {
                 prompt: reused.prompt_tokens,
                 expected: reused.expected_tokens,
                 cached: reused.cached_tokens,
@@ -79,7 +79,7 @@ mod tests {
     fn a_report_is_read_and_wrong_numbers_are_named() {
         let reused = pb::ReusedTokens { prompt_tokens: 64, expected_tokens: 48, cached_tokens: 32 };
         let report = ReuseReport::try_from(request(reused)).expect("a valid report");
-        assert_eq!(report.requests, [ReusedTokens { prompt: 64, expected: 48, cached: 32 }]);
+        assert_eq!(report.requests, [PromptReuse { prompt: 64, expected: 48, cached: 32 }]);
         assert_eq!((report.rank, report.address.worker.as_str()), (1, "w"));
         assert_eq!(pb::ReportReuseRequest::from(&report), request(reused));
         let fails = |request: pb::ReportReuseRequest, field: &str| {

@@ -33,7 +33,7 @@ pub use meaning::{AdapterNumber, ImageKeys, Learned, NameChange, NameMeaning};
 pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
 pub use partition::{NameError, PartitionKey, invisible_character};
 pub use reason::{Direction, Reason, StateReason};
-pub use reuse::ReusedTokens;
+pub use reuse::PromptReuse;
 pub use source::SourceStatus;
 pub use tier::{Tier, TierSet};
 pub use worker::{DpRank, WorkerId, WorkerKey};

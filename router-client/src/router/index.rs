@@ -2,11 +2,11 @@ use crate::client::IndexerClient;
 use crate::error::ClientError;
 use crate::overlap::{Answer, Overlap};
 use crate::prompt::HashedPrompt;
-use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
+use crate::route::{ExpectedReuse, Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
 use kvasir_proto::convert::{PoolState, ReuseReport};
 use kvasir_proto::pb::Tier;
-use kvasir_proto::types::{SourceState, WorkerId, WorkerKey};
+use kvasir_proto::types::{PartitionKey, SourceState, WorkerId, WorkerKey};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -210,12 +210,25 @@ impl Overlaps {
         Self { by_rank, below_device: Some(below_device), is_complete, index_use }
     }
 
-    /// Predicted reuse of the prompt at a rank, in tokens; `None` without a prediction.
-    pub(super) fn reusable_tokens(&self, rank: &WorkerKey) -> Option<u64> {
-        match self.by_rank.iter().find(|(listed, _)| listed == rank) {
-            Some((_, held)) => held.reusable_tokens,
-            None => self.is_complete.then_some(0),
+    /// Predicted reuse of the prompt at a rank, for a report. `None` without a prediction, and if the query limits which
+    /// ranks the answer lists.
+    pub(super) fn expected_reuse(
+        &self,
+        prompt: &HashedPrompt,
+        rank: &WorkerKey,
+    ) -> Option<ExpectedReuse> {
+        if prompt.top_k > 0 || prompt.minimum_overlap_blocks > 1 {
+            return None;
         }
+        let tokens = match self.by_rank.iter().find(|(listed, _)| listed == rank) {
+            Some((_, held)) => held.reusable_tokens?,
+            None => self.is_complete.then_some(0)?,
+        };
+        Some(ExpectedReuse {
+            partition: PartitionKey::new(&prompt.model, &prompt.tenant).ok()?,
+            prompt: prompt.prompt_tokens()?,
+            expected: u32::try_from(tokens).ok()?,
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::route::{
     ConfigError, Decision, ExpectedReuse, Queue, QueueFull, RequestKey, Ticket, Update, Wait,
 };
 use kvasir_proto::convert::{ReuseReport, WorkerAddress};
-use kvasir_proto::types::{ReusedTokens, WorkerId, WorkerKey};
+use kvasir_proto::types::{PromptReuse, WorkerId, WorkerKey};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -169,7 +169,7 @@ impl Shared {
         // The engine's own count; it may exceed the prompt if the engine adds tokens.
         let cached = u32::try_from(cached).unwrap_or(u32::MAX).min(prompt);
         let address = WorkerAddress { partition, worker: rank.worker.clone() };
-        let requests = vec![ReusedTokens { prompt, expected, cached }];
+        let requests = vec![PromptReuse { prompt, expected, cached }];
         let report = ReuseReport { address, rank: rank.rank, requests };
         let index = self.index.clone();
         let refused = Arc::clone(&self.refused);

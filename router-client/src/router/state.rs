@@ -357,14 +357,12 @@ impl State {
             // Requests in flight at the rank store and evict blocks meanwhile.
             let is_alone = self.active.load(member.rank).requests == 0;
             let is_predictable = is_alone && *part == Part::Whole && fetched == 0;
-            let reusable = || overlaps.reusable_tokens(&decision.worker);
-            let reusable = is_predictable.then(reusable).flatten();
-            let reuse = reusable.and_then(|tokens| pending.prompt.expected_reuse(tokens));
+            let predicted = overlaps.expected_reuse(pending.prompt, &decision.worker);
             let notes = RequestNotes {
                 overlap_blocks: decision.overlap.total().saturating_add(fetched),
                 is_paired: *part == Part::Prefill,
                 has_fetch: fetched > 0,
-                reuse: reuse.map(Box::new),
+                reuse: predicted.filter(|_| is_predictable).map(Box::new),
             };
             let mut added = self.active.add_noted(&key, request, notes.clone(), now);
             while is_own && added == Err(AddError::Duplicate) {
