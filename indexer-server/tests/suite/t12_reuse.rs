@@ -41,7 +41,8 @@ async fn trust(
 #[tokio::test]
 async fn an_engine_that_reuses_less_or_more_costs_a_rank_its_exactness_until_it_agrees() {
     let (server, mut client) = Server::with_worker(&[]).await;
-    server.publisher(hello("w", "s", 1)).await.acked(1, vec![stored(None, &[1, 2])]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(None, &[1, 2])]).await;
     let exact = (pb::WorkerState::Exact, false, vec![]);
     assert_eq!(differing(&mut client, report("w", 15, 0)).await, 15);
     assert_eq!(trust(&mut client).await, exact, "fifteen requests prove nothing");
@@ -81,7 +82,8 @@ async fn reports_of_unknown_workers_and_wrong_numbers_are_refused() {
     assert_refused(client.report_reuse(beyond).await, Code::InvalidArgument, text);
     // A rank without events is never exact, so there is nothing to contradict.
     assert_eq!(differing(&mut client, report("w", 64, 0)).await, 64);
-    server.publisher(hello("w", "s", 1)).await.acked(1, vec![stored(None, &[1, 2])]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(None, &[1, 2])]).await;
     assert_eq!(trust(&mut client).await, (pb::WorkerState::Exact, false, vec![]));
     server.stop().await.expect("a clean stop");
 }
