@@ -30,10 +30,10 @@ const RESTARTED: usize = ENGINES - 1;
 const ROUNDS: usize = 25;
 const SEED: u64 = 4;
 /// Batches that an engine can replay: more than it publishes from one checkpoint to the start after
-/// the next kill, and a small part of what it publishes in all.
-const BUFFER_BATCHES: usize = 2_000;
-/// Time between two requests to an engine, so that its buffer is not overrun within one round.
-const PACE: Duration = Duration::from_millis(4);
+/// the next kill, and less than it publishes in all.
+const BUFFER_BATCHES: usize = 4_000;
+/// Time between two requests to an engine, so that its buffer is not overrun, on a busy machine too.
+const PACE: Duration = Duration::from_millis(6);
 /// Longest time that the server is let run before it is killed.
 const LIFE_MAX: Duration = Duration::from_millis(900);
 /// Longest wait for the server to be where the engines are.
@@ -95,7 +95,7 @@ impl Fleet {
             let id = worker_id(number);
             let truth = engine.truth().await?;
             let last = truth.last_sequence.context("the engine has published")?;
-            let published_enough = last > 2 * BUFFER_BATCHES as u64;
+            let published_enough = last > BUFFER_BATCHES as u64;
             ensure!(published_enough || number == RESTARTED, "{id} published {last} batches only");
             let what = format!("exact at batch {last}");
             let exact = |source: &pb::SourceInfo| client::is_exact_at(source, last);
