@@ -1,6 +1,8 @@
 """The router's client against a real router, which asks a real index."""
 
 import asyncio
+import functools
+import operator
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from kvasir import (
     BlocksByTier,
     BusyThresholds,
     DecisionReason,
+    Indexer,
     IndexOutcome,
     IndexTrust,
     ModelType,
@@ -25,6 +28,7 @@ from kvasir import (
     RouterMode,
     UnavailableError,
     WorkerRole,
+    WorkerState,
     _rpc,
     local_hashes,
 )
@@ -337,3 +341,29 @@ async def test_a_router_that_is_killed_fails_no_request(
                 assert other.worker_id == "worker-0"
             assert await reservation.free() is None
         assert by_worker(await router.loads())["worker-0"] == (0, 0, 0)
+
+
+async def test_cached_tokens_that_differ_from_the_index_cost_a_worker_its_exactness(
+    indexer: Indexer, publishers: Publishers, routers: Routers
+) -> None:
+    publisher = publishers()
+    publisher.publish_stored(TOKENS[:8], NAMES[:2])
+    publisher.flush(WAIT_SECONDS)
+    prompt = TOKENS[:11]
+
+    def trust() -> tuple[WorkerState, bool]:
+        [match] = indexer.find_matches("model", token_ids=prompt, block_size=4).matches
+        assert match.reusable_tokens == 8
+        return match.state, match.may_be_high
+
+    async with Router(routers().target, "model") as router:
+        # More requests than count, because a report that is late is dropped.
+        for cached_tokens, requests, expected in [
+            (0, 32, (WorkerState.PARTIAL, True)),
+            (8, 128, (WorkerState.EXACT, False)),
+        ]:
+            for _ in range(requests):
+                reservation = await router.select(tokens=prompt)
+                await reservation.free(cached_tokens=cached_tokens)
+            # The router reports in the background.
+            wait_until("the reports", trust, functools.partial(operator.eq, expected))
