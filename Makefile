@@ -1,7 +1,7 @@
 # Entrances to the scripts. `make help` lists them.
 .DEFAULT_GOAL := help
 SHELL := bash
-.PHONY: help demo test fix lint bench sweep
+.PHONY: help demo test real fix lint bench sweep
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -11,6 +11,9 @@ demo: ## Run engines, an index and queries; print what routing by cache saves
 
 test: ## Run every test
 	@scripts/test
+
+real: ## Compare predictions with real vLLM engines on the CPU (installs 6 GB)
+	@scripts/real $(ARGS)
 
 fix: ## Format the code and regenerate generated files
 	@scripts/fix

@@ -23,6 +23,8 @@ const AGENT: &str = "kvbm-agent";
 const ROUTER: &str = "router";
 /// Name of the gateway's binary.
 const GATEWAY: &str = "gateway";
+/// Name of the binary with all programs.
+const KVASIR: &str = "kvasir";
 /// Timeout for the server to listen after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for the server to end after SIGTERM; then it is killed.
@@ -134,6 +136,25 @@ impl Server {
     pub async fn gateway(flags: &[&str]) -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::launch(Command::new(binary_of(GATEWAY)?), (any, any), flags).await
+    }
+
+    /// Starts `kvasir serve` on free ports of the loopback interface. Its first address is the API's.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn serve(flags: &[&str]) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::serve_at(Addresses { grpc: any, http: any }, flags).await
+    }
+
+    /// Like [`Server::serve`], at these addresses.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn serve_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        let mut program = Command::new(binary_of(KVASIR)?);
+        program.arg("serve");
+        Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(

@@ -152,7 +152,7 @@ impl Stream {
         let local = local_of(&tokens);
         let name = mixed(number) | 1 << 63;
         let event = if is_stored {
-            EngineEvent::Stored { group: 0, names: vec![name], parent: None, tokens }
+            EngineEvent::Stored { group: 0, names: vec![name], parent: None, tokens, salt: None }
         } else {
             EngineEvent::Removed { group: 0, name, remaining: 0 }
         };
@@ -169,6 +169,7 @@ impl Stream {
             names: (first..self.stored).map(name).collect(),
             parent,
             tokens: tokens.map(|token| (mixed(token) % TOKEN_IDS) as u32).collect(),
+            salt: None,
         }
     }
 }

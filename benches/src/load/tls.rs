@@ -57,7 +57,7 @@ pub async fn run(trials: usize, quick: bool) -> Result<()> {
     let files = ClientFiles { ca: papers.ca.clone(), identity: Some(papers.identity.clone()) };
     let dialer = Dialer::open(files)?;
     let channel = dialer.connect(&format!("https://{}", secured.addresses.grpc)).await?;
-    let channel = channel.into_transport();
+    let channel = channel.into_transport().context("a remote server")?;
     copied(&mut IndexerClient::new(channel.clone())).await?;
     let caller = Caller::connect(plain.addresses.grpc, FIND, FIND_STREAM).await?;
     let mut subjects = [

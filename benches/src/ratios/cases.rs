@@ -82,7 +82,8 @@ fn frame(name: &'static str, blocks: u64) -> Case {
     };
     let tokens = (0..blocks * BLOCK_SIZE as u64).map(|at| u32::from_le_bytes([at as u8, 3, 1, 0]));
     let names = (0..blocks).map(mixed).collect();
-    let event = EngineEvent::Stored { group: 0, names, parent: None, tokens: tokens.collect() };
+    let tokens = tokens.collect();
+    let event = EngineEvent::Stored { group: 0, names, parent: None, tokens, salt: None };
     let payload = style.encode(1.0, &[event]);
     let bytes = payload.clone();
     let mut normaliser =

@@ -1,6 +1,7 @@
-//! Reads an engine's load from its Prometheus endpoint: a plain GET with limits on time and bytes. Only the
+//! Reads an engine's load, and facts about its cache, from its Prometheus endpoint: a plain GET with limits on time and bytes. Only the
 //! needed lines are parsed, strictly.
 
+mod cache;
 mod engine;
 mod error;
 mod exposition;
@@ -8,6 +9,7 @@ mod fetch;
 mod kind;
 mod target;
 
+pub use cache::{CacheFacts, read_cache_facts};
 pub use engine::read_metrics;
 pub use error::{FetchError, ReadError, UrlError};
 pub use fetch::fetch;

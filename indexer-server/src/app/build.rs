@@ -5,7 +5,7 @@ use super::map::MapFollower;
 use super::siblings::Siblings;
 use crate::broker::{Broker, LocalByBroker, ShardMaps};
 use crate::config::{Config, ConfigError, MapSource};
-use crate::grpc::{LocalClients, Parts};
+use crate::grpc::{self, LocalClients, Parts};
 use crate::ingest::{Ingest, IngestMetrics, RankStates};
 use crate::partitions::{
     IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
@@ -17,6 +17,7 @@ use kvasir_index::{ChangeLimits, Limits};
 use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::PortMetrics;
 use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
+use kvasir_tls::LocalServer;
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -30,12 +31,11 @@ use tokio_util::task::TaskTracker;
 #[derive(Debug)]
 pub struct App {
     pub(super) config: Config,
-    pub(super) grpc_listener: TcpListener,
-    pub(super) http_listener: TcpListener,
-    pub(super) addresses: Addresses,
+    pub(super) grpc_listener: Option<TcpListener>,
+    pub(super) side_port: Option<SidePort>,
+    grpc_address: Option<SocketAddr>,
     pub(super) parts: Parts,
     pub(super) grpc_metrics: PortMetrics,
-    pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
     pub(super) writer_threads: WriterThreads,
@@ -45,13 +45,12 @@ pub struct App {
     pub(super) siblings: Siblings,
 }
 
-/// Addresses of the open ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses {
-    /// The gRPC port.
-    pub grpc: SocketAddr,
-    /// The HTTP side port.
-    pub http: SocketAddr,
+/// The HTTP side port.
+#[derive(Debug)]
+pub(super) struct SidePort {
+    pub(super) listener: TcpListener,
+    pub(super) metrics: Metrics,
+    pub(super) address: SocketAddr,
 }
 
 impl App {
@@ -60,27 +59,42 @@ impl App {
     /// # Errors
     /// If a port cannot be opened or a writer thread not started.
     pub async fn build(config: Config) -> Result<Self, BuildError> {
-        let (config, shares) = divide(config);
-        let (grpc_listener, grpc) = bind("listen", config.grpc.listen).await?;
-        let (http_listener, http) = bind("http-listen", config.http.listen).await?;
-        let readiness = Readiness::default();
+        let http = config.http.listen;
         let mut registry = new_registry();
-        let broker = attach(&config, &mut registry, &readiness).await?;
+        let app = Self::build_within(config, &mut registry).await?;
+        let (listener, address) = bind("http-listen", http).await?;
+        let side_port = SidePort { listener, metrics: Metrics::new(registry), address };
+        Ok(Self { side_port: Some(side_port), ..app })
+    }
+
+    /// Like [`build`](Self::build), as a part of another program that shows the metrics and the readiness.
+    ///
+    /// # Errors
+    /// See [`build`](Self::build).
+    pub async fn build_within(config: Config, registry: &mut Registry) -> Result<Self, BuildError> {
+        let (config, shares) = divide(config);
+        let listening = match config.grpc.listen {
+            Some(address) => Some(bind("listen", address).await?),
+            None => None,
+        };
+        let (grpc_listener, grpc_address) = listening.unzip();
+        let readiness = Readiness::default();
+        let broker = attach(&config, registry, &readiness).await?;
         let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
         let limits = Limits { changes, ..Limits::default() };
         let partitions = Arc::new(Partitions::new(config.index, limits));
-        let index_metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
-        let query_metrics = QueryMetrics::register(&mut registry);
+        let index_metrics = IndexMetrics::register(registry, Arc::clone(&partitions));
+        let query_metrics = QueryMetrics::register(registry);
         let grpc_metrics = PortMetrics::default();
-        grpc_metrics.register(&mut registry);
+        grpc_metrics.register(registry);
         let writing = start_writers(&partitions, &index_metrics);
         let (writer, writer_threads) = writing.map_err(BuildError::Writer)?;
         let origin = Origin::now();
         let speculation = Arc::new(Speculation::new(
             Arc::clone(&partitions),
             config.speculation,
-            SpeculationMetrics::register(&mut registry, Arc::clone(&partitions)),
+            SpeculationMetrics::register(registry, Arc::clone(&partitions)),
         ));
         let ingest = Ingest::new(
             config.ingest.clone(),
@@ -88,16 +102,16 @@ impl App {
             writer.clone(),
             Arc::clone(&speculation),
             origin,
-            IngestMetrics::register(&mut registry, index_metrics.clone()),
+            IngestMetrics::register(registry, index_metrics.clone()),
         );
         let agents = Arc::new(agents(&config, broker.as_ref()));
         let ingest = Arc::new(ingest.limited(shares.engines).asking(agents));
         registry.register_collector(Box::new(RankStates::new(Arc::clone(&ingest))));
         let written = (Arc::clone(&partitions), writer.clone());
-        let kept = (broker.as_ref(), &mut registry);
+        let kept = (broker.as_ref(), &mut *registry);
         let opened = open_checkpoints(&config, written, &ingest, kept).await?;
         let (checkpoint_parts, checkpoints) = opened.unzip();
-        let siblings = siblings(&config, &writer, &mut registry)?;
+        let siblings = siblings(&config, &writer, registry)?;
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
@@ -115,11 +129,10 @@ impl App {
         Ok(Self {
             config,
             grpc_listener,
-            http_listener,
-            addresses: Addresses { grpc, http },
+            side_port: None,
+            grpc_address,
             parts,
             grpc_metrics,
-            metrics: Metrics::new(registry),
             starting: readiness.hold("starting"),
             readiness,
             writer_threads,
@@ -130,10 +143,28 @@ impl App {
         })
     }
 
-    /// Addresses of the open ports.
+    /// Address of the gRPC port.
     #[must_use]
-    pub const fn addresses(&self) -> Addresses {
-        self.addresses
+    pub const fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc_address
+    }
+
+    /// Address of the HTTP side port.
+    #[must_use]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.side_port.as_ref().map(|port| port.address)
+    }
+
+    /// The index, for callers in this process. They may call once [`run`](Self::run) has begun.
+    #[must_use]
+    pub fn local(&self) -> LocalServer {
+        grpc::local(self.parts.clone())
+    }
+
+    /// Readiness of the index.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 }
 

@@ -9,6 +9,6 @@ mod restore;
 mod run;
 mod siblings;
 
-pub use build::{Addresses, App};
+pub use build::App;
 pub use error::BuildError;
-pub use run::RunError;
+pub use run::{RunError, serve};

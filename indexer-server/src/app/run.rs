@@ -1,7 +1,9 @@
 use super::App;
+use super::build::SidePort;
 use super::checkpoints::CheckpointParts;
 use super::map::register_configured;
 use super::restore::{self, Plan, Ways};
+use crate::config::Config;
 use crate::grpc::{self, Parts};
 use crate::ingest::{Ingest, IngestError};
 use crate::partitions::{Origin, Speculation, WriterThreads};
@@ -56,6 +58,19 @@ pub enum RunError {
     DrainTimeout(Duration),
 }
 
+/// Runs a server until `signal` is ready.
+///
+/// # Errors
+/// If the server cannot be built, a task ends early, or stopping takes too long.
+pub async fn serve(config: Config, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let app = App::build(config).await?;
+    if let (Some(grpc), Some(http)) = (app.grpc_address(), app.http_address()) {
+        tracing::info!(%grpc, %http, "listening");
+    }
+    Box::pin(app.run(signal)).await?;
+    Ok(())
+}
+
 /// Running components, stopped in order.
 struct Running {
     tasks: Tasks,
@@ -106,17 +121,18 @@ impl App {
     async fn start(self) -> Result<Running, RunError> {
         let mut tasks = Tasks::default();
         let stop_http = CancellationToken::new();
-        let http_listener = self.http_listener;
         let readiness = self.readiness;
-        let http = http::serve(
-            http_listener,
-            self.config.http.guard,
-            self.metrics,
-            readiness.clone(),
-            Vec::new(),
-            stop_http.clone(),
-        );
-        tasks.spawn("http", async { Ok(http.await?) });
+        if let Some(SidePort { listener, metrics, .. }) = self.side_port {
+            let http = http::serve(
+                listener,
+                self.config.http.guard,
+                metrics,
+                readiness.clone(),
+                Vec::new(),
+                stop_http.clone(),
+            );
+            tasks.spawn("http", async { Ok(http.await?) });
+        }
         let ingest = Arc::clone(&self.parts.ingest);
         // Agents reach the server only through the broker.
         ingest.set_input_paused(self.broker.is_some());

@@ -80,7 +80,7 @@ impl Config {
                 shard,
             },
             grpc: GrpcConfig {
-                listen: process.listen,
+                listen: Some(process.listen),
                 endpoints: endpoints(options, &process)?,
                 guard: process.guard,
                 port: PortConfig {

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Configuration of the gRPC port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcConfig {
-    /// Address to listen on.
-    pub listen: SocketAddr,
+    /// Address to listen on. `None`: only callers in this process reach the index.
+    pub listen: Option<SocketAddr>,
     /// Authentication and authorisation.
     pub guard: Guard,
     /// Limits on calls and connections.

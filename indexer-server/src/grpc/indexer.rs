@@ -3,6 +3,7 @@ use super::dump::{self, DumpStream};
 use super::dumpers::Dumpers;
 use super::status::{status, stopping};
 use super::{Parts, admin};
+use crate::ingest::Registered;
 use kvasir_access::Role;
 use kvasir_process::access::{audit, check_adapters, check_partition, check_worker, denied};
 use kvasir_process::port::{client, principal, quota, take_query};
@@ -102,7 +103,7 @@ impl Indexer for IndexerService {
         check_adapters(&principal, &registration)?;
         let allowed = self.parts.endpoints.check(&registration, caller, principal.has(Role::Admin));
         allowed.map_err(|refused| Status::permission_denied(refused.to_string()))?;
-        audit(&principal, "RegisterWorker", &registration.address());
+        let address = registration.address();
         let ingest = &self.parts.ingest;
         let registered = if take_over {
             ingest.take_over(registration, replace).await
@@ -111,8 +112,11 @@ impl Indexer for IndexerService {
         } else {
             ingest.register(registration).await
         };
-        let registered = registered.map_err(status)?;
-        let created = matches!(registered, crate::ingest::Registered::Created);
+        // Renewed leases change nothing, and are frequent.
+        if !matches!(registered, Ok(Registered::Present)) {
+            audit(&principal, "RegisterWorker", &address);
+        }
+        let created = matches!(registered.map_err(status)?, Registered::Created);
         self.persist().await?;
         Ok(Response::new(pb::RegisterWorkerResponse { created }))
     }

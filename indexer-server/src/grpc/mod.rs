@@ -21,5 +21,5 @@ pub use config::GrpcConfig;
 pub use endpoints::{ENDPOINT_PLACES_MAX, EndpointRules, Place};
 pub use local::LocalClients;
 pub use parts::Parts;
-pub use server::serve;
+pub use server::{local, serve};
 pub use sibling::SiblingClient;

@@ -1,6 +1,6 @@
 //! One server, its clients, and requests without optional fields.
 
-use indexer_server::app::{Addresses, App, RunError};
+use indexer_server::app::{App, RunError};
 use indexer_server::config::{self, Action, Config};
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::indexer_client::IndexerClient;
@@ -20,6 +20,13 @@ use tonic::{Code, Streaming};
 /// Test timeout, far longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const BLOCK_SIZE: u32 = 4;
+
+/// Addresses of the ports.
+#[derive(Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+}
 
 pub(crate) struct Server {
     pub(crate) addresses: Addresses,
@@ -41,7 +48,9 @@ impl Server {
         };
         change(&mut config);
         let app = App::build(*config).await.expect("free ports");
-        let addresses = app.addresses();
+        let grpc = app.grpc_address().expect("a port");
+        let http = app.http_address().expect("a port");
+        let addresses = Addresses { grpc, http };
         let (stop, stopped) = oneshot::channel();
         let mut done = JoinSet::new();
         done.spawn(app.run(async move {

@@ -5,6 +5,7 @@ use crate::again::Repeatable;
 use crate::pem::{Contents, Source};
 use crate::reload::Reloaded;
 use futures::future::BoxFuture;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,7 +13,8 @@ use tonic::body::Body;
 use tonic::codegen::http::header::AUTHORIZATION;
 use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::transport;
-use tower::Service;
+use tower::util::BoxCloneSyncService;
+use tower::{Service, ServiceExt};
 
 /// Maximum length of a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 4 << 10;
@@ -59,27 +61,43 @@ fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
 /// A connection to a server that sends the token of its [`Dialer`](crate::Dialer) with each call. Calls that the server
 /// rejects before they begin, because the connection is old, are retried on another one. Clones share the connection.
 #[derive(Debug, Clone)]
-pub struct Channel {
-    transport: transport::Channel,
-    token: Option<Token>,
+pub struct Channel(Route);
+
+/// A server in this process. Calls reach it as function calls, without a connection.
+pub type LocalServer = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+/// The way of a call to its server.
+#[derive(Debug, Clone)]
+enum Route {
+    Remote(transport::Channel, Option<Token>),
+    Local(LocalServer),
 }
 
 impl Channel {
     pub(crate) const fn new(transport: transport::Channel, token: Option<Token>) -> Self {
-        Self { transport, token }
+        Self(Route::Remote(transport, token))
     }
 
-    /// The bare connection, without token and retries.
+    /// The bare connection, without token and retries. `None` for a server in this process.
     #[must_use]
-    pub fn into_transport(self) -> transport::Channel {
-        self.transport
+    pub fn into_transport(self) -> Option<transport::Channel> {
+        match self.0 {
+            Route::Remote(transport, _token) => Some(transport),
+            Route::Local(_) => None,
+        }
     }
 }
 
 impl From<transport::Channel> for Channel {
     /// A channel without a token.
     fn from(transport: transport::Channel) -> Self {
-        Self { transport, token: None }
+        Self::new(transport, None)
+    }
+}
+
+impl From<LocalServer> for Channel {
+    fn from(server: LocalServer) -> Self {
+        Self(Route::Local(server))
     }
 }
 
@@ -89,17 +107,28 @@ impl Service<Request<Body>> for Channel {
     type Future = BoxFuture<'static, Result<Response<Body>, transport::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), transport::Error>> {
-        Service::poll_ready(&mut self.transport, context)
+        match &mut self.0 {
+            Route::Remote(transport, _token) => Service::poll_ready(transport, context),
+            // Each call waits for the server itself.
+            Route::Local(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if let Some(token) = &self.token {
-            let header = token.header();
-            request.headers_mut().insert(AUTHORIZATION, header);
+        match &mut self.0 {
+            Route::Remote(transport, token) => {
+                if let Some(token) = token {
+                    request.headers_mut().insert(AUTHORIZATION, token.header());
+                }
+                let (request, repeatable) = Repeatable::new(request);
+                let first = Service::call(transport, request);
+                Box::pin(repeatable.answer(transport.clone(), first))
+            }
+            Route::Local(server) => {
+                let answer = server.clone().oneshot(request);
+                Box::pin(async move { answer.await.map_err(|never| match never {}) })
+            }
         }
-        let (request, repeatable) = Repeatable::new(request);
-        let first = Service::call(&mut self.transport, request);
-        Box::pin(repeatable.answer(self.transport.clone(), first))
     }
 }
 

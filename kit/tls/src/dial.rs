@@ -5,7 +5,7 @@ use crate::alpn::BLOCKS_ALPN;
 use crate::channel::Token;
 use crate::pem::{Contents, Source};
 use crate::reload::Reloaded;
-use crate::{Channel, TlsError};
+use crate::{Channel, LocalServer, TlsError};
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use kvasir_proto::target::{TargetError, is_tls, read_target};
@@ -71,7 +71,11 @@ pub struct Identity {
 pub struct Dialer {
     tls: Option<Tls>,
     token: Option<Token>,
+    local: Option<LocalServer>,
 }
+
+/// Target of the server in this process ([`Dialer::with_local`]). No server on the network has this name.
+pub const IN_PROCESS: &str = "http://in-process.invalid:1";
 
 #[derive(Debug, Clone)]
 struct Tls {
@@ -124,7 +128,7 @@ impl Dialer {
             sources.extend([source("tls-cert", cert), source("tls-key", key)]);
         }
         let config = Arc::new(Reloaded::open(sources, config)?);
-        Ok(Self { tls: Some(Tls { files, config }), token: None })
+        Ok(Self { tls: Some(Tls { files, config }), ..Self::default() })
     }
 
     /// Adds a token from a file, which clients send with each call. Over `http://`, the token can be read on the
@@ -140,7 +144,13 @@ impl Dialer {
     /// this client by its certificate.
     #[must_use]
     pub fn without_token(&self) -> Self {
-        Self { tls: self.tls.clone(), token: None }
+        Self { tls: self.tls.clone(), ..Self::default() }
+    }
+
+    /// Adds a server of this process, which clients reach at the target [`IN_PROCESS`].
+    #[must_use]
+    pub fn with_local(self, server: LocalServer) -> Self {
+        Self { local: Some(server), ..self }
     }
 
     /// Checks that a target is valid and supported.
@@ -213,6 +223,9 @@ impl Dialer {
         target: &str,
         connect_timeout: Duration,
     ) -> Result<Channel, DialError> {
+        if let Some(server) = self.local.as_ref().filter(|_| target == IN_PROCESS) {
+            return Ok(server.clone().into());
+        }
         let (endpoint, dial) = self.endpoint(target, connect_timeout)?;
         let channel = match dial {
             Some(dial) => endpoint.connect_with_connector_lazy(dial),
@@ -221,7 +234,7 @@ impl Dialer {
         Ok(Channel::new(channel, self.token.clone()))
     }
 
-    /// Connects within 5 s.
+    /// Connects within 5 s. Not for [`IN_PROCESS`].
     ///
     /// # Errors
     /// As [`Dialer::check`], or if the connection fails.
@@ -272,7 +285,8 @@ impl PartialEq for Dialer {
     fn eq(&self, other: &Self) -> bool {
         let files = |dialer: &Self| {
             let token = dialer.token.as_ref().map(|token| token.file.clone());
-            (dialer.tls.as_ref().map(|tls| tls.files.clone()), token)
+            let tls = dialer.tls.as_ref().map(|tls| tls.files.clone());
+            (tls, token, dialer.local.is_some())
         };
         files(self) == files(other)
     }

@@ -21,8 +21,8 @@ mod reload;
 mod server;
 
 pub use alpn::BLOCKS_ALPN;
-pub use channel::Channel;
-pub use dial::{ClientFiles, DialError, Dialer, Identity, Stream};
+pub use channel::{Channel, LocalServer};
+pub use dial::{ClientFiles, DialError, Dialer, IN_PROCESS, Identity, Stream};
 pub use error::{Problem, TlsError};
 #[cfg(feature = "server")]
 pub use names::CertificateNames;

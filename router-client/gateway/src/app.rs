@@ -10,14 +10,17 @@ use kvasir_process::http::{self, Pages};
 use kvasir_process::net::ConnectionMetrics;
 use kvasir_process::program::{ListenError, Program, listen};
 use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, encode_gauge, new_registry};
+use kvasir_router::fleet::Listing;
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::routing::{Routing, RoutingError};
 use kvasir_tasks::tasks::{EndError, Tasks};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 /// Why the process ends, other than by a signal.
@@ -47,18 +50,31 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let (http_listener, http) = listen("http-listen", config.process.http.listen).await?;
     tracing::info!(%api, %http, "listening");
     let drain_timeout = config.process.drain_timeout;
-    let program = start(config, listener, http_listener)?;
-    Ok(program.run(signal, drain_timeout).await?)
+    let started = start(config, (listener, http_listener), new_registry(), Readiness::default())?;
+    Ok(started.program.run(signal, drain_timeout).await?)
 }
 
-/// Creates all parts and starts their tasks. The gateway is not ready before an index has listed its workers.
-fn start(
+/// A started gateway.
+#[derive(Debug)]
+pub struct Started {
+    /// Its tasks.
+    pub program: Program,
+    /// Receives changes of the workers that it knows.
+    pub listed: Receiver<Arc<Listing>>,
+}
+
+/// Creates all parts and starts their tasks, with the API's port and the side port. The gateway is not ready before an
+/// index has listed its workers, and while `part`, another part of the process, is not ready.
+///
+/// # Errors
+/// If the index's address, the record file or a tokenizer is unusable.
+pub fn start(
     config: Config,
-    listener: TcpListener,
-    http_listener: TcpListener,
-) -> Result<Program, RunError> {
+    (listener, http_listener): (TcpListener, TcpListener),
+    mut registry: Registry,
+    part: Readiness,
+) -> Result<Started, RunError> {
     let mut routing = Routing::new(&config.routing)?;
-    let mut registry = new_registry();
     let route_metrics = RequestMetrics::registered(&mut registry);
     let metrics = GatewayMetrics::registered(&mut registry);
     let connections = ConnectionMetrics::default();
@@ -98,6 +114,7 @@ fn start(
         problems.extend(of_gateway());
         problems
     });
+    let readiness = readiness.with_part(part);
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
     let mut tasks = Tasks::default();
@@ -122,8 +139,9 @@ fn start(
     );
     side.spawn("http", async { Ok(http.await?) });
     routing.start_recorder(&mut side, &stop_side);
+    let listed = routing.listed();
     routing.start(&mut tasks, &stop, unlisted);
-    Ok(Program { tasks, stop, side, stop_side, readiness })
+    Ok(Started { program: Program { tasks, stop, side, stop_side, readiness }, listed })
 }
 
 /// Collector of hits and misses of the token cache, and of the endpoints that create tokens.

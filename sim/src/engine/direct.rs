@@ -12,7 +12,7 @@ pub fn kv_events(events: &[EngineEvent], block_size: usize) -> Vec<KvEvent> {
     let mut out = Vec::new();
     for event in events {
         match event {
-            EngineEvent::Stored { group: MAIN_GROUP, names, parent, tokens } => {
+            EngineEvent::Stored { group: MAIN_GROUP, names, parent, tokens, .. } => {
                 let mut locals = Vec::new();
                 let seed = Namespace::default().seed();
                 local_hashes(&tokens_le(tokens), block_size, seed, &[], &mut locals);

@@ -333,6 +333,7 @@ impl Scheduler {
             names,
             parent: range.start.checked_sub(1).map(|index| job.names[index]),
             tokens: job.tokens[range.start * block_size..range.end * block_size].to_vec(),
+            salt: None,
         });
     }
 

@@ -18,6 +18,8 @@ pub enum EngineEvent {
         parent: Option<u64>,
         /// Tokens of the span; more than the names cover if some of its blocks were left out.
         tokens: Vec<u32>,
+        /// Cache salt of the prompt, an extra key of its first block.
+        salt: Option<String>,
     },
     /// One copy of a block was evicted.
     Removed {
@@ -104,7 +106,7 @@ const MEMORY: &str = "writing to memory cannot fail";
 impl Writer {
     fn event_map(&mut self, event: &EngineEvent) {
         match event {
-            EngineEvent::Stored { group, names, parent, tokens } => {
+            EngineEvent::Stored { group, names, parent, tokens, salt } => {
                 let window = self.window(*group);
                 self.map(11 + usize::from(window.is_some()));
                 self.entry("type", |out| out.text("BlockStored"));
@@ -115,7 +117,8 @@ impl Writer {
                 self.entry("lora_id", Self::nil);
                 self.entry("medium", |out| out.text("GPU"));
                 self.entry("lora_name", Self::nil);
-                self.entry("extra_keys", |out| out.extra_keys(names.len()));
+                let salt = salt.as_deref().filter(|_| parent.is_none());
+                self.entry("extra_keys", |out| out.extra_keys(names.len(), salt));
                 self.entry("group_idx", |out| out.group(*group));
                 self.entry("kv_cache_spec_kind", |out| out.text(spec_kind(*group)));
                 if let Some(window) = window {
@@ -145,7 +148,7 @@ impl Writer {
 
     fn event_array(&mut self, event: &EngineEvent) {
         match event {
-            EngineEvent::Stored { group, names, parent, tokens } => {
+            EngineEvent::Stored { group, names, parent, tokens, salt } => {
                 self.array(12);
                 self.text("BlockStored");
                 self.names(names);
@@ -155,7 +158,7 @@ impl Writer {
                 self.nil();
                 self.text("GPU");
                 self.nil();
-                self.extra_keys(names.len());
+                self.extra_keys(names.len(), salt.as_deref().filter(|_| parent.is_none()));
                 self.group(*group);
                 self.text(spec_kind(*group));
                 match self.window(*group) {
@@ -226,10 +229,17 @@ impl Writer {
         }
     }
 
-    fn extra_keys(&mut self, len: usize) {
+    /// Extra keys of each block: a salt for the first block.
+    fn extra_keys(&mut self, len: usize, salt: Option<&str>) {
         self.array(len);
-        for _ in 0..len {
-            self.nil();
+        for index in 0..len {
+            match salt.filter(|_| index == 0) {
+                Some(salt) => {
+                    self.array(1);
+                    self.text(salt);
+                }
+                None => self.nil(),
+            }
         }
     }
 

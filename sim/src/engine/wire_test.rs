@@ -45,6 +45,7 @@ fn stored() -> EngineEvent {
         names: vec![NAME],
         parent: None,
         tokens: (1001..=1016).collect(),
+        salt: None,
     }
 }
 

@@ -26,7 +26,7 @@ async fn an_uplink_and_queries_go_on_over_connections_that_are_replaced() {
     };
     of_server.grpc.guard.connection_age = age;
     let server = App::build(*of_server).await.expect("free ports");
-    let address = server.addresses().grpc;
+    let address = server.grpc_address().expect("a port");
     let (stop, stopped) = oneshot::channel::<()>();
     let mut running = JoinSet::new();
     running.spawn(server.run(async {

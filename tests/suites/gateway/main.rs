@@ -7,5 +7,6 @@ mod fake;
 mod faults;
 mod fleet;
 mod images;
+mod serve;
 mod sources;
 mod tokens;

@@ -171,6 +171,18 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
+        "router-client/kvasir",
+        &[
+            ("engines", &[]),
+            ("check", &["engines"]),
+            ("config", &["engines"]),
+            ("parts", &["check", "config", "engines"]),
+            ("watch", &["check", "engines"]),
+            ("serve", &["config", "parts", "watch"]),
+            ("once", &["check", "config", "engines", "parts"]),
+        ],
+    ),
+    (
         "clients/c",
         &[
             ("types", &[]),
@@ -337,7 +349,8 @@ const LAYERS: &[(&str, &str)] = &[
         "drops reasons namespace unchained keys place recent further removed adapters chunks stored known",
     ),
     ("engine::order", "buffer held jitter outcomes core rounds"),
-    ("engine::scrape", "kind error exposition target fetch engine"),
+    ("engine::scrape", "kind error exposition cache target fetch engine"),
+    ("router-client/kvasir::engines", "spec source facts follow"),
     ("engine::recover", "config step progress recovery inputs validate rules_test"),
     (
         "engine::sequence",

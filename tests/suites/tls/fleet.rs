@@ -33,7 +33,9 @@ fn texts(flags: &[String]) -> Vec<&str> {
 
 /// What an index holds for the worker; nothing while it does not know it.
 async fn holds(dialer: &Dialer, index: &Server) -> Result<usize> {
-    let mut client = IndexerClient::new(dialer.connect(&https(index)).await?.into_transport());
+    let mut client = IndexerClient::new(
+        dialer.connect(&https(index)).await?.into_transport().context("a remote server")?,
+    );
     let worker = client::find_worker(&mut client, MODEL, "w").await?;
     if worker.is_none_or(|worker| worker.ranks.is_empty()) {
         return Ok(0);
@@ -76,7 +78,9 @@ async fn a_whole_fleet_speaks_tls() -> Result<()> {
     })
     .await
     .with_context(|| format!("{}\n{}", first.output(), agent.output()))?;
-    let mut indexer = IndexerClient::new(dialer.connect(&first_url).await?.into_transport());
+    let mut indexer = IndexerClient::new(
+        dialer.connect(&first_url).await?.into_transport().context("a remote server")?,
+    );
     let worker = client::find_worker(&mut indexer, MODEL, "w").await?.context("a worker")?;
     let registration = worker.registration.context("it was registered")?;
     let agent_url = format!("https://{}", agent.addresses.grpc);

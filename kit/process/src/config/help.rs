@@ -20,7 +20,7 @@ pub(super) fn with_help<O: Options>(command: Command) -> Command {
         .about(wrap(O::ABOUT, WIDTH))
         .mut_args(|option| {
             let is_short = |name| name == CONFIG || O::SHORT_HELP.contains(&name);
-            let is_short = option.get_long().is_some_and(is_short);
+            let is_short = option.get_long().is_none_or(is_short);
             texts(option).hide_short_help(!is_short)
         })
         .after_help(format!("{example}\n\n--help shows all options."))

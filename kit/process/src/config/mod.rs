@@ -38,6 +38,8 @@ pub trait Options: Args + Serialize {
     const TABLES: &'static [&'static str] = &[];
     /// Defaults of shared options that differ between programs, by option name.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
+    /// Shared options that the program does not have.
+    const HIDDEN: &'static [&'static str] = &[];
     /// Options that `-h` shows: the dozen that most users need. `--help` shows all options.
     const SHORT_HELP: &'static [&'static str];
     /// Options of earlier releases, accepted with a warning: lists of the program and of the shared options that it
@@ -332,9 +334,12 @@ fn command<O: Options>() -> Command {
 
 /// The command with the program's options and their defaults.
 fn with_options<O: Options>(command: Command) -> Command {
-    O::DEFAULTS.iter().fold(O::augment_args(command), |command, (name, value)| {
+    let command = O::DEFAULTS.iter().fold(O::augment_args(command), |command, (name, value)| {
         command.mut_arg(option_id(name), |option| option.default_value(*value))
-    })
+    });
+    O::HIDDEN
+        .iter()
+        .fold(command, |command, name| command.mut_arg(option_id(name), |option| option.hide(true)))
 }
 
 /// The environment variable of an option.
@@ -387,8 +392,10 @@ fn table<O: Options>(is_listed: impl Fn(&Arg) -> bool) -> String {
     let command = with_options::<O>(Command::new(""));
     let mut table =
         "| flag | environment | file | default | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for option in command.get_arguments().filter(|option| is_listed(option)) {
-        let name = option.get_long().unwrap_or_default();
+    let options = command.get_arguments().filter(|option| is_listed(option));
+    for option in options.filter(|option| !option.is_hide_set()) {
+        // An argument without a flag stands in the usage.
+        let Some(name) = option.get_long() else { continue };
         let variable = variable::<O>(option);
         let variable = variable.as_ref().map(|name| name.to_string_lossy()).unwrap_or_default();
         let default = option.get_default_values().first().map(|at| at.to_string_lossy());

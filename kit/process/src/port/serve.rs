@@ -14,9 +14,11 @@ use crate::net::{
 use crate::tls::{Accepting, warn_if_open};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kvasir_tls::Protocol;
+use kvasir_access::Principal;
+use kvasir_tls::{LocalServer, Protocol};
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -24,7 +26,7 @@ use tonic::server::NamedService;
 use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 
 /// Why a port cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,17 @@ impl Services {
     {
         self.names.push(S::NAME);
         self.routes.add_service(service);
+    }
+
+    /// The services for callers in this process: each of them may do everything, and no limits apply.
+    #[must_use]
+    pub fn local(self) -> LocalServer {
+        let anyone = Arc::new(Principal::anyone());
+        let admit = move |mut request: Request<Body>| {
+            request.extensions_mut().insert(Arc::clone(&anyone));
+            request
+        };
+        LocalServer::new(self.routes.routes().prepare().map_request(admit))
     }
 }
 

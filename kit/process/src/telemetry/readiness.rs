@@ -10,6 +10,8 @@ type Problems = dyn Fn() -> Vec<String> + Send + Sync;
 pub struct Readiness {
     holders: Arc<Mutex<Holders>>,
     problems: Option<Arc<Problems>>,
+    /// A part of the process with a readiness of its own.
+    part: Option<Arc<Self>>,
 }
 
 /// Reasons of all [`NotReady`]s, oldest first.
@@ -33,6 +35,12 @@ impl Readiness {
         Self { problems: Some(Arc::new(problems)), ..Self::default() }
     }
 
+    /// Adds a part of the process: the process is ready only if the part is.
+    #[must_use]
+    pub fn with_part(self, part: Self) -> Self {
+        Self { part: Some(Arc::new(part)), ..self }
+    }
+
     fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,13 +58,16 @@ impl Readiness {
     /// Why the process is not ready; empty if it is ready.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
-        self.holders().reasons.values().cloned().collect()
+        let own: Vec<_> = self.holders().reasons.values().cloned().collect();
+        let of_part = self.part.iter().flat_map(|part| part.reasons());
+        own.into_iter().chain(of_part).collect()
     }
 
     /// Current problems, whether ready or not.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
-        self.problems.as_ref().map_or_else(Vec::new, |problems| problems())
+        let own = self.problems.as_ref().map_or_else(Vec::new, |problems| problems());
+        own.into_iter().chain(self.part.iter().flat_map(|part| part.problems())).collect()
     }
 }
 
@@ -95,5 +106,16 @@ mod tests {
         assert_eq!(readiness.reasons(), ["restoring: 1 of 2"]);
         drop(second);
         assert!(readiness.reasons().is_empty());
+    }
+
+    #[test]
+    fn a_process_is_as_ready_as_its_part() {
+        let part = Readiness::with_problems(|| vec!["of the part".to_owned()]);
+        let whole = Readiness::with_problems(|| vec!["own".to_owned()]).with_part(part.clone());
+        let restoring = part.hold("restoring");
+        assert_eq!(whole.reasons(), ["restoring"]);
+        assert_eq!(whole.problems(), ["own", "of the part"]);
+        drop(restoring);
+        assert!(whole.reasons().is_empty());
     }
 }

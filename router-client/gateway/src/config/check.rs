@@ -1,12 +1,15 @@
 use super::{Options, TokenSource};
 use hyper::Uri;
+use hyper::header::{HeaderValue, InvalidHeaderValue};
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::{ProcessConfig, count, positive};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::config::RoutingConfig;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum retries of one request.
@@ -63,6 +66,34 @@ pub struct EngineConfig {
     pub answer_timeout: Duration,
     /// Maximum time between two events of a stream.
     pub stall_timeout: Duration,
+    /// Keys for the engines' APIs.
+    pub keys: EngineKeys,
+}
+
+/// Keys for the APIs of engines, by `HOST:PORT`. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct EngineKeys(Arc<RwLock<BTreeMap<String, HeaderValue>>>);
+
+impl EngineKeys {
+    /// Sets the key that is sent to an engine as `Authorization: Bearer KEY`. It is never printed.
+    ///
+    /// # Errors
+    /// If the key has characters that a header cannot have.
+    pub fn set(&self, engine: &Uri, key: &str) -> Result<(), InvalidHeaderValue> {
+        let mut header = HeaderValue::from_str(&format!("Bearer {key}"))?;
+        header.set_sensitive(true);
+        if let Some(authority) = engine.authority() {
+            self.0.write().insert(authority.to_string(), header);
+        }
+        Ok(())
+    }
+
+    /// The header with the key for an address.
+    pub(crate) fn header(&self, address: &Uri) -> Option<HeaderValue> {
+        let keys = self.0.read();
+        // Most fleets have no keys.
+        (!keys.is_empty()).then(|| keys.get(address.authority()?.as_str()).cloned())?
+    }
 }
 
 impl Config {
@@ -90,6 +121,7 @@ impl Config {
             connect_timeout: positive("timeouts: connect", timeouts.connect)?,
             answer_timeout: positive("timeouts: answer", timeouts.answer)?,
             stall_timeout: positive("timeouts: stall", timeouts.stall)?,
+            keys: EngineKeys::default(),
         };
         Ok(Self {
             routing,
@@ -159,7 +191,7 @@ const fn with(is_with: bool) -> &'static str {
 ///
 /// # Errors
 /// If the text is not such an address; the message gives the reason.
-pub(crate) fn read_address(text: &str) -> Result<Uri, String> {
+pub fn read_address(text: &str) -> Result<Uri, String> {
     let why = "must be http://HOST:PORT";
     let uri: Uri = text.trim_end_matches('/').parse().map_err(|error| format!("{why}: {error}"))?;
     let is_good = uri.scheme_str() == Some("http") && uri.host().is_some() && uri.query().is_none();

@@ -4,13 +4,13 @@ mod adapters;
 
 pub use adapters::watch;
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, EngineKeys};
 use adapters::NamedAdapters;
 use axum::body::{Body, Bytes};
 use futures::TryStreamExt;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -67,6 +67,7 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub struct EngineClient {
     client: Client<HttpConnector, Full<Bytes>>,
+    keys: EngineKeys,
 }
 
 /// A request to an engine.
@@ -260,7 +261,7 @@ impl EngineClient {
             .pool_idle_timeout(POOL_IDLE)
             .pool_max_idle_per_host(POOL_IDLE_MAX)
             .build(connector);
-        Self { client }
+        Self { client, keys: config.keys.clone() }
     }
 
     /// Sends a request. Dropping the future, or the answer, cancels the request at the engine.
@@ -290,7 +291,10 @@ impl EngineClient {
         self.request(Request::get(page(from, path)).body(Full::default())?).await
     }
 
-    async fn request(&self, request: Request<Full<Bytes>>) -> Result<Answer, EngineError> {
+    async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, EngineError> {
+        if let Some(key) = self.keys.header(request.uri()) {
+            request.headers_mut().insert(AUTHORIZATION, key);
+        }
         let answer = self.client.request(request).await;
         answer.map(Answer).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);

@@ -51,6 +51,7 @@ pub(crate) enum Command {
 struct Live {
     /// Tokens of the prompt, then of the answer.
     tokens: Arc<[u32]>,
+    salt: Option<String>,
     prompt_tokens: usize,
     answer_tokens: usize,
     is_remote: bool,
@@ -227,7 +228,7 @@ impl Actor {
         let now = self.now();
         self.next_id += 1;
         job.arrival = now;
-        let Submission { mut prompt, answer, is_cut, is_remote, is_held } = submission;
+        let Submission { mut prompt, answer, salt, is_cut, is_remote, is_held } = submission;
         let prompt_tokens = prompt.len();
         prompt.extend(&answer);
         let tokens = Arc::from(prompt);
@@ -236,6 +237,7 @@ impl Actor {
         let last = now;
         let live = Live {
             tokens,
+            salt,
             prompt_tokens,
             answer_tokens,
             is_remote,
@@ -277,9 +279,12 @@ impl Actor {
         for Timed { at, event } in out {
             match event {
                 Event::Cache(changes) => {
-                    let tokens_of = |id| self.live.get(&id).map_or(&[][..], |live| &live.tokens);
+                    let request = |id| {
+                        let live = self.live.get(&id);
+                        live.map_or((&[][..], None), |live| (&*live.tokens, live.salt.as_deref()))
+                    };
                     let block_size = self.config.engine.block_size;
-                    for batch in batches(&changes, block_size, tokens_of) {
+                    for batch in batches(&changes, block_size, request) {
                         self.publish(&batch, at).await;
                     }
                 }

@@ -8,13 +8,13 @@ use kvasir_proto::types::Tier;
 /// Maximum number of blocks in one batch, which keeps a batch below every limit on events.
 pub const BATCH_BLOCKS_MAX: usize = 1_024;
 
-/// Batches for changes of device memory, in their order. An engine in real time has no lower tiers. `tokens_of` returns
-/// the tokens of a request: prompt, then answer.
+/// Batches for changes of device memory, in their order. An engine in real time has no lower tiers. `request` returns the
+/// tokens of a request, prompt and answer, and its salt.
 #[must_use]
 pub fn batches<'a>(
     changes: &[CacheChange],
     block_size: usize,
-    tokens_of: impl Fn(usize) -> &'a [u32],
+    request: impl Fn(usize) -> (&'a [u32], Option<&'a str>),
 ) -> Vec<Vec<EngineEvent>> {
     let mut batches = Vec::new();
     let mut batch = Vec::new();
@@ -37,14 +37,16 @@ pub fn batches<'a>(
             CacheChange::Stored { tier: Tier::Device, id, first, names, parent } => {
                 let mut first = *first;
                 let mut parent = *parent;
+                let (all, salt) = request(*id);
                 for names in names.chunks(BATCH_BLOCKS_MAX) {
                     let end = first + names.len();
-                    let tokens = tokens_of(*id)[first * block_size..end * block_size].to_vec();
+                    let tokens = all[first * block_size..end * block_size].to_vec();
+                    let salt = salt.map(str::to_owned);
                     let group = MAIN_GROUP;
                     let names = names.to_vec();
                     let count = names.len();
                     let last = names.last().copied();
-                    push(EngineEvent::Stored { group, names, parent, tokens }, count);
+                    push(EngineEvent::Stored { group, names, parent, tokens, salt }, count);
                     (first, parent) = (end, last);
                 }
             }
@@ -73,7 +75,7 @@ mod tests {
         let removed = CacheChange::Removed { tier: Tier::Device, name: 9, remaining: 1 };
         let batches = batches(&[removed, stored], 2, |id| {
             assert_eq!(id, 7);
-            &tokens
+            (&tokens, None)
         });
         let lens: Vec<_> = batches.iter().map(Vec::len).collect();
         assert_eq!(lens, [1, 1, 1, 1], "the removal does not fit beside 1,024 blocks");

@@ -14,6 +14,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zeromq::ZmqError;
 
 /// Maximum number of queued commands for the engine's task.
@@ -129,7 +130,11 @@ impl LiveEngine {
         }
         let mut tokens = submission.prompt.clone();
         tokens.extend(submission.answer.iter().take(answer_tokens - 1));
-        let names = block_names(&tokens, block_size, self.config.engine.name_seed);
+        let seed = self.config.engine.name_seed;
+        // Prompts with different salts share no names.
+        let seed =
+            submission.salt.as_ref().map_or(seed, |salt| xxh3_64_with_seed(salt.as_bytes(), seed));
+        let names = block_names(&tokens, block_size, seed);
         Ok(Job { arrival: 0, prompt_tokens, answer_tokens, names })
     }
 

@@ -9,6 +9,8 @@ pub struct Submission {
     pub prompt: Vec<u32>,
     /// Tokens of the answer, at least one.
     pub answer: Vec<u32>,
+    /// Cache salt: prompts with different salts share no blocks.
+    pub salt: Option<String>,
     /// Whether the caller's limit cuts the answer short.
     pub is_cut: bool,
     /// Whether another engine has computed the prompt and supplies its keys and values.

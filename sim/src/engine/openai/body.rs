@@ -39,6 +39,7 @@ pub struct Body {
     stream_options: Option<StreamOptions>,
     kv_transfer_params: Option<KvTransferParams>,
     mock_answer: Option<Vec<u32>>,
+    cache_salt: Option<String>,
 }
 
 /// Options of a streamed answer.
@@ -87,6 +88,8 @@ pub struct Asked {
     pub kind: Kind,
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
+    /// Cache salt.
+    pub salt: Option<String>,
     /// Tokens of the answer.
     pub answer_tokens: usize,
     /// The tokens of the answer, if the client states them; at least these are generated.
@@ -188,6 +191,7 @@ impl Body {
             is_cut: cut <= natural,
             is_stream: self.stream == Some(true),
             has_usage: usage == Some(true),
+            salt: self.cache_salt.filter(|salt| !salt.is_empty()),
             transfer: self.kv_transfer_params.unwrap_or_default(),
         })
     }

@@ -57,6 +57,7 @@ async fn submit(state: &State, asked: Asked) -> Result<Generation, ApiError> {
     let submission = Submission {
         prompt: asked.prompt,
         answer: answer.tokens.clone(),
+        salt: asked.salt,
         is_cut: asked.is_cut,
         is_remote: claim.is_some(),
         is_held,

@@ -1,0 +1,279 @@
+//! Asks an engine what it is.
+
+use super::EngineSpec;
+use kvasir_engine::scrape::{ReadError, ScrapedEngine, read_cache_facts};
+use kvasir_gateway::engines::EngineClient;
+use kvasir_proto::convert::{EndpointSpec, Registration, WorkerProfile};
+use kvasir_proto::limits::WORKER_ENDPOINTS_MAX;
+use kvasir_proto::types::{DpRank, EngineFacts, EngineKind, HolderKind, PartitionKey, WorkerId};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Maximum wait for one answer of an engine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of an answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Usual ports of an engine's sockets, of rank 0. Each further rank has the next port.
+const EVENTS_PORT: u16 = 5557;
+const REPLAY_PORT: u16 = 5558;
+/// Worker label: address of the engine.
+const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
+
+/// Facts about an engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// The engine.
+    pub kind: EngineKind,
+    /// Version, if the engine states it.
+    pub version: Option<String>,
+    /// Model.
+    pub model: String,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Blocks of each rank, if the engine states it.
+    pub blocks: Option<u64>,
+    /// Tokens between two lengths at which a prompt can be reused, if the engine states it.
+    pub prefix_match_unit: Option<u32>,
+    /// Whether the engine reuses cached prefixes, if it states it.
+    pub caches_prefixes: Option<bool>,
+    /// Data-parallel ranks.
+    pub ranks: BTreeSet<DpRank>,
+    /// Time of the engine's start, in seconds since 1970, if it states it.
+    pub started_at: Option<f64>,
+}
+
+/// Why an engine cannot be used. Each text ends with the fix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FactsError {
+    /// No answer.
+    #[error("no answer at {path}: {why}; start the engine, or correct its URL")]
+    Unreachable {
+        /// Path of the request.
+        path: &'static str,
+        /// Reason.
+        why: String,
+    },
+    /// The engine demands a key.
+    #[error(
+        "{path} answers {status}: the engine demands a key (vLLM's --api-key); state it with key-file=PATH"
+    )]
+    Key {
+        /// Path of the request.
+        path: &'static str,
+        /// Status.
+        status: u16,
+    },
+    /// Another status than success.
+    #[error("{path} answers {status}: this is no OpenAI server; correct the URL")]
+    Status {
+        /// Path of the request.
+        path: &'static str,
+        /// Status.
+        status: u16,
+    },
+    /// The engine serves no model, or none of this name.
+    #[error("the engine serves {}, not {wanted:?}; correct model=NAME", list(.served))]
+    Model {
+        /// Stated model; "" for any.
+        wanted: String,
+        /// Served models.
+        served: Vec<String>,
+    },
+    /// The engine does not state its block size.
+    #[error("the engine does not state its block size{}; state it with block-size=TOKENS", reason(.0))]
+    BlockSize(String),
+    /// A stated endpoint is invalid, or endpoints collide.
+    #[error("{0}")]
+    Endpoints(String),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "no model".to_owned() } else { names.join(", ") }
+}
+
+fn reason(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(" ({why})") }
+}
+
+/// Asks an engine for its model, block size, ranks and version.
+///
+/// # Errors
+/// If the engine does not answer, or does not state what the user has not stated either.
+pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, FactsError> {
+    let models = get_json(client, spec, "/v1/models").await?;
+    let served = served(&models);
+    let wanted = spec.model.clone().unwrap_or_default();
+    let model = match &spec.model {
+        Some(model) => served.iter().find(|name| *name == model),
+        None => served.first(),
+    };
+    let model = model.cloned().ok_or(FactsError::Model { wanted, served })?;
+    let page = match get(client, spec, "/metrics").await {
+        Ok(page) => read_cache_facts(&page).map_err(|error| match error {
+            ReadError::Nothing(_) => "its /metrics has no cache_config_info".to_owned(),
+            other => other.to_string(),
+        }),
+        Err(error) => Err(error.to_string()),
+    };
+    let version = get_json(client, spec, "/version").await.ok();
+    let version = version.and_then(|text| Some(text.get("version")?.as_str()?.to_owned()));
+    let stated = page.as_ref().ok();
+    let of_page = stated.and_then(|page| page.block_size);
+    let why = page.as_ref().err().cloned().unwrap_or_default();
+    let block_size = spec.block_size.or(of_page).ok_or(FactsError::BlockSize(why))?;
+    let mut ranks = stated.map_or_else(BTreeSet::new, |page| page.ranks.clone());
+    if ranks.is_empty() {
+        ranks.insert(0);
+    }
+    let kind = match stated.map(|page| page.engine) {
+        Some(ScrapedEngine::Vllm) => EngineKind::Vllm,
+        Some(ScrapedEngine::Sglang) => EngineKind::Sglang,
+        None => EngineKind::Custom,
+    };
+    Ok(Facts {
+        kind,
+        version,
+        model,
+        block_size,
+        // With another block size, the number of blocks is another one, too.
+        blocks: stated.and_then(|page| page.blocks).filter(|_| of_page == Some(block_size)),
+        prefix_match_unit: stated.and_then(|page| page.prefix_match_unit),
+        caches_prefixes: stated.and_then(|page| page.caches_prefixes),
+        ranks,
+        started_at: stated.and_then(|page| page.started_at),
+    })
+}
+
+/// Models in an answer of `/v1/models`, without LoRA adapters, which name another model as their parent.
+fn served(answer: &Value) -> Vec<String> {
+    let models = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let model = |model: &Value| {
+        let text = |name| model.get(name).and_then(Value::as_str);
+        let id = text("id")?;
+        text("parent").is_none_or(|parent| parent == id).then(|| id.to_owned())
+    };
+    models.iter().filter_map(model).collect()
+}
+
+async fn get_json(
+    client: &EngineClient,
+    spec: &EngineSpec,
+    path: &'static str,
+) -> Result<Value, FactsError> {
+    let body = get(client, spec, path).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| FactsError::Unreachable { path, why: error.to_string() })
+}
+
+async fn get(
+    client: &EngineClient,
+    spec: &EngineSpec,
+    path: &'static str,
+) -> Result<Vec<u8>, FactsError> {
+    let unreachable = |why: String| FactsError::Unreachable { path, why };
+    let asking = async {
+        let answer = client.get(&spec.url, path).await?;
+        answer.whole_within(ANSWER_BYTES_MAX).await
+    };
+    let answer = timeout(ANSWER_TIMEOUT, asking).await;
+    let late = |_late| unreachable(format!("nothing within {ANSWER_TIMEOUT:?}"));
+    let answer = answer.map_err(late)?.map_err(|error| unreachable(error.to_string()))?;
+    match answer.status.as_u16() {
+        200 => Ok(answer.body.to_vec()),
+        status @ (401 | 403) => Err(FactsError::Key { path, status }),
+        status => Err(FactsError::Status { path, status }),
+    }
+}
+
+/// The registration of an engine at the index.
+///
+/// # Errors
+/// If a stated endpoint has no port, or the ranks' endpoints collide.
+pub fn registration(
+    spec: &EngineSpec,
+    facts: &Facts,
+    lease: Duration,
+) -> Result<Registration, FactsError> {
+    let refused = |error: &dyn ToString| FactsError::Endpoints(error.to_string());
+    let url = spec.url.to_string().trim_end_matches('/').to_owned();
+    Ok(Registration {
+        worker: WorkerId::new(&spec.name()).map_err(|error| refused(&error))?,
+        partition: PartitionKey::new(&facts.model, "").map_err(|error| refused(&error))?,
+        block_size: facts.block_size,
+        engine: facts.kind,
+        endpoints: endpoints(spec, &facts.ranks)?,
+        copy_mode: facts.kind.default_copy_mode(),
+        loss_policy: None,
+        lora_names: BTreeMap::new(),
+        medium_ttls: BTreeMap::new(),
+        connector_chunks: BTreeMap::new(),
+        local_indexer: None,
+        lease: Some(lease),
+        profile: WorkerProfile {
+            total_kv_blocks: facts.blocks,
+            labels: [(ADDRESS_LABEL.to_owned(), url)].into(),
+            ..WorkerProfile::default()
+        },
+        kind: HolderKind::Worker,
+        pools: Vec::new(),
+        facts: EngineFacts {
+            prefix_match_unit: facts.prefix_match_unit.unwrap_or_default(),
+            ..EngineFacts::default()
+        },
+    })
+}
+
+/// The sockets of each rank: the port of rank 0, plus the rank.
+fn endpoints(spec: &EngineSpec, ranks: &BTreeSet<DpRank>) -> Result<Vec<EndpointSpec>, FactsError> {
+    let host = spec.url.host().unwrap_or_default();
+    let usual = |port: u16| format!("tcp://{host}:{port}");
+    let events = spec.events.clone().unwrap_or_else(|| usual(EVENTS_PORT));
+    let (events, first) = split_port(&events)?;
+    let replay = match (&spec.replay, &spec.events) {
+        (Some(replay), _) => split_port(replay)?,
+        (None, Some(_)) => (events, first.saturating_add(1)),
+        (None, None) => (events, REPLAY_PORT),
+    };
+    let ranks: Vec<_> = ranks.iter().copied().take(WORKER_ENDPOINTS_MAX).collect();
+    let port = |base: u16, rank: DpRank| u16::try_from(u32::from(base) + rank).ok();
+    let mut made = Vec::new();
+    for rank in &ranks {
+        let of_rank = port(first, *rank).zip(port(replay.1, *rank));
+        let Some((at, again)) = of_rank else {
+            return Err(FactsError::Endpoints(format!(
+                "rank {rank} has no port: {first} plus the rank exceeds 65535"
+            )));
+        };
+        made.push(EndpointSpec {
+            endpoint: format!("{events}:{at}"),
+            replay: Some(format!("{}:{again}", replay.0)),
+            topic: String::new(),
+            bind: false,
+            rank: *rank,
+        });
+    }
+    let replays: BTreeSet<_> = made.iter().filter_map(|at| at.replay.clone()).collect();
+    if let Some(both) = made.iter().find(|at| replays.contains(&at.endpoint)) {
+        return Err(FactsError::Endpoints(format!(
+            "{} would be the events of rank {} and the replays of another rank: give vLLM a replay_endpoint with a port \
+             beyond those of all {} ranks, and state it with replay=tcp://HOST:PORT",
+            both.endpoint,
+            both.rank,
+            ranks.len()
+        )));
+    }
+    Ok(made)
+}
+
+/// Splits `tcp://HOST:PORT` before its port.
+fn split_port(endpoint: &str) -> Result<(&str, u16), FactsError> {
+    let parts = endpoint.rsplit_once(':').filter(|(host, _)| host.starts_with("tcp://"));
+    let port = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    port.ok_or_else(|| FactsError::Endpoints(format!("{endpoint:?} must be tcp://HOST:PORT")))
+}
+
+#[cfg(test)]
+#[path = "facts_test.rs"]
+mod tests;

@@ -1,0 +1,11 @@
+//! The engines that a user names: addresses, facts that they state themselves, and their registration at the index.
+
+mod facts;
+mod follow;
+mod source;
+mod spec;
+
+pub use facts::{Facts, FactsError, ask, registration};
+pub use follow::{Engines, Seen, Watch};
+pub use source::{ENGINES_MAX, EngineSource, distinct};
+pub use spec::EngineSpec;

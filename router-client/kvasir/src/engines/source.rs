@@ -1,0 +1,132 @@
+//! Where the engines come from: the command line, a file, or DNS.
+
+use super::EngineSpec;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+use tokio::fs;
+use tokio::net::lookup_host;
+
+/// Maximum number of engines.
+pub const ENGINES_MAX: usize = 1_024;
+/// Maximum size of a file of engines, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A list of engines that may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineSource {
+    /// A file with one engine a line.
+    File(PathBuf),
+    /// All addresses of a name, with one port.
+    Dns(String, u16),
+}
+
+impl FromStr for EngineSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("{text:?} must be file:PATH or dns:NAME:PORT");
+        let (kind, rest) = text.split_once(':').ok_or_else(form)?;
+        match kind {
+            "file" if !rest.is_empty() => Ok(Self::File(rest.into())),
+            "dns" => {
+                let (name, port) = rest.rsplit_once(':').ok_or_else(form)?;
+                let port = port.parse().ok().filter(|port| *port > 0);
+                match port.filter(|_| !name.is_empty()) {
+                    Some(port) => Ok(Self::Dns(name.to_owned(), port)),
+                    None => Err(form()),
+                }
+            }
+            _ => Err(form()),
+        }
+    }
+}
+
+impl EngineSource {
+    /// The current engines.
+    ///
+    /// # Errors
+    /// If the file or the name cannot be read, or the file has an invalid line.
+    pub async fn list(&self) -> Result<Vec<EngineSpec>, String> {
+        match self {
+            Self::File(path) => {
+                let at_file = |why: String| format!("{}: {why}", path.display());
+                let size =
+                    fs::metadata(path).await.map_err(|error| at_file(error.to_string()))?.len();
+                if size > FILE_BYTES_MAX {
+                    return Err(at_file(format!("has {size} bytes, at most {FILE_BYTES_MAX}")));
+                }
+                let text = fs::read_to_string(path).await;
+                parse_lines(&text.map_err(|error| at_file(error.to_string()))?).map_err(at_file)
+            }
+            Self::Dns(name, port) => {
+                let found = lookup_host((name.as_str(), *port)).await;
+                let found = found.map_err(|error| format!("{name}: {error}"))?;
+                let specs = found.map(|address| format!("http://{address}").parse());
+                let mut specs = specs.collect::<Result<Vec<EngineSpec>, _>>()?;
+                specs.sort_by_key(EngineSpec::name);
+                Ok(specs)
+            }
+        }
+    }
+}
+
+/// Reads the lines of a file. Empty lines and comments (`#`) are skipped.
+fn parse_lines(text: &str) -> Result<Vec<EngineSpec>, String> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let specs = lines.map(|(number, line)| {
+        line.parse::<EngineSpec>().map_err(|why| format!("line {number}: {why}"))
+    });
+    distinct(specs.collect::<Result<_, _>>()?)
+}
+
+/// Checks that no engine is listed twice, and that there are not too many.
+///
+/// # Errors
+/// Names the engine, or the limit.
+pub fn distinct(specs: Vec<EngineSpec>) -> Result<Vec<EngineSpec>, String> {
+    if specs.len() > ENGINES_MAX {
+        return Err(format!("{} engines are too many, the limit is {ENGINES_MAX}", specs.len()));
+    }
+    let mut seen = BTreeMap::new();
+    for spec in &specs {
+        if seen.insert(spec.name(), ()).is_some() {
+            return Err(format!("{} is listed twice", spec.name()));
+        }
+    }
+    Ok(specs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_files_or_names() {
+        let read = |text: &str| text.parse::<EngineSource>();
+        assert_eq!(read("file:/etc/engines"), Ok(EngineSource::File("/etc/engines".into())));
+        assert_eq!(
+            read("dns:vllm.prod.svc:8000"),
+            Ok(EngineSource::Dns("vllm.prod.svc".to_owned(), 8000))
+        );
+        for text in ["", "file:", "dns:vllm", "dns::8000", "dns:vllm:0", "srv:x:1"] {
+            read(text).expect_err(text);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_lists_its_addresses() {
+        let listed =
+            EngineSource::Dns("127.0.0.1".to_owned(), 8000).list().await.expect("an address");
+        assert_eq!(listed.iter().map(EngineSpec::name).collect::<Vec<_>>(), ["127.0.0.1:8000"]);
+    }
+
+    #[test]
+    fn a_line_is_an_engine() {
+        let specs = parse_lines("# fleet\n\n a:1\nb:2,block-size=16\n").expect("engines");
+        assert_eq!(specs.iter().map(EngineSpec::name).collect::<Vec<_>>(), ["a:1", "b:2"]);
+        assert_eq!(parse_lines("a:1\nb").expect_err("no port").split(':').next(), Some("line 2"));
+        assert_eq!(parse_lines("a:1\na:1"), Err("a:1 is listed twice".to_owned()));
+    }
+}

@@ -1,0 +1,130 @@
+//! Engines as a user states them.
+
+use hyper::Uri;
+use kvasir_gateway::config::read_address;
+use kvasir_proto::limits::BLOCK_SIZE_TOKENS_MAX;
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Maximum size of a key file, in bytes.
+const KEY_BYTES_MAX: u64 = 4_096;
+
+/// An engine: its URL, and what the user states instead of the engine: `URL[,key=value]...`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSpec {
+    /// Address of the engine's OpenAI API.
+    pub url: Uri,
+    /// ZMQ endpoint of the events of rank 0; `None` for port 5557 of the engine's host.
+    pub events: Option<String>,
+    /// ZMQ endpoint of the replays of rank 0; `None` for port 5558, or the port after a stated `events`.
+    pub replay: Option<String>,
+    /// Tokens per block; `None` for the engine's answer.
+    pub block_size: Option<u32>,
+    /// Model; `None` for the engine's answer.
+    pub model: Option<String>,
+    /// File with the key of the engine's API.
+    pub key_file: Option<PathBuf>,
+}
+
+impl EngineSpec {
+    /// Name of the worker: host and port of the URL, with its path if it has one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let authority = self.url.authority().map_or("", |at| at.as_str());
+        format!("{authority}{}", self.url.path().trim_end_matches('/'))
+    }
+
+    /// The key of the engine's API, if it has one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is too large. The message names the file, not its content.
+    pub fn key(&self) -> Result<Option<String>, String> {
+        let Some(path) = &self.key_file else { return Ok(None) };
+        let refused = |why: String| format!("key-file {}: {why}", path.display());
+        let bytes = fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
+        if bytes > KEY_BYTES_MAX {
+            return Err(refused(format!("has {bytes} bytes, at most {KEY_BYTES_MAX}")));
+        }
+        let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        Ok(Some(text.trim().to_owned()))
+    }
+}
+
+impl FromStr for EngineSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let url = parts.next().unwrap_or_default().trim();
+        let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let url = read_address(&url)?;
+        if url.port_u16().is_none() {
+            return Err(format!("{url} has no port: write http://HOST:PORT"));
+        }
+        let mut spec =
+            Self { url, events: None, replay: None, block_size: None, model: None, key_file: None };
+        for part in parts {
+            let (key, value) = part.trim().split_once('=').unwrap_or((part, ""));
+            if value.is_empty() {
+                return Err(format!("{key:?} must be key=value"));
+            }
+            match key {
+                "events" => spec.events = Some(value.to_owned()),
+                "replay" => spec.replay = Some(value.to_owned()),
+                "model" => spec.model = Some(value.to_owned()),
+                "key-file" => spec.key_file = Some(value.into()),
+                "block-size" => {
+                    let size = value.parse().ok();
+                    let size = size.filter(|size| (1..=BLOCK_SIZE_TOKENS_MAX).contains(size));
+                    let why = || format!("block-size={value} must be 1 to {BLOCK_SIZE_TOKENS_MAX}");
+                    spec.block_size = Some(size.ok_or_else(why)?);
+                }
+                _ => {
+                    return Err(format!(
+                        "there is no {key:?}: use events, replay, block-size, model or key-file"
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_a_url_with_what_the_user_states() {
+        let spec: EngineSpec = "gpu-0:8000".parse().expect("an engine");
+        assert_eq!(
+            (spec.url.to_string().as_str(), spec.name().as_str()),
+            ("http://gpu-0:8000/", "gpu-0:8000")
+        );
+        assert_eq!((spec.events, spec.block_size), (None, None));
+        let text = "http://[::1]:8000/api/,events=tcp://h:1,replay=tcp://h:2,block-size=16,model=m,key-file=/k";
+        let spec: EngineSpec = text.parse().expect("an engine");
+        assert_eq!(spec.name(), "[::1]:8000/api");
+        assert_eq!(
+            (spec.events.as_deref(), spec.replay.as_deref()),
+            (Some("tcp://h:1"), Some("tcp://h:2"))
+        );
+        assert_eq!((spec.block_size, spec.model.as_deref()), (Some(16), Some("m")));
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        for (text, part) in [
+            ("http://gpu-0", "has no port"),
+            ("https://gpu-0:1", "must be http://HOST:PORT"),
+            ("", "must be http://HOST:PORT"),
+            ("gpu-0:8000,evnets=tcp://h:1", "there is no \"evnets\""),
+            ("gpu-0:8000,events", "must be key=value"),
+            ("gpu-0:8000,block-size=0", "block-size=0 must be 1 to"),
+        ] {
+            let error = text.parse::<EngineSpec>().expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

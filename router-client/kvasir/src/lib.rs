@@ -1,0 +1,16 @@
+//! All programs of Kvasir in one binary, and `kvasir serve`: an OpenAI endpoint in front of inference engines, with
+//! index, router and gateway in one process.
+//!
+//! - [`config`]: options of `serve` and `check`;
+//! - [`engines`]: the engines, as the user names them and as they describe themselves;
+//! - [`check`]: proves that events, tokens and block size of an engine are right;
+//! - `parts`, `watch`: what `serve` and `check` share, and the tasks that follow engines;
+//! - [`serve`], [`once`]: the commands.
+
+pub mod check;
+pub mod config;
+pub mod engines;
+pub mod once;
+mod parts;
+pub mod serve;
+mod watch;

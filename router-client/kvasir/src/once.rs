@@ -1,0 +1,63 @@
+//! `kvasir check`: checks engines once, and prints a table.
+
+use crate::check::Report;
+use crate::config::Config;
+use crate::engines::Watch;
+use crate::parts::Parts;
+use anyhow::bail;
+use futures::{StreamExt, stream};
+use indexer_server::app::App;
+use kvasir_process::telemetry::new_registry;
+use std::io::{self, Write};
+use std::pin::pin;
+use tokio::select;
+use tokio::sync::{mpsc, oneshot};
+
+/// Maximum number of engines that are checked concurrently.
+const CHECKED_MAX: usize = 8;
+
+/// Checks the engines with an index of its own, and prints what was seen. `config` is of
+/// [`read_for_check`](crate::config::read_for_check).
+///
+/// # Errors
+/// If an engine fails its check.
+pub async fn run(config: Config, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let index = Box::pin(App::build_within(config.index.clone(), &mut new_registry())).await?;
+    let parts = Parts::new(&config, index.local())?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut index = pin!(index.run(async { drop(stopped.await) }));
+    let failed = select! {
+        ended = &mut index => return Ok(ended?),
+        () = signal => return Ok(()),
+        failed = check(&parts) => failed?,
+    };
+    let _stops = stop.send(());
+    index.await?;
+    match failed {
+        0 => Ok(()),
+        failed => bail!("{failed} engines failed the check"),
+    }
+}
+
+/// Checks all engines, and prints the report of each. Returns the number of engines that failed.
+async fn check(parts: &Parts) -> anyhow::Result<usize> {
+    let (fresh, mut answering) = mpsc::channel(crate::engines::ENGINES_MAX);
+    let mut watch = Watch::default();
+    parts.engines.round(&mut watch, &fresh).await;
+    drop(fresh);
+    let mut silent = watch.faults();
+    let mut seen = Vec::new();
+    while let Some(engine) = answering.recv().await {
+        seen.push(engine);
+    }
+    let checks = seen.iter().filter_map(|seen| Some(parts.checker.as_ref()?.check(seen)));
+    let reports: Vec<_> = stream::iter(checks).buffered(CHECKED_MAX).collect().await;
+    let absent = silent.drain(..).map(|(engine, why)| Report::failed(engine, "engine", why));
+    let reports: Vec<_> = reports.into_iter().chain(absent).collect();
+    let mut output = io::stdout().lock();
+    for report in &reports {
+        write!(output, "{report}")?;
+    }
+    output.flush()?;
+    Ok(reports.iter().filter(|report| report.fault().is_some()).count())
+}

@@ -1,0 +1,77 @@
+//! `kvasir serve`: index, router and gateway in one process.
+
+use crate::config::Config;
+use crate::parts::Parts;
+use crate::watch::{Status, check_engines, follow};
+use indexer_server::app::App;
+use kvasir_gateway::app::{self, Started};
+use kvasir_process::program::listen;
+use kvasir_process::telemetry::{Readiness, new_registry};
+use kvasir_tasks::tasks::{Tasks, end};
+use std::sync::Arc;
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Maximum number of engines that wait for their check.
+const UNCHECKED_MAX: usize = 64;
+
+/// Runs until `stopping` is ready, then stops in order: the gateway first, then the index.
+///
+/// # Errors
+/// If a port, file or folder cannot be used, a task fails, or stopping takes too long.
+pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let process = &config.gateway.process;
+    let (listener, api) = listen("listen", process.listen).await?;
+    let (http_listener, http) = listen("http-listen", process.http.listen).await?;
+    let drain_timeout = process.drain_timeout;
+    let mut registry = new_registry();
+    let index = Box::pin(App::build_within(config.index.clone(), &mut registry)).await?;
+    let at = index.grpc_address().map(tracing::field::display);
+    tracing::info!(%api, %http, index = at, "listening");
+    let parts = Parts::new(&config, index.local())?;
+    let status = Arc::new(Status::default());
+    let shown = Arc::clone(&status);
+    let readiness = Readiness::with_problems(move || shown.problems());
+    let unproven = readiness.hold("waiting for the first engine");
+    let readiness = readiness.with_part(index.readiness());
+    let mut gateway = config.gateway;
+    gateway.routing.dialer = parts.dialer.clone();
+    let ports = (listener, http_listener);
+    let Started { program, listed } = app::start(gateway, ports, registry, readiness)?;
+
+    let mut tasks = Tasks::default();
+    let stop = CancellationToken::new();
+    let (stop_index, index_stops) = oneshot::channel::<()>();
+    tasks.spawn("index", async move {
+        let stopped = async { drop(index_stops.await) };
+        Ok(Box::pin(index.run(stopped)).await?)
+    });
+    let (fresh, unchecked) = mpsc::channel(UNCHECKED_MAX);
+    let hangup = signal(SignalKind::hangup())?;
+    let until = stop.clone();
+    let following = follow(parts.engines, Arc::clone(&status), fresh, hangup);
+    tasks.spawn("engines", async move {
+        let _stopped = until.run_until_cancelled(following).await;
+    });
+    let until = stop.clone();
+    let checking = check_engines(parts.checker, unchecked, status, (unproven, listed));
+    tasks.spawn("checks", async move {
+        let _stopped = until.run_until_cancelled(checking).await;
+    });
+    let mut early = None;
+    let signal = async {
+        select! {
+            () = stopping => {}
+            ended = tasks.next_ended() => early = ended,
+        }
+    };
+    let outcome = program.run(signal, drain_timeout).await;
+    stop.cancel();
+    let _stops = stop_index.send(());
+    let is_clean = tasks.end(Instant::now() + drain_timeout).await;
+    outcome?;
+    Ok(end(early, is_clean, drain_timeout)?)
+}

@@ -1,0 +1,265 @@
+"""Compares kvasir's predictions with what real engines reuse: real vLLM on CPUs, behind `kvasir serve`.
+
+    drive.py --folder FOLDER --kvasir BINARY [--requests N] [--blocks N] [--seed N]
+
+FOLDER has the venv and the model (install, make_model.py). Before each request that is sent alone, the index is asked
+what each engine would reuse of the prompt. Afterwards this is compared with the engine's own cached_tokens. The exit
+code is 1 if they differ for a request sent alone.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openai import OpenAI
+
+from fleet import MODEL, Engine, Kvasir, stopping, wait_for
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients/python/src"))
+from kvasir import Indexer  # noqa: E402
+
+BLOCK_SIZE = 32
+SETTLE_SECONDS = 30
+WORDS = "a licence to use, to copy, to change and to hand on this work, without any further condition".split()
+
+
+@dataclass
+class Asked:
+    """A request: a chat or a completion, with a salt."""
+
+    kind: str
+    messages: list[dict] = field(default_factory=list)
+    prompt: str = ""
+    salt: str = ""
+    is_stream: bool = False
+    answer_tokens: int = 4
+
+    def text(self) -> dict:
+        """What the engine tokenizes."""
+        if self.messages:
+            return {"messages": self.messages, "add_generation_prompt": True}
+        return {"prompt": self.prompt}
+
+
+@dataclass
+class Seen:
+    worker: str
+    cached: int
+    reply: str
+
+
+class Fleet:
+    def __init__(self, engines: list[Engine], kvasir: Kvasir) -> None:
+        self.engines, self.kvasir = engines, kvasir
+        self.api = OpenAI(base_url=f"http://{kvasir.api}/v1", api_key="none", max_retries=0, timeout=120)
+        self.index = Indexer(kvasir.index)
+
+    def tokens(self, asked: Asked) -> list[int]:
+        return self.engines[0].tokenize(asked.text())
+
+    def predict(self, tokens: list[int], asked: Asked) -> dict[str, int]:
+        """Tokens that each engine would reuse, by worker."""
+        found = self.index.find_matches(
+            MODEL, token_ids=tokens, block_size=BLOCK_SIZE, cache_salt=asked.salt, minimum_overlap_blocks=0
+        )
+        return {match.worker_id: match.reusable_tokens for match in found.matches}
+
+    def send(self, asked: Asked) -> Seen:
+        extra = {"cache_salt": asked.salt} if asked.salt else {}
+        common = {"model": MODEL, "max_tokens": asked.answer_tokens, "temperature": 0, "extra_body": extra}
+        if asked.is_stream:
+            common |= {"stream": True, "stream_options": {"include_usage": True}}
+        if asked.messages:
+            raw = self.api.chat.completions.with_raw_response.create(messages=asked.messages, **common)
+        else:
+            raw = self.api.completions.with_raw_response.create(prompt=asked.prompt, **common)
+        worker = raw.headers["x-kvasir-worker"]
+        if not asked.is_stream:
+            answer = raw.parse()
+            reply = answer.choices[0].message.content if asked.messages else answer.choices[0].text
+            return Seen(worker, answer.usage.prompt_tokens_details.cached_tokens or 0, reply)
+        usage, reply = None, ""
+        for part in raw.parse():
+            usage = part.usage or usage
+            if part.choices:
+                choice = part.choices[0]
+                reply += (choice.delta.content if asked.messages else choice.text) or ""
+        return Seen(worker, usage.prompt_tokens_details.cached_tokens or 0, reply)
+
+    def cancel(self, asked: Asked) -> None:
+        """Begins a stream and leaves after its first part."""
+        stream = self.api.completions.create(
+            model=MODEL, prompt=asked.prompt, max_tokens=200, temperature=0, stream=True
+        )
+        next(iter(stream))
+        stream.close()
+
+    def settle(self) -> None:
+        """Waits until the index has applied all that the engines have published: nothing changes between two looks."""
+        before, deadline = None, time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            listed = self.index.list_workers()
+            sources = [source for worker in listed.workers for source in worker.sources]
+            now = [(source.source, str(source.state), str(source.applied), source.lag_batches) for source in sources]
+            if now == before and all(source.connected and source.lag_batches == 0 for source in sources):
+                return
+            before = now
+            time.sleep(0.05)
+        raise SystemExit(f"the index does not settle: {before}")
+
+
+class Workload:
+    """Seeded requests: shared prefixes, chats of several turns, salts, streams."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.prefixes = [self.words(150) for _ in range(10)]
+        self.chats: list[list[dict]] = [[{"role": "system", "content": self.words(80)}] for _ in range(6)]
+
+    def words(self, count: int) -> str:
+        numbers = (str(self.choose.randrange(1000)) for _ in range(count // 2))
+        return " ".join([*numbers, *self.choose.choices(WORDS, k=count // 2)])
+
+    def next(self) -> Asked:
+        kind = self.choose.choices(["prefix", "chat", "stream", "salt", "long"], [4, 4, 2, 2, 1])[0]
+        prompt = self.choose.choice(self.prefixes) + " " + self.words(20)
+        match kind:
+            case "chat":
+                chat = self.choose.choice(self.chats)
+                if len(chat) > 12:
+                    del chat[1:]
+                chat.append({"role": "user", "content": self.words(20)})
+                return Asked(kind, messages=list(chat), is_stream=self.choose.random() < 0.5, answer_tokens=40)
+            case "stream":
+                return Asked(kind, prompt=prompt, is_stream=True, answer_tokens=30)
+            case "salt":
+                return Asked(kind, prompt=prompt, salt=self.choose.choice(["red", "blue"]))
+            case "long":
+                return Asked(kind, prompt=self.words(1200))
+            case _:
+                return Asked(kind, prompt=prompt)
+
+    def answered(self, asked: Asked, reply: str) -> None:
+        for chat in self.chats:
+            if asked.messages and chat == asked.messages:
+                chat.append({"role": "assistant", "content": reply})
+
+
+@dataclass
+class Tally:
+    equal: Counter = field(default_factory=Counter)
+    other: Counter = field(default_factory=Counter)
+    cached: int = 0
+    prompt: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, phase: str, asked: Asked, tokens: int, predicted: int, cached: int) -> None:
+        self.prompt += tokens
+        self.cached += cached
+        if predicted == cached:
+            self.equal[phase] += 1
+            return
+        self.other[phase] += 1
+        self.faults.append(f"{phase}: {asked.kind} of {tokens} tokens: {predicted} predicted, {cached} cached")
+
+
+def alone(fleet: Fleet, workload: Workload, tally: Tally, phase: str, count: int) -> None:
+    for number in range(count):
+        asked = workload.next()
+        if number % 25 == 24:
+            fleet.cancel(workload_prompt(workload))
+        if number % 60 == 59:
+            workload.choose.choice(fleet.engines).reset()
+        fleet.settle()
+        tokens = fleet.tokens(asked)
+        predictions = fleet.predict(tokens, asked)
+        seen = fleet.send(asked)
+        workload.answered(asked, seen.reply)
+        tally.add(phase, asked, len(tokens), predictions.get(seen.worker, 0), seen.cached)
+
+
+def workload_prompt(workload: Workload) -> Asked:
+    return Asked("cancel", prompt=workload.choose.choice(workload.prefixes) + " " + workload.words(20))
+
+
+def together(fleet: Fleet, workload: Workload, tally: Tally, count: int) -> None:
+    """Requests in flight together: the caches change between prediction and start."""
+
+    def one(asked: Asked) -> tuple[Asked, int, int, int]:
+        tokens = fleet.tokens(asked)
+        predictions = fleet.predict(tokens, asked)
+        seen = fleet.send(asked)
+        return asked, len(tokens), predictions.get(seen.worker, 0), seen.cached
+
+    asked = [workload.next() for _ in range(count)]
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(one, asked):
+            tally.add("together", *result)
+    fleet.settle()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--kvasir", type=Path, required=True)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--blocks", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    logs = Path(tempfile.mkdtemp(prefix="kvasir-real-"))
+    print(f"seed {options.seed}, logs in {logs}", file=sys.stderr)
+    engines: list[Engine] = []
+    servers: list[Kvasir] = []
+    with stopping(servers, engines):
+        for number in range(2):
+            engines.append(Engine(options.folder, options.blocks, logs, f"vllm-{number}"))
+        for engine in engines:
+            engine.ready()
+        kvasir = Kvasir(options.kvasir, [engine.spec for engine in engines], logs / "state", logs / "kvasir.log")
+        servers.append(kvasir)
+        kvasir.ready()
+        tally = run(Fleet(engines, kvasir), options)
+    print("| phase | requests | as predicted | other |\n| --- | --- | --- | --- |")
+    for phase in dict.fromkeys([*tally.equal, *tally.other]):
+        equal, other = tally.equal[phase], tally.other[phase]
+        print(f"| {phase} | {equal + other} | {equal} | {other} |")
+    print(f"cached: {tally.cached / tally.prompt:.1%} of {tally.prompt} prompt tokens")
+    print("\n".join(tally.faults))
+    wrong = sum(count for phase, count in tally.other.items() if phase != "together")
+    sys.exit(1 if wrong else 0)
+
+
+def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
+    tally, workload = Tally(), Workload(options.seed)
+    share = max(options.requests // 5, 5)
+    progress = lambda text: print(text, file=sys.stderr)  # noqa: E731
+    progress(f"{share * 2} requests alone")
+    alone(fleet, workload, tally, "alone", share * 2)
+    progress(f"{share} requests, four at a time")
+    together(fleet, workload, tally, share)
+    progress("kvasir is killed and starts again")
+    fleet.kvasir.process.stop(signal.SIGKILL)
+    fleet.kvasir.start()
+    fleet.kvasir.ready()
+    alone(fleet, workload, tally, "after kvasir's restart", share)
+    progress("an engine is killed and starts again")
+    engine = fleet.engines[1]
+    engine.process.stop(signal.SIGKILL)
+    alone_elsewhere = Asked("prefix", prompt=workload.prefixes[0] + " while one engine is away")
+    if fleet.send(alone_elsewhere).worker == engine.worker:
+        tally.faults.append("a dead engine answered")
+    engine.start()
+    engine.ready()
+    wait_for("the engine is checked again", lambda: engine.worker not in fleet.kvasir.problems(), 120)
+    alone(fleet, workload, tally, "after an engine's restart", share)
+    return tally
+
+
+main()

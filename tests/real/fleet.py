@@ -1,0 +1,150 @@
+"""Two real engines, kvasir before them, and the clients that ask: all stopped by their process ids."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MODEL = "tiny"
+# An engine takes a minute to start on two cores, more beside another one.
+START_SECONDS = 600
+STOP_SECONDS = 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def get(url: str, body: dict | None = None, seconds: float = 30) -> bytes:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=seconds) as answer:
+        return answer.read()
+
+
+def wait_for(what: str, is_true, seconds: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {seconds} s: {what}")
+        time.sleep(0.2)
+
+
+def answers(url: str) -> bool:
+    try:
+        get(url, seconds=5)
+    except (urllib.error.URLError, OSError):
+        return False
+    return True
+
+
+class Process:
+    """A process with its output in a file."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def check(self) -> None:
+        if self.child.poll() is not None:
+            end = self.log.read_text(errors="replace")[-2000:]
+            raise SystemExit(f"{self.log}: ended with {self.child.returncode}\n{end}")
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """Ends the process. An engine has children in its group, which must end, too."""
+        if self.child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                if how == signal.SIGKILL:
+                    os.killpg(self.child.pid, how)
+                else:
+                    self.child.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(STOP_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+
+
+class Engine:
+    """A real vLLM at fixed ports, so that it can start again."""
+
+    def __init__(self, folder: Path, blocks: int, logs: Path, name: str) -> None:
+        self.folder, self.blocks, self.log = folder, blocks, logs / f"{name}.log"
+        self.http, self.events = free_port(), free_port()
+        # The replay socket has the next port.
+        while not is_free(self.events + 1):
+            self.events = free_port()
+        self.url = f"http://127.0.0.1:{self.http}"
+        self.worker = f"127.0.0.1:{self.http}"
+        self.spec = f"{self.url},events=tcp://127.0.0.1:{self.events}"
+        self.start()
+
+    def start(self) -> None:
+        ports = [str(self.http), str(self.events), str(self.blocks)]
+        self.process = Process([str(HERE / "engine"), str(self.folder), *ports], self.log)
+
+    def ready(self) -> None:
+        def is_ready() -> bool:
+            self.process.check()
+            return answers(f"{self.url}/health")
+
+        wait_for(f"{self.url} answers", is_ready)
+
+    def tokenize(self, body: dict) -> list[int]:
+        return json.loads(get(f"{self.url}/tokenize", {"model": MODEL, **body}))["tokens"]
+
+    def reset(self) -> None:
+        get(f"{self.url}/reset_prefix_cache", {})
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Kvasir:
+    """`kvasir serve` before engines."""
+
+    def __init__(self, binary: Path, specs: list[str], state: Path, log: Path) -> None:
+        self.binary, self.specs, self.state, self.log = binary, specs, state, log
+        self.api, self.side, self.index = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.start()
+
+    def start(self) -> None:
+        ports = ["--listen", self.api, "--http-listen", self.side, "--listen-index", self.index]
+        own = ["--checkpoint-dir", str(self.state), *ports]
+        self.process = Process([str(self.binary), "serve", *self.specs, *own], self.log)
+
+    def ready(self) -> None:
+        def is_ready() -> bool:
+            self.process.check()
+            return answers(f"http://{self.side}/readyz")
+
+        wait_for("kvasir is ready", is_ready, 120)
+
+    def problems(self) -> str:
+        return get(f"http://{self.side}/readyz").decode()
+
+
+@contextlib.contextmanager
+def stopping(*processes: list) -> Iterator[None]:
+    """Stops everything that was started, whatever happens."""
+    try:
+        yield
+    finally:
+        for group in processes:
+            for started in group:
+                started.process.stop()

@@ -1,0 +1,266 @@
+//! `kvasir serve` and `kvasir check`: index, router and gateway in one process, before engines that describe themselves.
+
+use crate::fleet::{BLOCK_SIZE, FAST, MODEL, PATIENCE, cached, engine, prompt, tokenizer, until};
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
+use kvasir_proto::pb;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::openai::client::call;
+use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
+use kvasir_sim::server::{Addresses, Server, binary_of};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Output;
+use tokio::process::Command;
+
+const QUICK: &[&str] =
+    &["--timing", "discovery-interval=100ms", "--worker-health", "slow-start=0s"];
+
+/// Engines that publish at ports of their own, and `kvasir serve` before them.
+struct Served {
+    engines: Vec<EngineServer>,
+    kvasir: Server,
+    state: tempfile::TempDir,
+}
+
+async fn start_engine(config: ServerConfig) -> Result<EngineServer> {
+    EngineServer::start(config, Text::load(&tokenizer(), None)?).await
+}
+
+/// An engine as a user names it: these engines do not use the usual ports.
+fn spec(engine: &EngineServer) -> String {
+    let sockets = engine.engine().endpoints();
+    let replay = sockets.replay.clone();
+    format!("http://{},events={},replay={replay}", engine.address(), sockets.live)
+}
+
+impl Served {
+    async fn start(configs: Vec<ServerConfig>, flags: &[&str]) -> Result<Self> {
+        let mut engines = Vec::new();
+        for config in configs {
+            engines.push(start_engine(config).await?);
+        }
+        let specs: Vec<_> = engines.iter().map(spec).collect();
+        let specs: Vec<_> = specs.iter().map(String::as_str).collect();
+        let state = tempfile::tempdir()?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let flags = [&specs, flags].concat();
+        let kvasir = serve(state.path(), Addresses { grpc: any, http: any }, &flags).await?;
+        Ok(Self { engines, kvasir, state })
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value)> {
+        let at = self.kvasir.addresses.grpc;
+        let host = at.ip().to_string();
+        let answer = call(Method::POST, (&host, at.port()), path, body.to_string(), PATIENCE).await;
+        let (status, body) = answer.with_context(|| self.kvasir.output())?;
+        Ok((status.as_u16(), serde_json::from_slice(&body)?))
+    }
+
+    async fn complete(&self, text: &str) -> Result<Value> {
+        let body = json!({"model": MODEL, "prompt": text, "max_tokens": 4});
+        let (status, answer) = self.post("/v1/completions", &body).await?;
+        ensure!(status == 200, "{status}: {answer}\n{}", self.kvasir.output());
+        Ok(answer)
+    }
+
+    async fn stop(mut self) -> Result<()> {
+        self.kvasir.stop().await;
+        for engine in self.engines {
+            engine.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts `kvasir serve` with a folder for its state, and waits until it is ready.
+async fn serve(state: &Path, at: Addresses, flags: &[&str]) -> Result<Server> {
+    let state = state.to_str().context("a path")?;
+    let own = ["--checkpoint-dir", state];
+    let kvasir = Server::serve_at(at, &[QUICK, &own, flags].concat()).await?;
+    metrics::ready(kvasir.addresses.http).await.with_context(|| kvasir.output())?;
+    Ok(kvasir)
+}
+
+/// Runs `kvasir check`.
+async fn check(engines: &[&str]) -> Result<(Output, String)> {
+    let output = Command::new(binary_of("kvasir")?)
+        .arg("check")
+        .args(engines)
+        .args(["--log-filter", "error"])
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let text = String::from_utf8(output.stdout.clone())?;
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((output, format!("{text}{log}")))
+}
+
+#[tokio::test]
+async fn one_command_routes_by_cache_and_proves_its_wiring() -> Result<()> {
+    let served = Served::start(vec![engine(FAST), engine(FAST)], &[]).await?;
+    let ready = metrics::get(served.kvasir.addresses.http, "/readyz").await?.1;
+    ensure!(!ready.contains("check"), "{ready}\n{}", served.kvasir.output());
+    // Each engine has served the two requests of its check.
+    for engine in &served.engines {
+        let hits = metrics::sum(engine.address(), "prefix_cache_hits_total", "").await?;
+        ensure!(hits >= BLOCK_SIZE as f64, "{hits}: {}", served.kvasir.output());
+    }
+    served.complete(&prompt("same")).await?;
+    let at = served.kvasir.addresses.http;
+    for _ in 0..6 {
+        let prefixes = async || {
+            let answer = served.complete(&prompt("same")).await?;
+            Ok((cached(&answer) > 0).then_some(()))
+        };
+        until("the prompt goes where it is cached", prefixes).await?;
+    }
+    // Both parts of the process show their metrics, each once.
+    let page = metrics::get(at, "/metrics").await?.1;
+    let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let families: Vec<_> = families.collect();
+    let distinct: BTreeSet<_> = families.iter().collect();
+    ensure!(families.len() == distinct.len(), "{families:?}");
+    for name in ["kvasir_workers", "kvasir_gateway_requests", "kvasir_build"] {
+        ensure!(distinct.contains(&name), "{name}: {families:?}");
+    }
+    served.stop().await
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_blocks_and_an_index_port_shows_them() -> Result<()> {
+    let mut served = Served::start(vec![engine(FAST)], &["--listen-index=127.0.0.1:0"]).await?;
+    served.complete(&prompt("kept")).await?;
+    let sequence = served.engines[0].engine().truth().await?.last_sequence.context("events")?;
+    let addresses = served.kvasir.addresses;
+    served.kvasir.stop().await;
+    let port = kvasir_sim::place::free_port()?;
+    let index = format!("--listen-index=127.0.0.1:{port}");
+    let specs = spec(&served.engines[0]);
+    let flags = [specs.as_str(), index.as_str(), "--self-check=off"];
+    served.kvasir = serve(served.state.path(), addresses, &flags).await?;
+    let index = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut indexer = client::connect(index).await?;
+    let name = served.engines[0].address().to_string();
+    let exact = |source: &pb::SourceInfo| client::is_exact_at(source, sequence);
+    let worker = (MODEL, name.as_str());
+    client::wait_for_sources(&mut indexer, worker, "exact", PATIENCE, exact).await?;
+    let again = served.complete(&prompt("kept")).await?;
+    ensure!(cached(&again) > 0, "{again}");
+    served.stop().await
+}
+
+#[tokio::test]
+async fn engines_come_and_go_with_their_file() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("engines");
+    let first = start_engine(engine(FAST)).await?;
+    let second = start_engine(engine(FAST)).await?;
+    tokio::fs::write(&file, format!("{}\n", spec(&first))).await?;
+    let from = format!("file:{}", file.display());
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let both = Addresses { grpc: any, http: any };
+    let mut kvasir =
+        serve(folder.path().join("state").as_path(), both, &["--engines-from", &from]).await?;
+    let at = kvasir.addresses.http;
+    let workers = async |count: f64| {
+        let what = format!("{count} workers");
+        let counted = async || {
+            let found = metrics::sum(at, "kvasir_workers", "").await?;
+            Ok((found == count).then_some(()))
+        };
+        until(&what, counted).await
+    };
+    workers(1.0).await.with_context(|| kvasir.output())?;
+    tokio::fs::write(&file, format!("{}\n{}\n", spec(&first), spec(&second))).await?;
+    kvasir.signal(rustix::process::Signal::HUP)?;
+    workers(2.0).await.with_context(|| kvasir.output())?;
+    // A broken file changes nothing, and is shown.
+    tokio::fs::write(&file, "no port\n").await?;
+    kvasir.signal(rustix::process::Signal::HUP)?;
+    until("the file's fault is shown", async || {
+        let ready = metrics::get(at, "/readyz").await?.1;
+        Ok(ready.contains("engines-from: ").then_some(()))
+    })
+    .await?;
+    workers(2.0).await?;
+    tokio::fs::write(&file, format!("{}\n", spec(&second))).await?;
+    kvasir.signal(rustix::process::Signal::HUP)?;
+    workers(1.0).await.with_context(|| kvasir.output())?;
+    kvasir.stop().await;
+    first.stop().await?;
+    second.stop().await
+}
+
+#[tokio::test]
+async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
+    let right = start_engine(engine(FAST)).await?;
+    let (output, text) = check(&[&spec(&right)]).await?;
+    ensure!(output.status.success(), "{text}");
+    ensure!(text.contains("✓ cache hit: ") && !text.contains('✗'), "{text}");
+    let other = start_engine(engine(FAST)).await?;
+    let http = right.address();
+    let sockets = right.engine().endpoints().clone();
+    let others = other.engine().endpoints().clone();
+    let closed = kvasir_sim::place::free_port()?;
+    for (spec, fixes) in [
+        // A dead engine.
+        (format!("http://127.0.0.1:{closed}"), ["no answer at /v1/models", "correct its URL"]),
+        // No events at this port.
+        (
+            format!("http://{http},events=tcp://127.0.0.1:{closed}"),
+            ["no connection to tcp://127.0.0.1", "state its address with events=tcp://HOST:PORT"],
+        ),
+        // Another engine's events: these say nothing of this prompt.
+        (
+            format!("http://{http},events={},replay={}", others.live, others.replay),
+            ["no event came", "state the right address with events=tcp://HOST:PORT"],
+        ),
+        // Blocks of another size than the engine's.
+        (
+            format!(
+                "http://{http},events={},replay={},block-size=32",
+                sockets.live, sockets.replay
+            ),
+            ["another size", "state it with block-size=TOKENS"],
+        ),
+        // A model that the engine does not serve.
+        (
+            format!("http://{http},model=other"),
+            ["the engine serves m, not \"other\"", "correct model=NAME"],
+        ),
+        // No OpenAI server at all: the events' socket.
+        (
+            format!("http://{}", sockets.live.trim_start_matches("tcp://")),
+            ["no answer at /v1/models", "correct its URL"],
+        ),
+    ] {
+        let (output, text) = check(&[&spec]).await?;
+        ensure!(output.status.code() == Some(1), "{spec}: {text}");
+        for fix in fixes {
+            ensure!(text.contains(fix), "{spec}: {fix:?} is not in {text}");
+        }
+    }
+    right.stop().await?;
+    other.stop().await
+}
+
+#[tokio::test]
+async fn a_wrong_tokenizer_is_found_by_the_check() -> Result<()> {
+    let right = start_engine(engine(FAST)).await?;
+    // The same tokens with another template.
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("tokenizer.json");
+    tokio::fs::copy(tokenizer(), &file).await?;
+    let template =
+        json!({"chat_template": "{% for m in messages %}{{ m['content'] }}{% endfor %} so"});
+    tokio::fs::write(folder.path().join("tokenizer_config.json"), template.to_string()).await?;
+    let file = file.display().to_string();
+    let (output, text) = check(&[&spec(&right), "--tokenizer", &file]).await?;
+    ensure!(output.status.code() == Some(1), "{text}");
+    ensure!(text.contains("✗ tokens: ") && text.contains("tokenizer_config.json"), "{text}");
+    right.stop().await
+}
