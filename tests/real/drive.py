@@ -106,7 +106,7 @@ class Fleet:
         before, deadline = None, time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             listed = self.index.list_workers()
-            sources = [source for worker in listed.workers for source in worker.sources]
+            sources = [source for worker in listed for source in worker.sources]
             now = [(source.source, str(source.state), str(source.applied), source.lag_batches) for source in sources]
             if now == before and all(source.connected and source.lag_batches == 0 for source in sources):
                 return

@@ -73,11 +73,7 @@ impl App {
     /// See [`build`](Self::build).
     pub async fn build_within(config: Config, registry: &mut Registry) -> Result<Self, BuildError> {
         let (config, shares) = divide(config);
-        let listening = match config.grpc.listen {
-            Some(address) => Some(bind("listen", address).await?),
-            None => None,
-        };
-        let (grpc_listener, grpc_address) = listening.unzip();
+        let (grpc_listener, grpc_address) = bind_grpc(config.grpc.listen).await?;
         let readiness = Readiness::default();
         let broker = attach(&config, registry, &readiness).await?;
         let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
@@ -245,6 +241,15 @@ fn follow_map(
         }
         (Some(MapSource::Broker) | None, _) => Ok(None),
     }
+}
+
+/// Opens the gRPC port, if it has an address.
+async fn bind_grpc(
+    address: Option<SocketAddr>,
+) -> Result<(Option<TcpListener>, Option<SocketAddr>), BuildError> {
+    let Some(address) = address else { return Ok((None, None)) };
+    let (listener, bound) = bind("listen", address).await?;
+    Ok((Some(listener), Some(bound)))
 }
 
 /// Opens the port of the option `option`, and returns its address.

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::grpc::{self, Parts};
 use crate::ingest::{Ingest, IngestError};
 use crate::partitions::{Origin, Speculation, WriterThreads};
+use kvasir_process::access::Guard;
 use kvasir_process::http;
 use kvasir_process::telemetry::Readiness;
 use kvasir_tasks::tasks::{Ended, Tasks};
@@ -122,16 +123,13 @@ impl App {
         let mut tasks = Tasks::default();
         let stop_http = CancellationToken::new();
         let readiness = self.readiness;
-        if let Some(SidePort { listener, metrics, .. }) = self.side_port {
-            let http = http::serve(
-                listener,
-                self.config.http.guard,
-                metrics,
-                readiness.clone(),
-                Vec::new(),
-                stop_http.clone(),
+        if let Some(port) = self.side_port {
+            spawn_side_port(
+                &mut tasks,
+                port,
+                (self.config.http.guard, readiness.clone()),
+                &stop_http,
             );
-            tasks.spawn("http", async { Ok(http.await?) });
         }
         let ingest = Arc::clone(&self.parts.ingest);
         // Agents reach the server only through the broker.
@@ -219,6 +217,17 @@ impl Running {
         tracing::info!("stopped");
         outcome
     }
+}
+
+fn spawn_side_port(
+    tasks: &mut Tasks,
+    port: SidePort,
+    (guard, readiness): (Guard, Readiness),
+    stop: &CancellationToken,
+) {
+    let SidePort { listener, metrics, .. } = port;
+    let http = http::serve(listener, guard, metrics, readiness, Vec::new(), stop.clone());
+    tasks.spawn("http", async { Ok(http.await?) });
 }
 
 /// Spawns the task that writes checkpoints. Also spawns the task that uploads snapshots if `parts` has one.

@@ -185,15 +185,19 @@ fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
         process.listen = listen;
     }
     index.process = process;
-    let checked = IndexConfig::check(&index).map_err(|error| match error {
-        ConfigError::Invalid { field, problem } if field == "listen" => {
-            ConfigError::Invalid { field: "listen-index".to_owned(), problem }
-        }
-        other => other,
-    });
-    let mut config = checked?;
+    let mut config = IndexConfig::check(&index).map_err(of_index)?;
     config.grpc.listen = options.listen_index;
     Ok(config)
+}
+
+/// The index's address is another option here.
+fn of_index(error: ConfigError) -> ConfigError {
+    if let ConfigError::Invalid { field, problem } = &error
+        && field == "listen"
+    {
+        return ConfigError::invalid("listen-index", problem);
+    }
+    error
 }
 
 /// Folder of the checkpoints: the stated one, or one in the user's state directory. `None` for none.

@@ -52,7 +52,7 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
     let (fresh, unchecked) = mpsc::channel(UNCHECKED_MAX);
     let hangup = signal(SignalKind::hangup())?;
     let until = stop.clone();
-    let following = follow(parts.engines, Arc::clone(&status), fresh, hangup);
+    let following = Box::pin(follow(parts.engines, Arc::clone(&status), fresh, hangup));
     tasks.spawn("engines", async move {
         let _stopped = until.run_until_cancelled(following).await;
     });

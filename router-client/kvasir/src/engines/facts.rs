@@ -111,9 +111,10 @@ pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, Fact
     };
     let model = model.cloned().ok_or(FactsError::Model { wanted, served })?;
     let page = match get(client, spec, "/metrics").await {
-        Ok(page) => read_cache_facts(&page).map_err(|error| match error {
-            ReadError::Nothing(_) => "its /metrics has no cache_config_info".to_owned(),
-            other => other.to_string(),
+        Ok(page) => read_cache_facts(&page).map_err(|error| {
+            let is_other = matches!(error, ReadError::Nothing(_));
+            let why = || "its /metrics is neither vLLM's nor SGLang's".to_owned();
+            if is_other { why() } else { error.to_string() }
         }),
         Err(error) => Err(error.to_string()),
     };
