@@ -1,6 +1,6 @@
 """Compares kvasir's predictions with what real engines reuse: real vLLM on CPUs, behind `kvasir serve`.
 
-    drive.py --folder FOLDER --kvasir BINARY [--requests N] [--blocks N] [--seed N]
+    drive.py --folder FOLDER --kvasir BINARY [--requests N] [--blocks N] [--seed N] [--mode MODE]
 
 FOLDER has the venv and the model (install, make_model.py). Before each request that is sent alone, the index is asked
 what each engine would reuse of the prompt. Afterwards this is compared with the engine's own cached_tokens. The exit
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--blocks", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mode", default="kv", help="how kvasir chooses engines, such as round-robin")
     options = parser.parse_args()
     logs = Path(tempfile.mkdtemp(prefix="kvasir-real-"))
     print(f"seed {options.seed}, logs in {logs}", file=sys.stderr)
@@ -222,7 +223,8 @@ def main() -> None:
             engines.append(Engine(options.folder, options.blocks, logs, f"vllm-{number}"))
         for engine in engines:
             engine.ready()
-        kvasir = Kvasir(options.kvasir, [engine.spec for engine in engines], logs / "state", logs / "kvasir.log")
+        specs = [engine.spec for engine in engines]
+        kvasir = Kvasir(options.kvasir, specs, logs / "state", logs / "kvasir.log", options.mode)
         servers.append(kvasir)
         kvasir.ready()
         tally = run(Fleet(engines, kvasir), options)
@@ -257,7 +259,7 @@ def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
         tally.faults.append("a dead engine answered")
     engine.start()
     engine.ready()
-    wait_for("the engine is checked again", lambda: engine.worker not in fleet.kvasir.problems(), 120)
+    wait_for("the engine is checked again", lambda: f"{engine.worker}: " not in fleet.kvasir.problems(), 120)
     alone(fleet, workload, tally, "after an engine's restart", share)
     return tally
 

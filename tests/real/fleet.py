@@ -107,7 +107,9 @@ class Engine:
         return json.loads(get(f"{self.url}/tokenize", {"model": MODEL, **body}))["tokens"]
 
     def reset(self) -> None:
+        """Empties the cache. vLLM announces this with its next step, which a short request brings about."""
         get(f"{self.url}/reset_prefix_cache", {})
+        get(f"{self.url}/v1/completions", {"model": MODEL, "prompt": "next", "max_tokens": 1})
 
 
 def is_free(port: int) -> bool:
@@ -118,14 +120,14 @@ def is_free(port: int) -> bool:
 class Kvasir:
     """`kvasir serve` before engines."""
 
-    def __init__(self, binary: Path, specs: list[str], state: Path, log: Path) -> None:
-        self.binary, self.specs, self.state, self.log = binary, specs, state, log
+    def __init__(self, binary: Path, specs: list[str], state: Path, log: Path, mode: str) -> None:
+        self.binary, self.specs, self.state, self.log, self.mode = binary, specs, state, log, mode
         self.api, self.side, self.index = (f"127.0.0.1:{free_port()}" for _ in range(3))
         self.start()
 
     def start(self) -> None:
         ports = ["--listen", self.api, "--http-listen", self.side, "--listen-index", self.index]
-        own = ["--checkpoint-dir", str(self.state), *ports]
+        own = ["--checkpoint-dir", str(self.state), "--mode", self.mode, *ports]
         self.process = Process([str(self.binary), "serve", *self.specs, *own], self.log)
 
     def ready(self) -> None:

@@ -93,7 +93,7 @@ pub fn read_cache_facts(body: &[u8]) -> Result<CacheFacts, ReadError> {
         facts.ranks.extend(rank.filter(|rank: &DpRank| (*rank as usize) < WORKER_RANKS_MAX));
         match line {
             Line::Cache => facts.add(names, &sample),
-            Line::Start => facts.started_at = Some(sample.value),
+            Line::Start => facts.started_at = Some(sample.value).filter(|time| time.is_finite()),
             Line::Other => {}
         }
     }

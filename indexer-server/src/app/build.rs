@@ -38,6 +38,7 @@ pub struct App {
     pub(super) grpc_metrics: PortMetrics,
     pub(super) readiness: Readiness,
     pub(super) starting: NotReady,
+    pub(super) started: CancellationToken,
     pub(super) writer_threads: WriterThreads,
     pub(super) map_follower: Option<MapFollower>,
     pub(super) checkpoints: Option<CheckpointParts>,
@@ -130,6 +131,7 @@ impl App {
             parts,
             grpc_metrics,
             starting: readiness.hold("starting"),
+            started: CancellationToken::new(),
             readiness,
             writer_threads,
             map_follower,
@@ -151,10 +153,16 @@ impl App {
         self.side_port.as_ref().map(|port| port.address)
     }
 
-    /// The index, for callers in this process. They may call once [`run`](Self::run) has begun.
+    /// The index, for callers in this process. They may call once it has [`started`](Self::started).
     #[must_use]
     pub fn local(&self) -> LocalServer {
         grpc::local(self.parts.clone())
+    }
+
+    /// Cancelled once the index accepts calls, and has registered the workers of its checkpoint.
+    #[must_use]
+    pub fn started(&self) -> CancellationToken {
+        self.started.clone()
     }
 
     /// Readiness of the index.

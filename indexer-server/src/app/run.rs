@@ -186,6 +186,7 @@ impl App {
             Ok(grpc::serve(grpc_listener, &grpc_config, parts, metrics).await?)
         });
         drop(self.starting);
+        self.started.cancel();
         let writer_threads = self.writer_threads;
         Ok(Running { tasks, ingest, readiness, stop, stop_checkpoints, stop_http, writer_threads })
     }

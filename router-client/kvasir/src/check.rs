@@ -1,18 +1,18 @@
 //! Proves the wiring of one engine: sends a prompt twice and compares what the engine does with what the index says.
 //!
-//! The prompt is random text under a salt of its own, so that it shares no block with any other prompt. It takes three
-//! blocks; the engine answers with one token.
+//! The prompt is random text under a salt of its own, so that it shares no block with any other prompt. It takes about
+//! three blocks; the engine answers with one token.
 
 use crate::engines::Seen;
 use futures::TryFutureExt;
 use hyper::Uri;
 use kvasir_gateway::engines::{EngineClient, Sent};
 use kvasir_gateway::request::{ApiRequest, Kind};
-use kvasir_gateway::tokens::{Found, Tokens};
+use kvasir_gateway::tokens::{Found, Tokens, Unknown};
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::hash::Namespace;
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
-use kvasir_proto::pb::{ListWorkersRequest, Reason, SourceInfo, WorkerInfo};
+use kvasir_proto::pb::{ListWorkersRequest, Reason, SourceInfo, WorkerInfo, WorkerState};
 use kvasir_tls::Channel;
 use rand::Rng;
 use router_client::{HashedPrompt, IndexerClient, Overlap, Prompt};
@@ -27,8 +27,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of asking the index.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
-/// Blocks of the prompt, at least.
+/// Blocks of the prompt.
 const BLOCKS: u32 = 3;
+/// Words of the first prompt, which shows how many tokens a word takes.
+const FIRST_WORDS: u64 = 16;
+/// Tokens of the model's maximum length that are left for the template and the answer.
+const SPARE_TOKENS: u64 = 64;
 
 /// One step of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +118,10 @@ impl Checker {
         }
         steps.push(self.connection(seen).await?);
         let asked = self.tokenise(seen).await.map_err(|why| step("tokens", Err(why)))?;
+        let Some(asked) = asked else {
+            steps.push(step("tokens", Ok("none, so nothing else is checked".to_owned())));
+            return Ok(());
+        };
         let tokens = asked.prompt.input_tokens;
         steps.push(step("tokens", Ok(format!("a prompt of {tokens} tokens"))));
         let first =
@@ -122,6 +130,7 @@ impl Checker {
             return Err(step("tokens", Err(other_tokens(tokens, counted))));
         }
         steps.push(self.events(seen, &asked.prompt).await?);
+        steps.push(self.replay(seen).await?);
         steps.push(self.hit(seen, &asked).await?);
         Ok(())
     }
@@ -150,30 +159,55 @@ impl Checker {
         }
     }
 
-    /// Makes a random prompt, and its tokens as the gateway would. A model without a chat template gets a completion.
-    async fn tokenise(&self, seen: &Seen) -> Result<Asked, String> {
+    /// Makes a random prompt of about [`BLOCKS`] blocks, and its tokens as the gateway would. A model without a chat
+    /// template gets a completion. `None` if the gateway uses no tokens.
+    async fn tokenise(&self, seen: &Seen) -> Result<Option<Asked>, String> {
         let mut why = String::new();
         for kind in [Kind::Chat, Kind::Completion] {
-            let request = random_request(kind, seen)?;
-            let found = self.tokens.of(&request, std::slice::from_ref(&seen.spec.url)).await;
-            match found {
-                Ok(Found::Tokens(tokens, _)) => {
-                    let namespace = Namespace { lora_name: "", cache_salt: request.cache_salt() };
-                    let prompt = Prompt {
-                        namespace,
-                        ..Prompt::new(&seen.facts.model, seen.facts.block_size, &[])
-                    };
-                    let prompt = tokens.hashed(prompt, || ImageTokens::Identifier);
-                    return Ok(Asked { request, prompt });
+            match self.random_prompt(kind, FIRST_WORDS, seen).await {
+                Ok(Some(first)) => {
+                    let block_size = u64::from(seen.facts.block_size);
+                    let room = seen.facts.model_tokens_max.unwrap_or(u64::MAX);
+                    let room = room.saturating_sub(SPARE_TOKENS);
+                    let wanted = (u64::from(BLOCKS) * block_size + block_size / 2).min(room);
+                    let words = (wanted * FIRST_WORDS).div_ceil(first.prompt.input_tokens.max(1));
+                    let asked = self.random_prompt(kind, words, seen).await?;
+                    if asked.as_ref().is_some_and(|asked| asked.prompt.local_hashes.is_empty()) {
+                        return Err(format!(
+                            "the model's maximum length of {room} tokens has no room for a block of {block_size}"
+                        ));
+                    }
+                    return Ok(asked);
                 }
-                Ok(Found::Unknown(reason)) => why = reason.word().to_owned(),
-                Err(error) => why = error.message().to_owned(),
+                Ok(None) => return Ok(None),
+                Err(reason) => why = reason,
             }
         }
         Err(format!(
             "the gateway gets no tokens of prompts ({why}): start vLLM with --enable-scale-out, or state the model's \
              tokenizer with --tokenizer FILE"
         ))
+    }
+
+    async fn random_prompt(
+        &self,
+        kind: Kind,
+        words: u64,
+        seen: &Seen,
+    ) -> Result<Option<Asked>, String> {
+        let request = random_request(kind, words, &seen.facts.model)?;
+        let found = self.tokens.of(&request, std::slice::from_ref(&seen.spec.url)).await;
+        let tokens = match found {
+            Ok(Found::Tokens(tokens, _)) => tokens,
+            Ok(Found::Unknown(Unknown::Off)) => return Ok(None),
+            Ok(Found::Unknown(reason)) => return Err(reason.word().to_owned()),
+            Err(error) => return Err(error.message().to_owned()),
+        };
+        let namespace = Namespace { lora_name: "", cache_salt: request.cache_salt() };
+        let plain = Prompt::new(&seen.facts.model, seen.facts.block_size, &[]);
+        let prompt = Prompt { namespace, ..plain };
+        let prompt = tokens.hashed(prompt, || ImageTokens::Identifier);
+        Ok(Some(Asked { request, prompt }))
     }
 
     /// Waits until the index has the prompt's blocks.
@@ -190,6 +224,30 @@ impl Checker {
             if Instant::now() > deadline {
                 let worker = self.worker(seen).await.map_err(|why| step(NAME, Err(why)))?;
                 return Err(step(NAME, Err(missing_blocks(&worker, blocks, expected))));
+            }
+            sleep(ASK_INTERVAL).await;
+        }
+    }
+
+    /// Waits until the index has asked the engine's replay socket whether it has all events.
+    async fn replay(&self, seen: &Seen) -> Result<Step, Step> {
+        const NAME: &str = "replay socket";
+        let deadline = Instant::now() + EVENTS_TIMEOUT;
+        loop {
+            let sources = self.sources(seen).await.map_err(|why| step(NAME, Err(why)))?;
+            let is_verified =
+                |at: &&SourceInfo| matches!(at.state(), WorkerState::Exact | WorkerState::Partial);
+            let Some(behind) = sources.iter().find(|at| !is_verified(at)) else {
+                let names: Vec<_> = sources.iter().map(|at| at.replay_endpoint.as_str()).collect();
+                return Ok(step(NAME, Ok(format!("{} answers", names.join(", ")))));
+            };
+            if behind.state() == WorkerState::Degraded || Instant::now() > deadline {
+                let why = format!(
+                    "{} does not answer: missed events would be lost; set \"replay_endpoint\" in --kv-events-config, or \
+                     state its address with replay=tcp://HOST:PORT",
+                    behind.replay_endpoint
+                );
+                return Err(step(NAME, Err(why)));
             }
             sleep(ASK_INTERVAL).await;
         }
@@ -293,16 +351,14 @@ fn facts(seen: &Seen) -> Step {
     step("engine", Ok(text))
 }
 
-/// A request with a random prompt of at least [`BLOCKS`] blocks, and a salt of its own.
-fn random_request(kind: Kind, seen: &Seen) -> Result<ApiRequest, String> {
+/// A request with a random prompt, and a salt of its own.
+fn random_request(kind: Kind, words: u64, model: &str) -> Result<ApiRequest, String> {
     let mut random = rand::rng();
-    // Each word has a token or more.
-    let words = (BLOCKS * seen.facts.block_size).max(8);
     let words: Vec<_> = (0..words).map(|_| random.random_range(100..1_000).to_string()).collect();
     let text = words.join(" ");
     let salt = format!("kvasir-check-{:032x}", random.random::<u128>());
     let mut body = Map::new();
-    body.insert("model".to_owned(), json!(seen.facts.model));
+    body.insert("model".to_owned(), json!(model));
     body.insert("max_tokens".to_owned(), json!(1));
     body.insert("temperature".to_owned(), json!(0));
     body.insert("cache_salt".to_owned(), json!(salt));

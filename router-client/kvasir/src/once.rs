@@ -24,18 +24,22 @@ const CHECKED_MAX: usize = 8;
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
     let index = Box::pin(App::build_within(config.index.clone(), &mut new_registry())).await?;
     let parts = Parts::new(&config, index.local())?;
+    let started = index.started();
     let (stop, stopped) = oneshot::channel::<()>();
     let mut index = pin!(index.run(async { drop(stopped.await) }));
     let failed = select! {
         ended = &mut index => return Ok(ended?),
-        () = signal => return Ok(()),
-        failed = check(&parts) => failed?,
+        () = signal => bail!("stopped before all engines were checked"),
+        failed = async {
+            started.cancelled().await;
+            check(&parts).await
+        } => failed?,
     };
     let _stops = stop.send(());
     index.await?;
     match failed {
         0 => Ok(()),
-        failed => bail!("{failed} engines failed the check"),
+        failed => bail!("failed checks: {failed}"),
     }
 }
 
@@ -43,7 +47,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> anyhow::Re
 async fn check(parts: &Parts) -> anyhow::Result<usize> {
     let (fresh, mut answering) = mpsc::channel(crate::engines::ENGINES_MAX);
     let mut watch = Watch::default();
-    parts.engines.round(&mut watch, &fresh).await;
+    parts.engines.round(&mut watch, &fresh, |_engine| false).await;
     drop(fresh);
     let mut silent = watch.faults();
     let mut seen = Vec::new();

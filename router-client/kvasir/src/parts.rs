@@ -42,7 +42,7 @@ impl Parts {
             client: client.clone(),
             keys: gateway.engines.keys.clone(),
             index: workers.clone(),
-            lease: config.worker_timeout,
+            timeout: config.worker_timeout,
         };
         let mut checker = None;
         if config.self_check {

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::parts::Parts;
 use crate::watch::{Status, check_engines, follow};
-use indexer_server::app::App;
+use indexer_server::app::{App, BuildError};
 use kvasir_gateway::app::{self, Started};
 use kvasir_process::program::listen;
 use kvasir_process::telemetry::{Readiness, new_registry};
@@ -14,6 +14,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The index's address is another option here.
+fn of_index(error: BuildError) -> anyhow::Error {
+    match error {
+        BuildError::Bind { address, error, .. } => {
+            anyhow::anyhow!(
+                "listen-index: cannot listen on {address}: {error}; choose another address"
+            )
+        }
+        other @ (BuildError::Config(_)
+        | BuildError::Broker(_)
+        | BuildError::Sibling { .. }
+        | BuildError::Signal(_)
+        | BuildError::Writer(_)) => other.into(),
+    }
+}
 
 /// Maximum number of engines that wait for their check.
 const UNCHECKED_MAX: usize = 64;
@@ -28,19 +44,21 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
     let (http_listener, http) = listen("http-listen", process.http.listen).await?;
     let drain_timeout = process.drain_timeout;
     let mut registry = new_registry();
-    let index = Box::pin(App::build_within(config.index.clone(), &mut registry)).await?;
+    let index = Box::pin(App::build_within(config.index.clone(), &mut registry)).await;
+    let index = index.map_err(of_index)?;
     let at = index.grpc_address().map(tracing::field::display);
     tracing::info!(%api, %http, index = at, "listening");
     let parts = Parts::new(&config, index.local())?;
+    let started = index.started();
     let status = Arc::new(Status::default());
     let shown = Arc::clone(&status);
     let readiness = Readiness::with_problems(move || shown.problems());
     let unproven = readiness.hold("waiting for the first engine");
-    let readiness = readiness.with_part(index.readiness());
+    let whole = readiness.clone().with_part(index.readiness());
     let mut gateway = config.gateway;
     gateway.routing.dialer = parts.dialer.clone();
     let ports = (listener, http_listener);
-    let Started { program, listed } = app::start(gateway, ports, registry, readiness)?;
+    let Started { program, listed } = app::start(gateway, ports, registry, whole)?;
 
     let mut tasks = Tasks::default();
     let stop = CancellationToken::new();
@@ -49,10 +67,14 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
         let stopped = async { drop(index_stops.await) };
         Ok(Box::pin(index.run(stopped)).await?)
     });
-    let (fresh, unchecked) = mpsc::channel(UNCHECKED_MAX);
+    let (due, unchecked) = mpsc::channel(UNCHECKED_MAX);
     let hangup = signal(SignalKind::hangup())?;
     let until = stop.clone();
-    let following = Box::pin(follow(parts.engines, Arc::clone(&status), fresh, hangup));
+    let shown = (Arc::clone(&status), readiness.clone());
+    let following = Box::pin(async move {
+        started.cancelled().await;
+        follow(parts.engines, shown, due, hangup).await;
+    });
     tasks.spawn("engines", async move {
         let _stopped = until.run_until_cancelled(following).await;
     });

@@ -4,7 +4,7 @@ use crate::check::{Checker, Report};
 use crate::engines::{Engines, Seen, Watch};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use kvasir_process::telemetry::NotReady;
+use kvasir_process::telemetry::{NotReady, Readiness};
 use kvasir_router::fleet::Listing;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 /// Interval of asking the engines.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Interval of asking the engines before the first one answers.
+/// First interval of asking the engines while none answers; each further one lasts twice as long.
 const FIRST_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of engines that are checked concurrently.
 const CHECKED_MAX: usize = 8;
@@ -48,19 +48,31 @@ impl Status {
     }
 }
 
-/// Asks the engines at an interval and at each SIGHUP, without end. Sends new ones to `fresh`.
+/// Asks the engines at an interval and at each SIGHUP, without end. Sends those whose check is due to `unchecked`. The
+/// process is not ready while no engine is registered.
 pub(crate) async fn follow(
     engines: Engines,
-    status: Arc<Status>,
-    fresh: mpsc::Sender<Seen>,
+    (status, readiness): (Arc<Status>, Readiness),
+    unchecked: mpsc::Sender<Seen>,
     mut hangup: Signal,
 ) {
     let mut watch = Watch::default();
+    let mut empty = None;
+    let mut first = FIRST_INTERVAL;
     loop {
-        engines.round(&mut watch, &fresh).await;
+        let is_faulty = |engine: &str| status.faults.lock().contains_key(engine);
+        engines.round(&mut watch, &unchecked, is_faulty).await;
         *status.problems.lock() = watch.problems();
         status.faults.lock().retain(|engine, _| watch.names(engine));
-        let pause = if watch.answering() == 0 { FIRST_INTERVAL } else { INTERVAL };
+        let pause = if watch.registered() == 0 {
+            empty.get_or_insert_with(|| readiness.hold("no engine answers"));
+            let pause = first;
+            first = (2 * first).min(INTERVAL);
+            pause
+        } else {
+            (empty, first) = (None, FIRST_INTERVAL);
+            INTERVAL
+        };
         select! {
             () = sleep(pause) => {}
             _again = hangup.recv() => tracing::info!("SIGHUP: asking the engines"),

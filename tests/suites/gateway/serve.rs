@@ -6,6 +6,8 @@ use hyper::Method;
 use kvasir_proto::pb;
 use kvasir_sim::client;
 use kvasir_sim::demo::metrics;
+use kvasir_sim::engine::EngineConfig;
+use kvasir_sim::engine::live::LiveConfig;
 use kvasir_sim::engine::openai::client::call;
 use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
 use kvasir_sim::server::{Addresses, Server, binary_of};
@@ -227,6 +229,11 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
             ),
             ["another size", "state it with block-size=TOKENS"],
         ),
+        // No replay socket at this port.
+        (
+            format!("http://{http},events={},replay=tcp://127.0.0.1:{closed}", sockets.live),
+            ["✗ replay socket: ", "state its address with replay=tcp://HOST:PORT"],
+        ),
         // A model that the engine does not serve.
         (
             format!("http://{http},model=other"),
@@ -244,8 +251,60 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
             ensure!(text.contains(fix), "{spec}: {fix:?} is not in {text}");
         }
     }
+    // Two engines with one socket: the first one has it.
+    let second = format!("http://{},events={}", other.address(), sockets.live);
+    let (output, text) = check(&[&spec(&right), &second]).await?;
+    ensure!(output.status.code() == Some(1), "{text}");
+    ensure!(
+        text.contains("is another engine's event socket") && text.contains("✓ cache hit"),
+        "{text}"
+    );
+    let (output, text) = check(&["--engines-from", "file:/no/such/file"]).await?;
+    ensure!(output.status.code() == Some(1) && text.contains("/no/such/file"), "{text}");
     right.stop().await?;
     other.stop().await
+}
+
+#[tokio::test]
+async fn a_long_block_fits_into_the_check() -> Result<()> {
+    let config = engine(FAST);
+    let large =
+        EngineConfig { block_size: 512, capacity_blocks: 128, ..config.live.engine.clone() };
+    let live = LiveConfig { engine: large, ..config.live.clone() };
+    let engine =
+        start_engine(ServerConfig { live, model_tokens_max: Some(1_300), ..config }).await?;
+    let (output, text) = check(&[&spec(&engine)]).await?;
+    ensure!(output.status.success() && text.contains("✓ cache hit"), "{text}");
+    engine.stop().await
+}
+
+/// The state of the side port: whether it is ready, and its lines.
+async fn readiness(kvasir: &Server) -> Result<(u16, String)> {
+    metrics::get(kvasir.addresses.http, "/readyz").await
+}
+
+#[tokio::test]
+async fn only_named_engines_stay_and_without_any_it_is_not_ready() -> Result<()> {
+    let mut served =
+        Served::start(vec![engine(FAST), engine(FAST)], &["--worker-timeout=1s"]).await?;
+    served.complete(&prompt("some")).await?;
+    let addresses = served.kvasir.addresses;
+    served.kvasir.stop().await;
+    // The checkpoint has both engines.
+    let second = spec(&served.engines[1]);
+    let flags = [second.as_str(), "--worker-timeout=1s"];
+    served.kvasir = serve(served.state.path(), addresses, &flags).await?;
+    let workers = metrics::sum(addresses.http, "kvasir_workers", "").await?;
+    ensure!(workers == 1.0, "{workers}: {}", served.kvasir.output());
+    served.engines.pop().context("an engine")?.stop().await?;
+    let gone = async || {
+        let (status, text) = readiness(&served.kvasir).await?;
+        Ok((status == 503 && text.contains("no engine answers")).then_some(()))
+    };
+    until("the process is not ready", gone).await.with_context(|| served.kvasir.output())?;
+    let workers = metrics::sum(addresses.http, "kvasir_workers", "").await?;
+    ensure!(workers == 0.0, "{workers}: {}", served.kvasir.output());
+    served.stop().await
 }
 
 #[tokio::test]

@@ -234,12 +234,17 @@ fn with_file<O: Options>(
 ) -> Result<Command, ConfigError> {
     for (option, value) in file {
         let known = with_options::<O>(Command::new(""));
-        if !known.get_arguments().any(|at| at.get_long() == Some(&option)) {
+        let id = option_id(&option);
+        // An argument without a flag has the name of its field.
+        let is_named = |at: &Arg| match at.get_long() {
+            Some(flag) => flag == option,
+            None => *at.get_id() == id,
+        };
+        if !known.get_arguments().any(is_named) {
             let known = known.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
             let problem = unknown_option(&option, known);
             return Err(ConfigError::File { path: path.to_owned(), option, problem });
         }
-        let id = option_id(&option);
         if is_given(given, &id) {
             continue;
         }

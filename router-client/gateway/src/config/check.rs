@@ -88,6 +88,13 @@ impl EngineKeys {
         Ok(())
     }
 
+    /// Removes the key of an engine.
+    pub fn remove(&self, engine: &Uri) {
+        if let Some(authority) = engine.authority() {
+            self.0.write().remove(authority.as_str());
+        }
+    }
+
     /// The header with the key for an address.
     pub(crate) fn header(&self, address: &Uri) -> Option<HeaderValue> {
         let keys = self.0.read();

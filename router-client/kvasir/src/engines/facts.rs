@@ -30,6 +30,8 @@ pub struct Facts {
     pub version: Option<String>,
     /// Model.
     pub model: String,
+    /// Maximum number of tokens of a prompt with its answer, if the engine states it.
+    pub model_tokens_max: Option<u64>,
     /// Tokens per block.
     pub block_size: u32,
     /// Blocks of each rank, if the engine states it.
@@ -66,50 +68,70 @@ pub enum FactsError {
         status: u16,
     },
     /// Another status than success.
-    #[error("{path} answers {status}: this is no OpenAI server; correct the URL")]
+    #[error(
+        "{path} answers {status}: the engine is still loading, or the URL is not an OpenAI server's"
+    )]
     Status {
         /// Path of the request.
         path: &'static str,
         /// Status.
         status: u16,
     },
-    /// The engine serves no model, or none of this name.
-    #[error("the engine serves {}, not {wanted:?}; correct model=NAME", list(.served))]
+    /// The answer is not JSON.
+    #[error("{path} answers no JSON: the URL is not an OpenAI server's; correct it")]
+    NoJson {
+        /// Path of the request.
+        path: &'static str,
+    },
+    /// The engine serves no model.
+    #[error(
+        "the engine lists no model at /v1/models: the URL is not an OpenAI server's; correct it"
+    )]
+    NoModel,
+    /// The engine serves no model of this name.
+    #[error("the engine serves {}, not {wanted:?}; correct model=NAME", served.join(", "))]
     Model {
-        /// Stated model; "" for any.
+        /// Stated model.
         wanted: String,
         /// Served models.
         served: Vec<String>,
     },
     /// The engine does not state its block size.
-    #[error("the engine does not state its block size{}; state it with block-size=TOKENS", reason(.0))]
+    #[error(
+        "the engine does not state its block size at /metrics ({0}): start SGLang with --enable-metrics, or state it with \
+         block-size=TOKENS"
+    )]
     BlockSize(String),
-    /// A stated endpoint is invalid, or endpoints collide.
+    /// What the user states is invalid, or endpoints collide.
     #[error("{0}")]
-    Endpoints(String),
+    Stated(String),
 }
 
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "no model".to_owned() } else { names.join(", ") }
-}
-
-fn reason(why: &str) -> String {
-    if why.is_empty() { String::new() } else { format!(" ({why})") }
-}
-
-/// Asks an engine for its model, block size, ranks and version.
+/// Asks an engine for its model, block size, ranks and version. While its metrics cannot be read, the facts of them stay
+/// as they were `before`.
 ///
 /// # Errors
 /// If the engine does not answer, or does not state what the user has not stated either.
-pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, FactsError> {
+pub async fn ask(
+    client: &EngineClient,
+    spec: &EngineSpec,
+    before: Option<&Facts>,
+) -> Result<Facts, FactsError> {
     let models = get_json(client, spec, "/v1/models").await?;
     let served = served(&models);
-    let wanted = spec.model.clone().unwrap_or_default();
     let model = match &spec.model {
-        Some(model) => served.iter().find(|name| *name == model),
+        Some(wanted) => served.iter().find(|(name, _)| name == wanted),
         None => served.first(),
     };
-    let model = model.cloned().ok_or(FactsError::Model { wanted, served })?;
+    let Some((model, model_tokens_max)) = model.cloned() else {
+        return Err(match &spec.model {
+            Some(wanted) if !served.is_empty() => FactsError::Model {
+                wanted: wanted.clone(),
+                served: served.into_iter().map(|(name, _)| name).collect(),
+            },
+            Some(_) | None => FactsError::NoModel,
+        });
+    };
     let page = match get(client, spec, "/metrics").await {
         Ok(page) => read_cache_facts(&page).map_err(|error| {
             let is_other = matches!(error, ReadError::Nothing(_));
@@ -118,6 +140,9 @@ pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, Fact
         }),
         Err(error) => Err(error.to_string()),
     };
+    if let (Err(_), Some(before)) = (&page, before) {
+        return Ok(Facts { model, model_tokens_max, ..before.clone() });
+    }
     let version = get_json(client, spec, "/version").await.ok();
     let version = version.and_then(|text| Some(text.get("version")?.as_str()?.to_owned()));
     let stated = page.as_ref().ok();
@@ -137,6 +162,7 @@ pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, Fact
         kind,
         version,
         model,
+        model_tokens_max,
         block_size,
         // With another block size, the number of blocks is another one, too.
         blocks: stated.and_then(|page| page.blocks).filter(|_| of_page == Some(block_size)),
@@ -147,13 +173,15 @@ pub async fn ask(client: &EngineClient, spec: &EngineSpec) -> Result<Facts, Fact
     })
 }
 
-/// Models in an answer of `/v1/models`, without LoRA adapters, which name another model as their parent.
-fn served(answer: &Value) -> Vec<String> {
+/// Models in an answer of `/v1/models`, each with its maximum length, without LoRA adapters, which name another model as
+/// their parent.
+fn served(answer: &Value) -> Vec<(String, Option<u64>)> {
     let models = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let model = |model: &Value| {
         let text = |name| model.get(name).and_then(Value::as_str);
         let id = text("id")?;
-        text("parent").is_none_or(|parent| parent == id).then(|| id.to_owned())
+        let length = model.get("max_model_len").and_then(Value::as_u64);
+        text("parent").is_none_or(|parent| parent == id).then(|| (id.to_owned(), length))
     };
     models.iter().filter_map(model).collect()
 }
@@ -164,8 +192,7 @@ async fn get_json(
     path: &'static str,
 ) -> Result<Value, FactsError> {
     let body = get(client, spec, path).await?;
-    serde_json::from_slice(&body)
-        .map_err(|error| FactsError::Unreachable { path, why: error.to_string() })
+    serde_json::from_slice(&body).map_err(|_error| FactsError::NoJson { path })
 }
 
 async fn get(
@@ -192,12 +219,8 @@ async fn get(
 ///
 /// # Errors
 /// If a stated endpoint has no port, or the ranks' endpoints collide.
-pub fn registration(
-    spec: &EngineSpec,
-    facts: &Facts,
-    lease: Duration,
-) -> Result<Registration, FactsError> {
-    let refused = |error: &dyn ToString| FactsError::Endpoints(error.to_string());
+pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, FactsError> {
+    let refused = |error: &dyn ToString| FactsError::Stated(error.to_string());
     let url = spec.url.to_string().trim_end_matches('/').to_owned();
     Ok(Registration {
         worker: WorkerId::new(&spec.name()).map_err(|error| refused(&error))?,
@@ -211,7 +234,8 @@ pub fn registration(
         medium_ttls: BTreeMap::new(),
         connector_chunks: BTreeMap::new(),
         local_indexer: None,
-        lease: Some(lease),
+        // This process removes its engines itself.
+        lease: None,
         profile: WorkerProfile {
             total_kv_blocks: facts.blocks,
             labels: [(ADDRESS_LABEL.to_owned(), url)].into(),
@@ -243,7 +267,7 @@ fn endpoints(spec: &EngineSpec, ranks: &BTreeSet<DpRank>) -> Result<Vec<Endpoint
     for rank in &ranks {
         let of_rank = port(first, *rank).zip(port(replay.1, *rank));
         let Some((at, again)) = of_rank else {
-            return Err(FactsError::Endpoints(format!(
+            return Err(FactsError::Stated(format!(
                 "rank {rank} has no port: {first} plus the rank exceeds 65535"
             )));
         };
@@ -257,7 +281,7 @@ fn endpoints(spec: &EngineSpec, ranks: &BTreeSet<DpRank>) -> Result<Vec<Endpoint
     }
     let replays: BTreeSet<_> = made.iter().filter_map(|at| at.replay.clone()).collect();
     if let Some(both) = made.iter().find(|at| replays.contains(&at.endpoint)) {
-        return Err(FactsError::Endpoints(format!(
+        return Err(FactsError::Stated(format!(
             "{} would be the events of rank {} and the replays of another rank: give vLLM a replay_endpoint with a port \
              beyond those of all {} ranks, and state it with replay=tcp://HOST:PORT",
             both.endpoint,
@@ -272,7 +296,7 @@ fn endpoints(spec: &EngineSpec, ranks: &BTreeSet<DpRank>) -> Result<Vec<Endpoint
 fn split_port(endpoint: &str) -> Result<(&str, u16), FactsError> {
     let parts = endpoint.rsplit_once(':').filter(|(host, _)| host.starts_with("tcp://"));
     let port = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    port.ok_or_else(|| FactsError::Endpoints(format!("{endpoint:?} must be tcp://HOST:PORT")))
+    port.ok_or_else(|| FactsError::Stated(format!("{endpoint:?} must be tcp://HOST:PORT")))
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ fn adapters_are_not_models() {
     let answer = serde_json::json!({"data": [
         {"id": "ada", "parent": "base"}, {"id": "base", "parent": null}, {"id": "own", "parent": "own"}, {"object": "x"},
     ]});
-    assert_eq!(served(&answer), ["base", "own"]);
+    let names: Vec<_> = served(&answer).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["base", "own"]);
 }
 
 #[test]
@@ -58,6 +59,7 @@ fn a_registration_repeats_the_facts() {
         kind: EngineKind::Vllm,
         version: None,
         model: "m".to_owned(),
+        model_tokens_max: None,
         block_size: 32,
         blocks: Some(400),
         prefix_match_unit: None,
@@ -65,9 +67,9 @@ fn a_registration_repeats_the_facts() {
         ranks: [0].into(),
         started_at: None,
     };
-    let made = registration(&spec("gpu:8000"), &facts, Duration::from_secs(60)).expect("valid");
+    let made = registration(&spec("gpu:8000"), &facts).expect("valid");
     assert_eq!((made.worker.as_str(), made.block_size), ("gpu:8000", 32));
     assert_eq!(made.profile.total_kv_blocks, Some(400));
     assert_eq!(made.profile.labels.get(ADDRESS_LABEL).map(String::as_str), Some("http://gpu:8000"));
-    assert_eq!(made.lease, Some(Duration::from_secs(60)));
+    assert_eq!(made.lease, None);
 }

@@ -1,4 +1,4 @@
-//! Follows the engines: registers those that answer, renews their leases, and removes those that are no longer named.
+//! Follows the engines: registers those that answer, and removes those that stay silent or are no longer named.
 
 use super::facts::{Facts, FactsError, ask, registration};
 use super::source::{EngineSource, distinct};
@@ -8,15 +8,20 @@ use kvasir_gateway::config::EngineKeys;
 use kvasir_gateway::engines::EngineClient;
 use kvasir_proto::convert::Registration;
 use kvasir_proto::pb::indexer_client::IndexerClient;
-use kvasir_proto::pb::{RegisterWorkerRequest, RemoveWorkerRequest};
+use kvasir_proto::pb::{
+    ListWorkersRequest, RegisterWorkerRequest, RemoveWorkerRequest, WorkerInfo,
+};
 use kvasir_tls::Channel;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 /// Maximum number of engines that are asked concurrently.
 const ASKED_MAX: usize = 16;
+/// Time after which an engine is checked again that has failed its check.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The engines, and what is needed to register them.
 #[derive(Debug)]
@@ -31,8 +36,8 @@ pub struct Engines {
     pub keys: EngineKeys,
     /// The index.
     pub index: IndexerClient<Channel>,
-    /// Time after which the index removes an engine that does not answer.
-    pub lease: Duration,
+    /// Time after which an engine that does not answer is removed.
+    pub timeout: Duration,
 }
 
 /// A registered engine.
@@ -48,32 +53,39 @@ pub struct Seen {
 #[derive(Debug, Default)]
 pub struct Watch {
     known: BTreeMap<String, Known>,
+    /// The last list that could be read.
+    specs: Vec<EngineSpec>,
     /// Why the list could not be read.
     list_problem: Option<String>,
+    /// Whether workers of earlier processes, which a checkpoint brought back, were compared with the list.
+    has_compared: bool,
 }
 
 /// One engine.
 #[derive(Debug)]
 struct Known {
-    /// The registered engine; `None` before its first answer.
+    /// The registered engine; `None` before its first answer, and after its removal.
     registered: Option<(Seen, Registration)>,
     problem: Option<String>,
+    answered_at: Instant,
+    /// Time of the last check that was ordered; `None` if one is due.
+    checked_at: Option<Instant>,
 }
 
 impl Watch {
-    /// Engines that do not answer, or cannot be registered, one line each.
+    /// Problems with the list and with engines, one line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let of_engines = self.faults().into_iter().map(|(name, why)| format!("{name}: {why}"));
-        let of_list = self.list_problem.iter().map(|why| format!("engines-from: {why}"));
-        of_list.chain(of_engines).collect()
+        of_engines.collect()
     }
 
-    /// Engines that do not answer or cannot be registered, each with the reason.
+    /// The list if it cannot be read, and engines that do not answer or cannot be registered, each with the reason.
     #[must_use]
     pub fn faults(&self) -> Vec<(String, String)> {
+        let of_list = self.list_problem.iter().map(|why| ("engines-from".to_owned(), why.clone()));
         let fault = |(name, known): (&String, &Known)| Some((name.clone(), known.problem.clone()?));
-        self.known.iter().filter_map(fault).collect()
+        of_list.chain(self.known.iter().filter_map(fault)).collect()
     }
 
     /// Whether an engine of this name is followed.
@@ -82,154 +94,204 @@ impl Watch {
         self.known.contains_key(engine)
     }
 
-    /// Number of registered engines that answered their last question.
+    /// Number of registered engines.
     #[must_use]
-    pub fn answering(&self) -> usize {
-        let answers = |known: &&Known| known.registered.is_some() && known.problem.is_none();
-        self.known.values().filter(answers).count()
+    pub fn registered(&self) -> usize {
+        self.known.values().filter(|known| known.registered.is_some()).count()
     }
 }
 
 impl Engines {
-    /// Asks each engine once. Registers engines that answer, or renews their lease, and removes engines that are no
-    /// longer named. Sends each new engine, and each engine that has started again, to `fresh`.
-    pub async fn round(&self, watch: &mut Watch, fresh: &mpsc::Sender<Seen>) {
-        let specs = self.list(watch).await;
-        let Some(specs) = specs else { return };
-        let names: Vec<_> = specs.iter().map(EngineSpec::name).collect();
-        let gone: Vec<_> =
-            watch.known.keys().filter(|name| !names.contains(name)).cloned().collect();
-        for name in gone {
+    /// Asks each engine once. Registers engines that answer, and removes engines that are no longer named or silent for
+    /// too long. Sends engines whose check is due to `unchecked`: new ones, those that have started again or changed,
+    /// and from time to time those with a fault (`is_faulty`).
+    pub async fn round(
+        &self,
+        watch: &mut Watch,
+        unchecked: &mpsc::Sender<Seen>,
+        is_faulty: impl Fn(&str) -> bool,
+    ) {
+        self.read_list(watch).await;
+        if watch.specs.is_empty() {
+            return;
+        }
+        let names: Vec<_> = watch.specs.iter().map(EngineSpec::name).collect();
+        if !watch.has_compared {
+            watch.has_compared = self.remove_strangers(&names).await;
+        }
+        let gone = watch.known.keys().filter(|name| !names.contains(name));
+        for name in gone.cloned().collect::<Vec<_>>() {
             if let Some((seen, registration)) =
                 watch.known.remove(&name).and_then(|at| at.registered)
             {
-                tracing::info!(
-                    engine = name,
-                    "the engine is no longer named: its blocks are removed"
-                );
-                self.remove(&registration, &seen).await;
+                tracing::info!(engine = name, "the engine is no longer named: removed");
+                self.keys.remove(&seen.spec.url);
+                self.remove(&registration).await;
             }
         }
-        let asking = specs.into_iter().map(|spec| async move {
-            let facts = self.facts(&spec).await;
-            (spec, facts)
+        let asking = watch.specs.clone().into_iter().map(|spec| {
+            let before = watch.known.get(&spec.name()).and_then(|known| known.registered.as_ref());
+            let before = before.map(|(seen, _)| seen).filter(|seen| seen.spec == spec).cloned();
+            async move {
+                let facts = self.facts(&spec, before.as_ref().map(|seen| &seen.facts)).await;
+                (spec, facts)
+            }
         });
-        let mut answers = stream::iter(asking).buffer_unordered(ASKED_MAX);
+        // In the order of the list: of two engines with one socket, the first one has it.
+        let asking: Vec<_> = asking.collect();
+        let mut answers = stream::iter(asking).buffered(ASKED_MAX);
         while let Some((spec, facts)) = answers.next().await {
             let name = spec.name();
             let known = watch.known.remove(&name);
-            let known = self.update(&spec, facts, known, fresh).await;
+            let mut known = self.update(&spec, facts, known).await;
+            let is_due = match known.checked_at {
+                None => true,
+                Some(at) => at.elapsed() >= RECHECK_INTERVAL && is_faulty(&name),
+            };
+            if let Some((seen, _)) = known.registered.as_ref().filter(|_| known.problem.is_none())
+                && is_due
+                // Without room, the check stays due.
+                && unchecked.try_send(seen.clone()).is_ok()
+            {
+                known.checked_at = Some(Instant::now());
+            }
             watch.known.insert(name, known);
         }
     }
 
-    /// The engines of the command line and the list. `None`, with the reason in `watch`, if the list cannot be read:
-    /// then the engines stay as they are.
-    async fn list(&self, watch: &mut Watch) -> Option<Vec<EngineSpec>> {
+    /// Reads the list. If it cannot be read, the engines stay as they are.
+    async fn read_list(&self, watch: &mut Watch) {
         let mut specs = self.named.clone();
-        if let Some(source) = &self.source {
-            let listed = source.list().await.and_then(|listed| {
-                specs.extend(listed);
-                distinct(specs.clone())
-            });
-            match listed {
-                Ok(all) => {
-                    watch.list_problem = None;
-                    return Some(all);
+        let listed = match &self.source {
+            Some(source) => source.list().await,
+            None => Ok(Vec::new()),
+        };
+        let listed = listed.and_then(|listed| {
+            specs.extend(listed);
+            distinct(specs)
+        });
+        match listed {
+            Ok(specs) => {
+                watch.specs = specs;
+                watch.list_problem = None;
+            }
+            Err(why) => {
+                if watch.list_problem.as_ref() != Some(&why) {
+                    tracing::error!("engines-from: {why}");
                 }
-                Err(why) => {
-                    if watch.list_problem.as_ref() != Some(&why) {
-                        tracing::error!(why, "the list of engines cannot be read");
-                    }
-                    watch.list_problem = Some(why);
-                    return (watch.known.is_empty() && !self.named.is_empty())
-                        .then(|| self.named.clone());
+                watch.list_problem = Some(why);
+                if watch.specs.is_empty() {
+                    watch.specs.clone_from(&self.named);
                 }
             }
         }
-        Some(specs)
     }
 
-    async fn facts(&self, spec: &EngineSpec) -> Result<Facts, FactsError> {
-        if let Some(key) = spec.key().map_err(FactsError::Endpoints)? {
-            let set = self.keys.set(&spec.url, &key);
-            set.map_err(|_invalid| {
-                FactsError::Endpoints(
-                    "key-file: the key has characters that a header cannot have".to_owned(),
-                )
-            })?;
+    async fn facts(&self, spec: &EngineSpec, before: Option<&Facts>) -> Result<Facts, FactsError> {
+        match spec.key().map_err(FactsError::Stated)? {
+            Some(key) => {
+                let set = self.keys.set(&spec.url, &key);
+                set.map_err(|_invalid| {
+                    let path = spec.key_file.as_deref().unwrap_or_else(|| "".as_ref());
+                    let path = path.display();
+                    FactsError::Stated(format!(
+                        "key-file {path}: the key has characters that a header cannot have"
+                    ))
+                })?;
+            }
+            None => self.keys.remove(&spec.url),
         }
-        ask(&self.client, spec).await
+        ask(&self.client, spec, before).await
     }
 
-    /// Registers an engine with the facts that it stated. A problem is logged when it is new.
+    /// Registers an engine with the facts that it stated, or removes it if it was silent for too long. A problem is
+    /// logged when it is new.
     async fn update(
         &self,
         spec: &EngineSpec,
         facts: Result<Facts, FactsError>,
         known: Option<Known>,
-        fresh: &mpsc::Sender<Seen>,
     ) -> Known {
         let engine = spec.name();
-        let (before, problem_before) = known.map_or((None, None), |at| (at.registered, at.problem));
+        let mut known = known.unwrap_or_else(|| Known {
+            registered: None,
+            problem: None,
+            answered_at: Instant::now(),
+            checked_at: None,
+        });
         let registered = match facts {
-            Ok(facts) => self.register(spec, facts, before.as_ref()).await,
+            Ok(facts) => {
+                known.answered_at = Instant::now();
+                self.register(spec, facts, known.registered.as_ref()).await
+            }
             Err(error) => Err(error.to_string()),
         };
         match registered {
             Ok((seen, registration)) => {
-                let is_same = |(earlier, _): &(Seen, Registration)| {
-                    earlier.facts.started_at == seen.facts.started_at
-                };
-                let has_started = !before.as_ref().is_some_and(is_same)
-                    // Without a time of the start, an engine that was away may have started again.
-                    || (problem_before.is_some() && seen.facts.started_at.is_none());
-                if before.is_none() || problem_before.is_some() {
+                let is_same = known.registered.as_ref().is_some_and(|(earlier, present)| {
+                    earlier.facts.started_at == seen.facts.started_at && *present == registration
+                });
+                // Without a time of the start, an engine that was away may have started again.
+                let was_away = known.problem.is_some() && seen.facts.started_at.is_none();
+                if !is_same || known.problem.is_some() {
                     let Facts { model, block_size, blocks, .. } = &seen.facts;
                     tracing::info!(engine, model, block_size, blocks, "the engine answers");
                 }
-                if has_started {
-                    // The receiver lives as long as the process.
-                    let _sent = fresh.send(seen.clone()).await;
+                if !is_same || was_away {
+                    known.checked_at = None;
                 }
-                Known { registered: Some((seen, registration)), problem: None }
+                known.registered = Some((seen, registration));
+                known.problem = None;
             }
             Err(why) => {
-                if problem_before.as_ref() != Some(&why) {
+                if known.problem.as_ref() != Some(&why) {
                     tracing::error!(engine, "{why}");
                 }
-                Known { registered: before, problem: Some(why) }
+                known.problem = Some(why);
+                if known.answered_at.elapsed() >= self.timeout
+                    && let Some((_, registration)) = known.registered.take()
+                {
+                    tracing::warn!(engine, "the engine was silent for too long: removed");
+                    self.remove(&registration).await;
+                    known.checked_at = None;
+                }
             }
         }
+        known
     }
 
-    /// Registers an engine. If it states other facts than before, or came from a checkpoint with other facts, it is
-    /// removed first, and loses its blocks.
+    /// Registers an engine. If it states other facts than before, or a checkpoint brought it back with other facts, it
+    /// is removed first, and loses its blocks.
     async fn register(
         &self,
         spec: &EngineSpec,
         facts: Facts,
         before: Option<&(Seen, Registration)>,
     ) -> Result<(Seen, Registration), String> {
-        let registration =
-            registration(spec, &facts, self.lease).map_err(|error| error.to_string())?;
-        let seen = Seen { spec: spec.clone(), facts };
-        let refused =
-            |status: Status| format!("the index refuses the engine: {}", status.message());
-        if let Some((earlier, present)) = before
-            && (present.partition != registration.partition)
+        let registration = registration(spec, &facts).map_err(|error| error.to_string())?;
+        if let Some((_, present)) = before
+            && *present != registration
         {
-            self.remove(present, earlier).await;
+            self.remove(present).await;
         }
-        let outcome = match self.send(&registration).await {
-            Err(status) if status.code() == Code::FailedPrecondition => {
-                self.remove(&registration, &seen).await;
-                self.send(&registration).await
+        let mut outcome = self.send(&registration).await;
+        if let Err(status) = &outcome
+            && status.code() == Code::FailedPrecondition
+        {
+            let workers = self.workers().await?;
+            let is_own = |worker: &WorkerInfo| worker.worker_id == registration.worker.as_str();
+            if workers.iter().any(is_own) {
+                self.remove(&registration).await;
+                outcome = self.send(&registration).await;
+            } else if let Some(socket) = shared_socket(&registration, &workers) {
+                return Err(format!(
+                    "{socket} is another engine's event socket: give each vLLM an endpoint of its own in \
+                     --kv-events-config, and state it with events=tcp://HOST:PORT"
+                ));
             }
-            outcome => outcome,
-        };
-        outcome.map_err(refused)?;
-        Ok((seen, registration))
+        }
+        outcome.map_err(|status| format!("the index refuses it: {}", status.message()))?;
+        Ok((Seen { spec: spec.clone(), facts }, registration))
     }
 
     async fn send(&self, registration: &Registration) -> Result<(), Status> {
@@ -237,16 +299,52 @@ impl Engines {
         self.index.clone().register_worker(request).await.map(drop)
     }
 
-    async fn remove(&self, registration: &Registration, seen: &Seen) {
+    async fn workers(&self) -> Result<Vec<WorkerInfo>, String> {
+        let listed = self.index.clone().list_workers(ListWorkersRequest::default()).await;
+        let listed = listed.map_err(|status| status.message().to_owned())?;
+        Ok(listed.into_inner().workers)
+    }
+
+    /// Removes workers that a checkpoint brought back and that are no longer named. Returns whether the index answered.
+    async fn remove_strangers(&self, names: &[String]) -> bool {
+        let workers = match self.workers().await {
+            Ok(workers) => workers,
+            Err(why) => {
+                tracing::warn!("the index does not list its workers: {why}");
+                return false;
+            }
+        };
+        for worker in workers.into_iter().filter(|at| !names.contains(&at.worker_id)) {
+            tracing::info!(engine = worker.worker_id, "the engine is no longer named: removed");
+            let WorkerInfo { worker_id, model, tenant, .. } = worker;
+            self.send_removal(RemoveWorkerRequest { worker_id, model, tenant }).await;
+        }
+        true
+    }
+
+    async fn remove(&self, registration: &Registration) {
         let request = RemoveWorkerRequest {
             worker_id: registration.worker.as_str().to_owned(),
             model: registration.partition.model().to_owned(),
-            tenant: String::new(),
+            tenant: registration.partition.tenant().to_owned(),
         };
+        self.send_removal(request).await;
+    }
+
+    async fn send_removal(&self, request: RemoveWorkerRequest) {
+        let engine = request.worker_id.clone();
         if let Err(error) = self.index.clone().remove_worker(request).await
             && error.code() != Code::NotFound
         {
-            tracing::warn!(engine = seen.spec.name(), %error, "the engine's blocks cannot be removed");
+            tracing::warn!(engine, %error, "the engine's blocks cannot be removed");
         }
     }
+}
+
+/// The first socket of a registration that another worker has.
+fn shared_socket(registration: &Registration, workers: &[WorkerInfo]) -> Option<String> {
+    let endpoints = workers.iter().filter_map(|worker| worker.registration.as_ref());
+    let taken: Vec<_> = endpoints.flat_map(|at| &at.endpoints).map(|at| &at.endpoint).collect();
+    let mut own = registration.endpoints.iter().map(|at| &at.endpoint);
+    own.find(|endpoint| taken.contains(endpoint)).cloned()
 }

@@ -1,7 +1,8 @@
 //! Where the engines come from: the command line, a file, or DNS.
 
 use super::EngineSpec;
-use std::collections::BTreeMap;
+use hyper::http::uri::Authority;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
 use tokio::fs;
@@ -57,7 +58,13 @@ impl EngineSource {
                     return Err(at_file(format!("has {size} bytes, at most {FILE_BYTES_MAX}")));
                 }
                 let text = fs::read_to_string(path).await;
-                parse_lines(&text.map_err(|error| at_file(error.to_string()))?).map_err(at_file)
+                let text = text.map_err(|error| at_file(error.to_string()))?;
+                let specs = parse_lines(&text).map_err(at_file)?;
+                // A file that is just being written is not an order to remove all engines.
+                if specs.is_empty() {
+                    return Err(at_file("lists no engine".to_owned()));
+                }
+                Ok(specs)
             }
             Self::Dns(name, port) => {
                 let found = lookup_host((name.as_str(), *port)).await;
@@ -89,10 +96,18 @@ pub fn distinct(specs: Vec<EngineSpec>) -> Result<Vec<EngineSpec>, String> {
     if specs.len() > ENGINES_MAX {
         return Err(format!("{} engines are too many, the limit is {ENGINES_MAX}", specs.len()));
     }
-    let mut seen = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut keys = BTreeMap::new();
     for spec in &specs {
-        if seen.insert(spec.name(), ()).is_some() {
+        if !seen.insert(spec.name()) {
             return Err(format!("{} is listed twice", spec.name()));
+        }
+        // A key belongs to a host and port.
+        if let Some(other) =
+            keys.insert(spec.url.authority().map(Authority::as_str), &spec.key_file)
+            && *other != spec.key_file
+        {
+            return Err(format!("{}: engines at one host and port need one key-file", spec.name()));
         }
     }
     Ok(specs)
@@ -128,5 +143,6 @@ mod tests {
         assert_eq!(specs.iter().map(EngineSpec::name).collect::<Vec<_>>(), ["a:1", "b:2"]);
         assert_eq!(parse_lines("a:1\nb").expect_err("no port").split(':').next(), Some("line 2"));
         assert_eq!(parse_lines("a:1\na:1"), Err("a:1 is listed twice".to_owned()));
+        parse_lines("a:1/x,key-file=/k\na:1/y").expect_err("one address with two keys");
     }
 }

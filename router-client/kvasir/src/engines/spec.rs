@@ -47,7 +47,11 @@ impl EngineSpec {
             return Err(refused(format!("has {bytes} bytes, at most {KEY_BYTES_MAX}")));
         }
         let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-        Ok(Some(text.trim().to_owned()))
+        let key = text.trim();
+        if key.is_empty() {
+            return Err(refused("is empty".to_owned()));
+        }
+        Ok(Some(key.to_owned()))
     }
 }
 
@@ -58,6 +62,10 @@ impl FromStr for EngineSpec {
         let mut parts = text.split(',');
         let url = parts.next().unwrap_or_default().trim();
         let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        // A password would become part of the worker's name.
+        if url.contains('@') {
+            return Err("must have no user or password: state a key with key-file=PATH".to_owned());
+        }
         let url = read_address(&url)?;
         if url.port_u16().is_none() {
             return Err(format!("{url} has no port: write http://HOST:PORT"));
@@ -119,6 +127,7 @@ mod tests {
             ("http://gpu-0", "has no port"),
             ("https://gpu-0:1", "must be http://HOST:PORT"),
             ("", "must be http://HOST:PORT"),
+            ("http://user:secret@gpu-0:8000", "must have no user or password"),
             ("gpu-0:8000,evnets=tcp://h:1", "there is no \"evnets\""),
             ("gpu-0:8000,events", "must be key=value"),
             ("gpu-0:8000,block-size=0", "block-size=0 must be 1 to"),
