@@ -39,7 +39,7 @@ const SPARE_TOKENS: u64 = 64;
 pub struct Step {
     /// What was checked.
     pub name: &'static str,
-    /// What was seen, or what is wrong and how to fix it.
+    /// The observation, or the fault with its fix.
     pub outcome: Result<String, String>,
 }
 

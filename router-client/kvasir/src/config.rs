@@ -1,4 +1,4 @@
-//! Options of `kvasir serve` and `kvasir check`: the gateway's, and those of the index and the engines.
+//! Options of `kvasir serve` and `kvasir check`: options of the gateway, of the index and of the engines.
 
 use crate::engines::{EngineSource, EngineSpec, distinct};
 use clap::builder::BoolishValueParser;
@@ -200,7 +200,7 @@ fn of_index(error: ConfigError) -> ConfigError {
     error
 }
 
-/// Folder of the checkpoints: the stated one, or one in the user's state directory. `None` for none.
+/// Folder of the checkpoints: the stated folder, or a folder in the user's state directory. `None`: no checkpoints.
 fn checkpoint_dir(options: &Options) -> Result<Option<PathBuf>, ConfigError> {
     match &options.checkpoint_dir {
         Some(folder) if folder.as_os_str() == OFF => return Ok(None),

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of engines that are checked concurrently.
 const CHECKED_MAX: usize = 8;
 
-/// Checks the engines with an index of its own, and prints what was seen. `config` is of
+/// Checks the engines with a separate index, and prints the reports. `config` comes from
 /// [`read_for_check`](crate::config::read_for_check).
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub(crate) struct Parts {
     /// Reaches the index.
     pub(crate) dialer: Dialer,
     pub(crate) engines: Engines,
-    /// `None` if engines are not checked.
+    /// `None`: the check is off.
     pub(crate) checker: Option<Checker>,
 }
 

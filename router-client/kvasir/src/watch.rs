@@ -1,4 +1,4 @@
-//! Follows the engines while the process serves, and checks those that are new.
+//! Follows the engines while the process serves, and checks new engines.
 
 use crate::check::{Checker, Report};
 use crate::engines::{Engines, Seen, Watch};
@@ -22,7 +22,7 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of engines that are checked concurrently.
 const CHECKED_MAX: usize = 8;
 
-/// What is wrong with the engines, for `/readyz`.
+/// Problems of the engines, for `/readyz`.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     /// Engines that do not answer or cannot be registered.
@@ -48,8 +48,8 @@ impl Status {
     }
 }
 
-/// Asks the engines at an interval and at each SIGHUP, without end. Sends those whose check is due to `unchecked`. The
-/// process is not ready while no engine is registered.
+/// Asks the engines at an interval and at each SIGHUP, without end. Sends engines whose check is due to `unchecked`. The
+/// process is ready only while an engine is registered.
 pub(crate) async fn follow(
     engines: Engines,
     (status, readiness): (Arc<Status>, Readiness),

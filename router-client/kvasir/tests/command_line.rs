@@ -44,6 +44,19 @@ fn bad_usage_exits_64_and_names_what_is_wrong() {
 }
 
 #[test]
+fn engines_can_stand_in_the_file() {
+    let folder = std::env::temp_dir().join(format!("kvasir-engines-{}", std::process::id()));
+    std::fs::write(&folder, "engines = [\"a:1\", \"b:2,block-size=16\"]\n").expect("a file");
+    let file = folder.display().to_string();
+    let flags = ["serve", "--config", &file, "--checkpoint-dir=off", "--print-config"];
+    let (code, stdout, stderr) = run(&flags).expect("a binary");
+    std::fs::remove_file(&folder).expect("a file");
+    assert_eq!(code, Some(0), "{stderr}");
+    let expected = "engines = [\"a:1\", \"b:2,block-size=16\"]";
+    assert!(stdout.contains(expected) && !stdout.contains("refused"), "{stdout}");
+}
+
+#[test]
 fn it_prints_its_version() {
     let expected = concat!("kvasir ", env!("CARGO_PKG_VERSION"), "\n");
     for flag in ["-V", "--version"] {

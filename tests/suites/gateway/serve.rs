@@ -198,6 +198,34 @@ async fn engines_come_and_go_with_their_file() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_corrected_engine_is_checked_again() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("engines");
+    let right = start_engine(engine(FAST)).await?;
+    let other = start_engine(engine(FAST)).await?;
+    let sockets = other.engine().endpoints().clone();
+    let wrong = format!("http://{},events={}", right.address(), sockets.live);
+    tokio::fs::write(&file, format!("{wrong}\n")).await?;
+    let from = format!("file:{}", file.display());
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let both = Addresses { grpc: any, http: any };
+    let state = folder.path().join("state");
+    let mut kvasir = serve(&state, both, &["--engines-from", &from]).await?;
+    let text = readiness(&kvasir).await?.1;
+    ensure!(text.contains("no event came"), "{text}");
+    tokio::fs::write(&file, format!("{}\n", spec(&right))).await?;
+    kvasir.signal(rustix::process::Signal::HUP)?;
+    let passes = async || {
+        let text = readiness(&kvasir).await?.1;
+        Ok((!text.contains("no event came")).then_some(()))
+    };
+    until("the fault is gone", passes).await.with_context(|| kvasir.output())?;
+    kvasir.stop().await;
+    right.stop().await?;
+    other.stop().await
+}
+
+#[tokio::test]
 async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
     let right = start_engine(engine(FAST)).await?;
     let (output, text) = check(&[&spec(&right)]).await?;

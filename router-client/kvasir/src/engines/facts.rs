@@ -107,8 +107,8 @@ pub enum FactsError {
     Stated(String),
 }
 
-/// Asks an engine for its model, block size, ranks and version. While its metrics cannot be read, the facts of them stay
-/// as they were `before`.
+/// Asks an engine for its model, block size, ranks and version. If the metrics page cannot be read, its facts are taken
+/// from `before`.
 ///
 /// # Errors
 /// If the engine does not answer, or does not state what the user has not stated either.

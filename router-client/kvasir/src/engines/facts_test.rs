@@ -1,4 +1,9 @@
 use super::*;
+use kvasir_gateway::config::{EngineConfig, EngineKeys};
+use std::convert::Infallible;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::select;
 
 fn spec(text: &str) -> EngineSpec {
     text.parse().expect("an engine")
@@ -72,4 +77,75 @@ fn a_registration_repeats_the_facts() {
     assert_eq!(made.profile.total_kv_blocks, Some(400));
     assert_eq!(made.profile.labels.get(ADDRESS_LABEL).map(String::as_str), Some("http://gpu:8000"));
     assert_eq!(made.lease, None);
+}
+
+/// Answers requests by their path, each on its own connection, without end.
+async fn serve_pages(listener: TcpListener, pages: &[(&str, &str)]) -> Infallible {
+    loop {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut head = vec![0; 4_096];
+        let length = stream.read(&mut head).await.expect("a request");
+        let head = String::from_utf8_lossy(&head[..length]).into_owned();
+        let page = pages.iter().find(|(path, _)| head.starts_with(&format!("GET {path} ")));
+        let (status, body) = page.map_or(("503 Busy", ""), |(_, body)| ("200 OK", *body));
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(answer.as_bytes()).await.expect("a client that reads");
+    }
+}
+
+/// Asks an engine that has these pages.
+async fn ask_engine(
+    pages: &[(&str, &str)],
+    stated: &str,
+    before: Option<&Facts>,
+) -> Result<Facts, FactsError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let client = EngineClient::new(&EngineConfig {
+        addresses: BTreeMap::new(),
+        connect_timeout: ANSWER_TIMEOUT,
+        answer_timeout: ANSWER_TIMEOUT,
+        stall_timeout: ANSWER_TIMEOUT,
+        keys: EngineKeys::default(),
+    });
+    let spec = spec(&format!("{address}{stated}"));
+    select! {
+        facts = ask(&client, &spec, before) => facts,
+        never = serve_pages(listener, pages) => match never {},
+    }
+}
+
+const MODELS: (&str, &str) =
+    ("/v1/models", r#"{"data": [{"id": "m", "parent": null, "max_model_len": 2048}]}"#);
+const METRICS: (&str, &str) = (
+    "/metrics",
+    "vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"400\",engine=\"0\"} 1.0\n",
+);
+
+#[tokio::test]
+async fn metrics_that_fail_for_a_moment_change_nothing() {
+    let facts = ask_engine(&[MODELS, METRICS], "", None).await.expect("facts");
+    assert_eq!((facts.kind, facts.block_size, facts.blocks), (EngineKind::Vllm, 32, Some(400)));
+    assert_eq!((facts.model.as_str(), facts.model_tokens_max), ("m", Some(2_048)));
+    let again = ask_engine(&[MODELS], ",block-size=32", Some(&facts)).await;
+    assert_eq!(again, Ok(facts));
+    let new = ask_engine(&[MODELS], ",block-size=32", None).await.expect("facts");
+    assert_eq!((new.kind, new.blocks), (EngineKind::Custom, None));
+}
+
+#[tokio::test]
+async fn what_an_engine_does_not_state_is_asked_of_the_user() {
+    for (pages, stated, part) in [
+        (&[MODELS][..], "", "block-size=TOKENS"),
+        (&[MODELS, METRICS], ",model=other", "the engine serves m, not \"other\""),
+        (&[("/v1/models", "{}")], "", "lists no model"),
+        (&[("/v1/models", "<html>")], "", "answers no JSON"),
+        (&[], "", "/v1/models answers 503"),
+    ] {
+        let error = ask_engine(pages, stated, None).await.expect_err("no facts").to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
 }

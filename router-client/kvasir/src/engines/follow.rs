@@ -1,4 +1,4 @@
-//! Follows the engines: registers those that answer, and removes those that stay silent or are no longer named.
+//! Follows the engines: registers engines that answer, and removes engines that stay silent or are no longer named.
 
 use super::facts::{Facts, FactsError, ask, registration};
 use super::source::{EngineSource, distinct};
@@ -23,7 +23,7 @@ const ASKED_MAX: usize = 16;
 /// Time after which an engine is checked again that has failed its check.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The engines, and what is needed to register them.
+/// The engines, with the clients that register them.
 #[derive(Debug)]
 pub struct Engines {
     /// Engines on the command line.
