@@ -57,6 +57,24 @@ fn every_dependency_that_is_declared_is_used() {
     assert!(unused.is_empty(), "declared and not used: {unused:#?}");
 }
 
+/// Each would be linked a second time, only to run no test.
+#[test]
+fn programs_without_tests_are_not_built_as_tests() {
+    let mut programs = 0;
+    for member in members() {
+        let manifest: Table = read(&format!("{member}/Cargo.toml")).parse().expect("a manifest");
+        let bins = manifest.get("bin").and_then(|bins| bins.as_array());
+        for bin in bins.into_iter().flatten() {
+            programs += 1;
+            let path = bin["path"].as_str().expect("a path");
+            let is_tested = bin.get("test").and_then(toml::Value::as_bool).unwrap_or(true);
+            let has_tests = read(&format!("{member}/{path}")).contains("#[test]");
+            assert_eq!(is_tested, has_tests, "{member}/{path}: set test = {has_tests}");
+        }
+    }
+    assert!(programs > 10, "{programs} programs");
+}
+
 /// Engines load libkvasir into their own process.
 const LIBRARY_CRATES_MAX: usize = 110;
 
