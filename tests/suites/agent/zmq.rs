@@ -64,7 +64,12 @@ async fn register(indexer: &mut Indexer, at: ZmqEndpoints) {
 }
 
 async fn exact_at(indexer: &mut Indexer, sequence: u64) {
-    let waited = client::wait_until_exact_at(indexer, PLAYED, sequence, PATIENCE).await;
+    // Not beyond: there may still be the numbers of an earlier life.
+    let is_there = |source: &pb::SourceInfo| {
+        let applied = source.applied.as_ref().map(|cursor| cursor.sequence);
+        client::is_exact_at(source, sequence) && applied == Some(sequence)
+    };
+    let waited = client::wait_for_sources(indexer, PLAYED, "exact", PATIENCE, is_there).await;
     waited.expect("the index follows the agent");
 }
 
