@@ -83,6 +83,14 @@ struct Tls {
     config: Arc<Reloaded<Arc<ClientConfig>>>,
 }
 
+impl Tls {
+    fn config_for(&self, protocol: &[u8]) -> ClientConfig {
+        let mut config = ClientConfig::clone(&self.config.get());
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config
+    }
+}
+
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
@@ -172,6 +180,13 @@ impl Dialer {
         header.to_str().ok().map(str::to_owned)
     }
 
+    /// The TLS configuration for servers of another protocol, with the current content of the files. `None` without
+    /// authorities.
+    #[must_use]
+    pub fn config_for(&self, protocol: &[u8]) -> Option<ClientConfig> {
+        self.tls.as_ref().map(|tls| tls.config_for(protocol))
+    }
+
     /// Connects to the first reachable address of the target, to transfer blocks between agents. Within TLS 1.3, only
     /// the server's first bytes show whether it accepts the client.
     ///
@@ -191,9 +206,7 @@ impl Dialer {
             return Ok(open_first((&*host, port), within, plain).await.map(Either::Left)?);
         };
         let name = ServerName::try_from(host.clone()).map_err(|_error| malformed())?;
-        let mut config = ClientConfig::clone(&tls.config.get());
-        config.alpn_protocols = vec![BLOCKS_ALPN.to_vec()];
-        let config = Arc::new(config);
+        let config = Arc::new(tls.config_for(BLOCKS_ALPN));
         let open = |address| {
             let config = Arc::clone(&config);
             let name = name.clone();

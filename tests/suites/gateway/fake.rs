@@ -1,5 +1,6 @@
 //! Engines that have no cache: they make tokens of bytes, name adapters, and answer with one token.
 
+use crate::fleet::MODEL;
 use anyhow::Result;
 use axum::Router;
 use axum::extract::State;
@@ -19,6 +20,8 @@ use tokio::task::JoinSet;
 pub struct Behaviour {
     /// Adapters beside the model.
     pub adapters: Vec<&'static str>,
+    /// Further names of the model.
+    pub names: Vec<&'static str>,
     /// Status of `/render`, 200 if `None`.
     pub render: Option<u16>,
     /// What `/render` says about images: null, if nothing.
@@ -99,10 +102,11 @@ fn read(body: &str) -> Value {
 
 async fn models(State(shared): At) -> String {
     shared.count("models");
-    let model = json!({"id": "m", "object": "model", "root": "/m", "parent": null});
-    let adapters = shared.behaviour().adapters;
+    let Behaviour { adapters, names, .. } = shared.behaviour();
+    let names = [MODEL].into_iter().chain(names);
+    let named = names.map(|name| json!({"id": name, "root": "/m", "parent": null}));
     let adapters = adapters.iter().map(|name| json!({"id": name, "root": "/a", "parent": "m"}));
-    let models: Vec<_> = [model].into_iter().chain(adapters).collect();
+    let models: Vec<_> = named.chain(adapters).collect();
     json!({"object": "list", "data": models}).to_string()
 }
 

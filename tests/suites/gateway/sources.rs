@@ -208,6 +208,35 @@ async fn adapters_that_engines_name_are_models() -> Result<()> {
 }
 
 #[tokio::test]
+async fn further_names_of_a_model_share_its_blocks() -> Result<()> {
+    let with = |names: &[&'static str]| Behaviour { names: names.to_vec(), ..Behaviour::default() };
+    let behaviours = vec![with(&["large"]), with(&[]), with(&["large", "latest"])];
+    let (mut fleet, fakes) = fakes(behaviours, &ALIKE).await?;
+    until("the names are known", async || {
+        let (_, models) = page(&fleet, Method::GET, "/v1/models", "").await?;
+        Ok((models.contains("\"large\"") && models.contains("\"latest\"")).then_some(()))
+    })
+    .await?;
+    until("all engines have answered", async || {
+        Ok(fakes.iter().all(|fake| fake.calls("models") > 1).then_some(()))
+    })
+    .await?;
+    let body = |model: &str| json!({"model": model, "prompt": prompt("same"), "max_tokens": 1});
+    for _ in 0..4 {
+        ensure!(serve(&fleet, &fakes, &body("large")).await? != 1);
+        ensure!(serve(&fleet, &fakes, &body("latest")).await? == 2);
+    }
+    place(&mut fleet, "w0", "", &tokens(&prompt("same"))).await?;
+    for _ in 0..4 {
+        ensure!(serve(&fleet, &fakes, &body("large")).await? == 0);
+        ensure!(serve(&fleet, &fakes, &body(MODEL)).await? == 0);
+    }
+    let (status, error) = fleet.post("/v1/completions", &body("small")).await?;
+    ensure!(status == 404, "{status}: {error}");
+    fleet.stop().await
+}
+
+#[tokio::test]
 async fn the_api_port_has_health_metrics_and_thresholds() -> Result<()> {
     let (fleet, _fakes) = fakes(vec![Behaviour::default()], &["--tokens", "none"]).await?;
     ensure!(page(&fleet, Method::GET, "/health", "").await?.0 == 200);

@@ -2,6 +2,7 @@
 //! by oversight.
 
 mod authority;
+mod engines;
 mod fleet;
 mod handshakes;
 mod harness;

@@ -6,6 +6,7 @@ use kvasir_process::options::{ProcessConfig, count, positive};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::config::RoutingConfig;
+use kvasir_tls::Dialer;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,6 +69,8 @@ pub struct EngineConfig {
     pub stall_timeout: Duration,
     /// Keys for the engines' APIs.
     pub keys: EngineKeys,
+    /// Authorities of engines at `https://` addresses.
+    pub dialer: Dialer,
 }
 
 /// Keys for the APIs of engines, by `HOST:PORT`. Clones share them.
@@ -129,6 +132,7 @@ impl Config {
             answer_timeout: positive("timeouts: answer", timeouts.answer)?,
             stall_timeout: positive("timeouts: stall", timeouts.stall)?,
             keys: EngineKeys::default(),
+            dialer: process.dialer.clone(),
         };
         Ok(Self {
             routing,
@@ -194,13 +198,14 @@ const fn with(is_with: bool) -> &'static str {
     if is_with { "with a" } else { "without a" }
 }
 
-/// Parses an engine's address: `http://HOST:PORT`, with a path if its API is below one.
+/// Parses an engine's address: `http://HOST:PORT` or `https://HOST:PORT`, with a path if its API is below one.
 ///
 /// # Errors
 /// If the text is not such an address; the message gives the reason.
 pub fn read_address(text: &str) -> Result<Uri, String> {
-    let why = "must be http://HOST:PORT";
+    let why = "must be http://HOST:PORT or https://HOST:PORT";
     let uri: Uri = text.trim_end_matches('/').parse().map_err(|error| format!("{why}: {error}"))?;
-    let is_good = uri.scheme_str() == Some("http") && uri.host().is_some() && uri.query().is_none();
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let is_good = is_http && uri.host().is_some() && uri.query().is_none();
     if is_good { Ok(uri) } else { Err(format!("{text:?} {why}")) }
 }

@@ -1,19 +1,20 @@
 //! Engines: addresses, adapters, and the HTTP client for requests to engines.
 
 mod adapters;
+mod connect;
 
 pub use adapters::watch;
 
 use crate::config::{EngineConfig, EngineKeys};
-use adapters::NamedAdapters;
+use adapters::NamedModels;
 use axum::body::{Body, Bytes};
+use connect::Connect;
 use futures::TryStreamExt;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::types::{PartitionKey, WorkerId};
@@ -42,7 +43,7 @@ const REQUEST_ID_HEADER: &str = "x-request-id";
 pub struct Directory {
     listed: Receiver<Arc<Listing>>,
     stated: Arc<BTreeMap<WorkerId, Uri>>,
-    named: NamedAdapters,
+    named: NamedModels,
 }
 
 /// The engine of a worker.
@@ -54,19 +55,22 @@ pub struct Engine {
     pub has_ranks: bool,
 }
 
-/// The model for a request: a listed model, or a LoRA adapter that one of its workers has loaded.
+/// The model for a request: a listed model, a LoRA adapter that one of its workers has loaded, or another name under
+/// which one of its workers serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Model and tenant.
     pub partition: PartitionKey,
     /// Name of the adapter; "" for none.
     pub adapter: String,
+    /// Another name of the model, under which some engines serve it; "" for none.
+    pub alias: String,
 }
 
 /// HTTP client of engines. Cheap to clone: clones share connections.
 #[derive(Debug, Clone)]
 pub struct EngineClient {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connect, Full<Bytes>>,
     keys: EngineKeys,
 }
 
@@ -119,7 +123,7 @@ impl Directory {
     #[must_use]
     pub fn new(listed: Receiver<Arc<Listing>>, config: &EngineConfig) -> Self {
         let stated = Arc::new(config.addresses.clone());
-        Self { listed, stated, named: NamedAdapters::default() }
+        Self { listed, stated, named: NamedModels::default() }
     }
 
     /// The engine of a worker; `None` if its address is unknown.
@@ -140,7 +144,13 @@ impl Directory {
         if listed.adapters.contains(adapter) {
             return Some(true);
         }
-        self.named.has(&self.address(listed)?, adapter)
+        self.named.has_adapter(&self.address(listed)?, adapter)
+    }
+
+    /// Whether the engine of a worker serves the partition's model under another name, too.
+    fn has_alias(&self, listed: &ListedWorker, alias: &str, partition: &PartitionKey) -> bool {
+        let engine = self.address(listed);
+        engine.is_some_and(|engine| self.named.has_alias(&engine, alias, partition.model()))
     }
 
     /// Addresses of a partition's engines, except engines of workers in `without`.
@@ -186,36 +196,45 @@ impl Directory {
         listing.get(partition).is_some_and(|workers| workers.values().any(|at| at.has_blocks))
     }
 
-    /// Finds the partition that serves a model or adapter of a tenant. Returns `None` if every worker lacks the model.
+    /// Finds the partition that serves a model, an adapter, or another name of a model. Returns `None` if every worker of
+    /// the tenant lacks it.
     #[must_use]
     pub fn target(&self, tenant: &str, model: &str) -> Option<Target> {
         let partition = PartitionKey::new(model, tenant).ok()?;
         let listing = Arc::clone(&self.listed.borrow());
         if listing.contains_key(&partition) {
-            return Some(Target { partition, adapter: String::new() });
+            return Some(Target { partition, adapter: String::new(), alias: String::new() });
         }
         let has = |workers: &BTreeMap<WorkerId, ListedWorker>| {
             workers.values().any(|at| self.has_adapter(at, model) == Some(true))
         };
-        let mut of_tenant = listing.iter().filter(|(key, _)| key.tenant() == tenant);
-        let (partition, _) = of_tenant.find(|(_, workers)| has(workers))?;
-        Some(Target { partition: partition.clone(), adapter: model.to_owned() })
+        let of_tenant = || listing.iter().filter(|(key, _)| key.tenant() == tenant);
+        if let Some((partition, _)) = of_tenant().find(|(_, workers)| has(workers)) {
+            let (partition, adapter) = (partition.clone(), model.to_owned());
+            return Some(Target { partition, adapter, alias: String::new() });
+        }
+        let is_alias = |(key, workers): &(&PartitionKey, &BTreeMap<WorkerId, ListedWorker>)| {
+            workers.values().any(|at| self.has_alias(at, model, key))
+        };
+        let (partition, _) = of_tenant().find(is_alias)?;
+        let (partition, alias) = (partition.clone(), model.to_owned());
+        Some(Target { partition, adapter: String::new(), alias })
     }
 
-    /// Returns the workers whose engines listed their adapters without the target's. Empty if the target is a model.
+    /// Returns the workers whose engines have listed their models and adapters without the target's name.
     #[must_use]
-    pub fn without_adapter(&self, target: &Target) -> Vec<WorkerId> {
-        if target.adapter.is_empty() {
-            return Vec::new();
-        }
+    pub fn workers_without(&self, target: &Target) -> Vec<WorkerId> {
+        let Target { partition, adapter, alias } = target;
         let listing = Arc::clone(&self.listed.borrow());
-        let workers = listing.get(&target.partition).into_iter().flatten();
-        let lacking =
-            workers.filter(|(_, at)| self.has_adapter(at, &target.adapter) == Some(false));
+        let workers = listing.get(partition).into_iter().flatten();
+        let lacking = workers.filter(|(_, at)| {
+            (!adapter.is_empty() && self.has_adapter(at, adapter) == Some(false))
+                || (!alias.is_empty() && !self.has_alias(at, alias, partition))
+        });
         lacking.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the models and adapters of a tenant, sorted by name.
+    /// Returns the models and adapters of a tenant, and further names of models, sorted by name.
     #[must_use]
     pub fn models(&self, tenant: &str) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
@@ -224,7 +243,7 @@ impl Directory {
             models.push(key.model().to_owned());
             models.extend(workers.values().flat_map(|at| at.adapters.iter().cloned()));
             let engines = workers.values().filter_map(|at| self.address(at));
-            models.extend(engines.flat_map(|engine| self.named.list(&engine)));
+            models.extend(engines.flat_map(|engine| self.named.list(&engine, key.model())));
         }
         models.sort();
         models.dedup();
@@ -254,9 +273,7 @@ impl EngineClient {
     /// Creates a client without connections.
     #[must_use]
     pub fn new(config: &EngineConfig) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(config.connect_timeout));
+        let connector = Connect::new(config.dialer.clone(), config.connect_timeout);
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE)
             .pool_max_idle_per_host(POOL_IDLE_MAX)

@@ -56,7 +56,7 @@ impl Gateway {
             return Err(unknown());
         }
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
-        let lacking = directory.without_adapter(&target);
+        let lacking = directory.workers_without(&target);
         let engines = directory.addresses(&target.partition, &lacking);
         let found = self.parts.tokens.of(&request, &engines).await?;
         let block_size = partition.block_size.get();

@@ -1,5 +1,6 @@
 use super::*;
 use kvasir_gateway::config::{EngineConfig, EngineKeys};
+use kvasir_tls::Dialer;
 use std::convert::Infallible;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -110,6 +111,7 @@ async fn ask_engine(
         answer_timeout: ANSWER_TIMEOUT,
         stall_timeout: ANSWER_TIMEOUT,
         keys: EngineKeys::default(),
+        dialer: Dialer::default(),
     });
     let spec = spec(&format!("{address}{stated}"));
     select! {

@@ -125,7 +125,7 @@ mod tests {
     fn errors_name_what_is_wrong() {
         for (text, part) in [
             ("http://gpu-0", "has no port"),
-            ("https://gpu-0:1", "must be http://HOST:PORT"),
+            ("ftp://gpu-0:1", "must be http://HOST:PORT"),
             ("", "must be http://HOST:PORT"),
             ("http://user:secret@gpu-0:8000", "must have no user or password"),
             ("gpu-0:8000,evnets=tcp://h:1", "there is no \"evnets\""),
