@@ -1,7 +1,7 @@
 # Entrances to the scripts. `make help` lists them.
 .DEFAULT_GOAL := help
 SHELL := bash
-.PHONY: help demo test real fix lint bench sweep
+.PHONY: help demo test real compare wheel fix lint bench sweep
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,6 +14,12 @@ test: ## Run every test
 
 real: ## Compare predictions with real vLLM engines on the CPU (installs 6 GB)
 	@scripts/real $(ARGS)
+
+compare: ## Compare routers before real vLLM engines
+	@scripts/compare $(ARGS)
+
+wheel: ## Build a Python wheel with the program kvasir, for any x86-64 Linux
+	@scripts/wheel $(ARGS)
 
 fix: ## Format the code and regenerate generated files
 	@scripts/fix

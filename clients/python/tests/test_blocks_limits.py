@@ -51,7 +51,7 @@ def test_without_numpy_the_arena_says_what_to_install(
 ) -> None:
     with opened(keepers().target) as (_, session):
         monkeypatch.setitem(sys.modules, "numpy", None)
-        with pytest.raises(ArenaError, match=r"kvasir-client\[blocks\]"):
+        with pytest.raises(ArenaError, match=r"kvasir\[blocks\]"):
             session.arena()
 
 

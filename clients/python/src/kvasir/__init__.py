@@ -7,7 +7,7 @@
 - `WorkerLoads`: reports and watches how busy a worker is, through its agent
 - `kvasir.blocks.BlockManager`: saves KV blocks at the agent, and loads them again
 - `kvasir.zmq_publisher.ZmqKvEventPublisher`: publishes in vLLM's wire format; needs
-  `kvasir-client[zmq]`
+  `kvasir[zmq]`
 """
 
 from kvasir.errors import (

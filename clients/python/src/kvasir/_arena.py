@@ -19,14 +19,14 @@ _HEADER = struct.Struct("<8sIIQQQ")
 
 
 class Arena:
-    """The slots of an agent on this machine, as numpy arrays. Needs `kvasir-client[blocks]`."""
+    """The slots of an agent on this machine, as numpy arrays. Needs `kvasir[blocks]`."""
 
     def __init__(self, opened: SessionOpened) -> None:
         """Use `Session.arena` to create one."""
         try:
             import numpy
         except ImportError as error:
-            problem = "numpy is not installed: pip install 'kvasir-client[blocks]'"
+            problem = "numpy is not installed: pip install 'kvasir[blocks]'"
             raise ArenaError(problem) from error
         self._numpy: Any = numpy
         self._opened = opened

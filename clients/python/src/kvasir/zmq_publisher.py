@@ -1,4 +1,4 @@
-"""Publishes an engine's events in vLLM's wire format, over ZeroMQ. Needs `kvasir-client[zmq]`.
+"""Publishes an engine's events in vLLM's wire format, over ZeroMQ. Needs `kvasir[zmq]`.
 
 For consumers that expect an engine, such as an index that connects to engines, or a consolidator.
 The frames contain token ids, as vLLM's own do: keep the sockets on the loopback interface.
