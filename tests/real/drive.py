@@ -20,23 +20,25 @@ from pathlib import Path
 
 from openai import OpenAI
 
-from fleet import MODEL, Engine, Kvasir, stopping, wait_for
+from fleet import ADAPTER, MODEL, OTHER_NAME, Engine, Kvasir, stopping, wait_for
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients/python/src"))
 from kvasir import Indexer  # noqa: E402
 
-BLOCK_SIZE = 32
 SETTLE_SECONDS = 30
+# Kinds of requests with their weights.
+KINDS = {"prefix": 4, "chat": 4, "stream": 2, "salt": 2, "adapter": 2, "other name": 1, "long": 1}
 WORDS = "a licence to use, to copy, to change and to hand on this work, without any further condition".split()
 
 
 @dataclass
 class Asked:
-    """A request: a chat or a completion, with a salt."""
+    """A request: a chat or a completion of a model, of its other name or of its adapter, with a salt."""
 
     kind: str
     messages: list[dict] = field(default_factory=list)
     prompt: str = ""
+    model: str = MODEL
     salt: str = ""
     is_stream: bool = False
     answer_tokens: int = 4
@@ -67,13 +69,18 @@ class Fleet:
     def predict(self, tokens: list[int], asked: Asked) -> dict[str, int]:
         """Tokens that each engine would reuse, by worker."""
         found = self.index.find_matches(
-            MODEL, token_ids=tokens, block_size=BLOCK_SIZE, cache_salt=asked.salt, minimum_overlap_blocks=0
+            MODEL,
+            token_ids=tokens,
+            block_size=Engine.BLOCK_SIZE,
+            lora_name=ADAPTER if asked.model == ADAPTER else "",
+            cache_salt=asked.salt,
+            minimum_overlap_blocks=0,
         )
         return {match.worker_id: match.reusable_tokens for match in found.matches}
 
     def send(self, asked: Asked) -> Seen:
         extra = {"cache_salt": asked.salt} if asked.salt else {}
-        common = {"model": MODEL, "max_tokens": asked.answer_tokens, "temperature": 0, "extra_body": extra}
+        common = {"model": asked.model, "max_tokens": asked.answer_tokens, "temperature": 0, "extra_body": extra}
         if asked.is_stream:
             common |= {"stream": True, "stream_options": {"include_usage": True}}
         if asked.messages:
@@ -116,7 +123,7 @@ class Fleet:
 
 
 class Workload:
-    """Seeded requests: shared prefixes, chats of several turns, salts, streams."""
+    """Seeded requests: shared prefixes, chats of several turns, salts, an adapter, streams."""
 
     def __init__(self, seed: int) -> None:
         self.choose = random.Random(seed)
@@ -128,7 +135,7 @@ class Workload:
         return " ".join([*numbers, *self.choose.choices(WORDS, k=count // 2)])
 
     def next(self) -> Asked:
-        kind = self.choose.choices(["prefix", "chat", "stream", "salt", "long"], [4, 4, 2, 2, 1])[0]
+        kind = self.choose.choices(list(KINDS), list(KINDS.values()))[0]
         prompt = self.choose.choice(self.prefixes) + " " + self.words(20)
         match kind:
             case "chat":
@@ -141,6 +148,10 @@ class Workload:
                 return Asked(kind, prompt=prompt, is_stream=True, answer_tokens=30)
             case "salt":
                 return Asked(kind, prompt=prompt, salt=self.choose.choice(["red", "blue"]))
+            case "adapter":
+                return Asked(kind, prompt=prompt, model=ADAPTER)
+            case "other name":
+                return Asked(kind, prompt=prompt, model=OTHER_NAME)
             case "long":
                 return Asked(kind, prompt=self.words(1200))
             case _:

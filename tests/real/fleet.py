@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MODEL = "tiny"
+# What ./engine serves: a model under two names, and a LoRA adapter.
+MODEL, OTHER_NAME, ADAPTER = "tiny", "tiny-too", "adapted"
 # An engine takes a minute to start on two cores, more beside another one.
 START_SECONDS = 600
 STOP_SECONDS = 20
@@ -81,20 +82,23 @@ class Process:
 class Engine:
     """A real vLLM at fixed ports, so that it can start again."""
 
-    def __init__(self, folder: Path, blocks: int, logs: Path, name: str) -> None:
+    BLOCK_SIZE = 32
+
+    def __init__(self, folder: Path, blocks: int, logs: Path, name: str, flags: list[str] | None = None) -> None:
         self.folder, self.blocks, self.log = folder, blocks, logs / f"{name}.log"
+        self.flags = flags or []
         self.http, self.events = free_port(), free_port()
         # The replay socket has the next port.
         while not is_free(self.events + 1):
             self.events = free_port()
-        self.url = f"http://127.0.0.1:{self.http}"
+        self.url, self.replay = f"http://127.0.0.1:{self.http}", f"tcp://127.0.0.1:{self.events + 1}"
         self.worker = f"127.0.0.1:{self.http}"
         self.spec = f"{self.url},events=tcp://127.0.0.1:{self.events}"
         self.start()
 
     def start(self) -> None:
         ports = [str(self.http), str(self.events), str(self.blocks)]
-        self.process = Process([str(HERE / "engine"), str(self.folder), *ports], self.log)
+        self.process = Process([str(HERE / "engine"), str(self.folder), *ports, *self.flags], self.log)
 
     def ready(self) -> None:
         def is_ready() -> bool:
@@ -110,6 +114,24 @@ class Engine:
         """Empties the cache. vLLM announces this with its next step, which a short request brings about."""
         get(f"{self.url}/reset_prefix_cache", {})
         get(f"{self.url}/v1/completions", {"model": MODEL, "prompt": "next", "max_tokens": 1})
+
+
+class MockEngine:
+    """Our mock engine: an exact block cache at the speed of a large accelerator, without a model."""
+
+    BLOCK_SIZE = 16
+
+    def __init__(self, binary: Path, tokenizer: Path, cache_tokens: int, log: Path) -> None:
+        self.http, self.events, replay = free_port(), free_port(), free_port()
+        self.url, self.replay = f"http://127.0.0.1:{self.http}", f"tcp://127.0.0.1:{replay}"
+        self.spec = f"{self.url},events=tcp://127.0.0.1:{self.events},replay={self.replay}"
+        command = [str(binary), "--listen", f"127.0.0.1:{self.http}", "--events", f"tcp://127.0.0.1:{self.events}"]
+        command += ["--replay", self.replay, "--model", MODEL, "--tokenizer", str(tokenizer)]
+        command += ["--block-size", str(self.BLOCK_SIZE), "--cache-tokens", str(cache_tokens)]
+        self.process = Process(command, log)
+
+    def ready(self) -> None:
+        wait_for(f"{self.url} answers", lambda: answers(f"{self.url}/health"), 60)
 
 
 def is_free(port: int) -> bool:

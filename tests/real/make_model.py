@@ -1,13 +1,15 @@
-"""Makes a tiny model with random weights, a tokenizer and a chat template, for engines without a GPU.
+"""Makes a tiny model with random weights, a tokenizer, a chat template and a LoRA adapter, for engines without a GPU.
 
     make_model.py FOLDER
 """
 
+import json
 import random
 import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -21,6 +23,8 @@ TEMPLATE = (
 )
 VOCABULARY = 2048
 CONTEXT_TOKENS = 4096
+HIDDEN, LAYERS = 64, 2
+ADAPTER_RANK, ADAPTED = 8, ["q_proj", "v_proj"]
 
 
 def sentences() -> list[str]:
@@ -52,6 +56,20 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
+def make_adapter(folder: Path) -> None:
+    weights = {}
+    for layer in range(LAYERS):
+        for module in ADAPTED:
+            name = f"base_model.model.model.layers.{layer}.self_attn.{module}"
+            weights[f"{name}.lora_A.weight"] = torch.randn(ADAPTER_RANK, HIDDEN, dtype=torch.bfloat16)
+            weights[f"{name}.lora_B.weight"] = torch.randn(HIDDEN, ADAPTER_RANK, dtype=torch.bfloat16)
+    folder.mkdir(exist_ok=True)
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": ADAPTER_RANK, "lora_alpha": 16, "bias": "none"}
+    config |= {"target_modules": ADAPTED, "base_model_name_or_path": "tiny"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     fast = tokenizer()
@@ -59,9 +77,9 @@ def main() -> None:
     torch.manual_seed(20)
     config = LlamaConfig(
         vocab_size=len(fast),
-        hidden_size=64,
+        hidden_size=HIDDEN,
         intermediate_size=128,
-        num_hidden_layers=2,
+        num_hidden_layers=LAYERS,
         num_attention_heads=2,
         num_key_value_heads=2,
         head_dim=32,
@@ -71,6 +89,7 @@ def main() -> None:
         pad_token_id=fast.pad_token_id,
     )
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    make_adapter(folder / "adapter")
 
 
 main()
