@@ -4,7 +4,8 @@
 
 FOLDER has the venv and the model (install, make_model.py). Before each request that is sent alone, the index is asked
 what each engine would reuse of the prompt. Afterwards this is compared with the engine's own cached_tokens. The exit
-code is 1 if they differ for a request sent alone.
+code is 1 if they differ for a request sent alone, if nothing that was in flight explains a difference, or if requests of
+a kind never hit.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from openai import OpenAI
@@ -127,7 +129,8 @@ class Workload:
 
     def __init__(self, seed: int) -> None:
         self.choose = random.Random(seed)
-        self.prefixes = [self.words(150) for _ in range(10)]
+        self.deck: list[str] = []
+        self.prefixes = [self.words(150) for _ in range(5)]
         self.chats: list[list[dict]] = [[{"role": "system", "content": self.words(80)}] for _ in range(6)]
 
     def words(self, count: int) -> str:
@@ -135,7 +138,11 @@ class Workload:
         return " ".join([*numbers, *self.choose.choices(WORDS, k=count // 2)])
 
     def next(self) -> Asked:
-        kind = self.choose.choices(list(KINDS), list(KINDS.values()))[0]
+        # Every deck has all kinds, so that a short run sees them, too.
+        if not self.deck:
+            self.deck = [kind for kind, weight in KINDS.items() for _ in range(weight)]
+            self.choose.shuffle(self.deck)
+        kind = self.deck.pop()
         prompt = self.choose.choice(self.prefixes) + " " + self.words(20)
         match kind:
             case "chat":
@@ -166,53 +173,103 @@ class Workload:
 @dataclass
 class Tally:
     equal: Counter = field(default_factory=Counter)
-    other: Counter = field(default_factory=Counter)
+    explained: Counter = field(default_factory=Counter)
+    wrong: Counter = field(default_factory=Counter)
+    hits: Counter = field(default_factory=Counter)
     cached: int = 0
     prompt: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def add(self, phase: str, asked: Asked, tokens: int, predicted: int, cached: int) -> None:
+    def add(self, phase: str, asked: Asked, tokens: int, predicted: int, seen: Seen, why: str = "") -> None:
+        """Counts a request; `why` explains a difference."""
         self.prompt += tokens
-        self.cached += cached
-        if predicted == cached:
+        self.cached += seen.cached
+        self.hits[asked.kind] += seen.cached > 0
+        if predicted == seen.cached:
             self.equal[phase] += 1
             return
-        self.other[phase] += 1
-        self.faults.append(f"{phase}: {asked.kind} of {tokens} tokens: {predicted} predicted, {cached} cached")
+        text = f"{phase}: {asked.kind} of {tokens} tokens: {predicted} predicted, {seen.cached} cached"
+        if why:
+            self.explained[phase] += 1
+            print(f"{text}: {why}")
+        else:
+            self.wrong[phase] += 1
+            self.faults.append(text)
+
+    def phases(self) -> list[str]:
+        return list(dict.fromkeys([*self.equal, *self.explained, *self.wrong]))
 
 
 def alone(fleet: Fleet, workload: Workload, tally: Tally, phase: str, count: int) -> None:
-    for number in range(count):
+    cancel_every, reset_every = min(25, count // 3), min(60, count // 2)
+    for number in range(1, count + 1):
         asked = workload.next()
-        if number % 25 == 24:
+        if number % cancel_every == 0:
             fleet.cancel(workload_prompt(workload))
-        if number % 60 == 59:
+        if number % reset_every == 0:
             workload.choose.choice(fleet.engines).reset()
         fleet.settle()
         tokens = fleet.tokens(asked)
         predictions = fleet.predict(tokens, asked)
         seen = fleet.send(asked)
         workload.answered(asked, seen.reply)
-        tally.add(phase, asked, len(tokens), predictions.get(seen.worker, 0), seen.cached)
+        tally.add(phase, asked, len(tokens), predictions.get(seen.worker, 0), seen)
 
 
 def workload_prompt(workload: Workload) -> Asked:
     return Asked("cancel", prompt=workload.choose.choice(workload.prefixes) + " " + workload.words(20))
 
 
+@dataclass
+class Flight:
+    """A request that was in flight together with others."""
+
+    asked: Asked
+    tokens: list[int]
+    predicted: int
+    seen: Seen
+    begun: float
+    ended: float
+
+    def shares(self, other: "Flight") -> int:
+        """Leading tokens that both have in one namespace."""
+        if (self.asked.salt, self.asked.model == ADAPTER) != (other.asked.salt, other.asked.model == ADAPTER):
+            return 0
+        same = (one == two for one, two in zip(self.tokens, other.tokens))
+        return sum(1 for _ in takewhile(bool, same))
+
+    def explanation(self, flights: list["Flight"]) -> str:
+        """What was in flight at the same engine, between the prediction and the answer, and explains a difference."""
+        beside = [
+            other
+            for other in flights
+            if other is not self
+            and other.seen.worker == self.seen.worker
+            and other.begun < self.ended
+            and other.ended > self.begun
+        ]
+        if self.seen.cached > self.predicted and any(self.shares(other) >= self.seen.cached for other in beside):
+            return "a request in flight had stored it"
+        if self.seen.cached < self.predicted and beside:
+            return "requests in flight had evicted it"
+        return ""
+
+
 def together(fleet: Fleet, workload: Workload, tally: Tally, count: int) -> None:
     """Requests in flight together: the caches change between prediction and start."""
 
-    def one(asked: Asked) -> tuple[Asked, int, int, int]:
-        tokens = fleet.tokens(asked)
+    def one(asked: Asked) -> Flight:
+        begun, tokens = time.monotonic(), fleet.tokens(asked)
         predictions = fleet.predict(tokens, asked)
         seen = fleet.send(asked)
-        return asked, len(tokens), predictions.get(seen.worker, 0), seen.cached
+        return Flight(asked, tokens, predictions.get(seen.worker, 0), seen, begun, time.monotonic())
 
     asked = [workload.next() for _ in range(count)]
     with ThreadPoolExecutor(4) as pool:
-        for result in pool.map(one, asked):
-            tally.add("together", *result)
+        flights = list(pool.map(one, asked))
+    for flight in flights:
+        why = flight.explanation(flights)
+        tally.add("together", flight.asked, len(flight.tokens), flight.predicted, flight.seen, why)
     fleet.settle()
 
 
@@ -239,14 +296,14 @@ def main() -> None:
         servers.append(kvasir)
         kvasir.ready()
         tally = run(Fleet(engines, kvasir), options)
-    print("| phase | requests | as predicted | other |\n| --- | --- | --- | --- |")
-    for phase in dict.fromkeys([*tally.equal, *tally.other]):
-        equal, other = tally.equal[phase], tally.other[phase]
-        print(f"| {phase} | {equal + other} | {equal} | {other} |")
+    print("| phase | requests | as predicted | explained | wrong |\n| --- | --- | --- | --- | --- |")
+    for phase in tally.phases():
+        counts = [counter[phase] for counter in (tally.equal, tally.explained, tally.wrong)]
+        print(f"| {phase} | {' | '.join(str(count) for count in [sum(counts), *counts])} |")
     print(f"cached: {tally.cached / tally.prompt:.1%} of {tally.prompt} prompt tokens")
-    print("\n".join(tally.faults))
-    wrong = sum(count for phase, count in tally.other.items() if phase != "together")
-    sys.exit(1 if wrong else 0)
+    tally.faults += [f"no {kind} hit" for kind in KINDS if kind != "long" and not tally.hits[kind]]
+    print("\n".join(tally.faults), end="\n" if tally.faults else "")
+    sys.exit(1 if tally.faults else 0)
 
 
 def run(fleet: Fleet, options: argparse.Namespace) -> Tally:

@@ -180,6 +180,12 @@ impl Dialer {
         header.to_str().ok().map(str::to_owned)
     }
 
+    /// Whether it can connect to `https://` targets.
+    #[must_use]
+    pub const fn has_authorities(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// The TLS configuration for servers of another protocol, with the current content of the files. `None` without
     /// authorities.
     #[must_use]

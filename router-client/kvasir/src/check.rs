@@ -196,7 +196,8 @@ impl Checker {
         seen: &Seen,
     ) -> Result<Option<Asked>, String> {
         let request = random_request(kind, words, &seen.facts.model)?;
-        let found = self.tokens.of(&request, std::slice::from_ref(&seen.spec.url)).await;
+        let found =
+            self.tokens.of(&seen.facts.model, &request, std::slice::from_ref(&seen.spec.url)).await;
         let tokens = match found {
             Ok(Found::Tokens(tokens, _)) => tokens,
             Ok(Found::Unknown(Unknown::Off)) => return Ok(None),

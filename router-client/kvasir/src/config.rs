@@ -4,7 +4,7 @@ use crate::engines::{EngineSource, EngineSpec, distinct};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use indexer_server::config::{Config as IndexConfig, Options as IndexOptions};
-use kvasir_gateway::config::{Config as GatewayConfig, Options as GatewayOptions};
+use kvasir_gateway::config::{Config as GatewayConfig, Options as GatewayOptions, need_authority};
 use kvasir_process::config::{self, Action, ConfigError, Retired, defaults};
 use kvasir_process::options::positive;
 use kvasir_process::text::{ByteCount, Span};
@@ -161,6 +161,10 @@ impl Config {
         let mut gateway = gateway.clone();
         gateway.routing.indexer = vec![IN_PROCESS.to_owned()];
         let mut gateway = GatewayConfig::check(&gateway)?;
+        for spec in &engines {
+            let checked = need_authority(&spec.url, &gateway.process.dialer);
+            checked.map_err(|why| ConfigError::invalid("engine", why))?;
+        }
         let routing = &mut gateway.routing;
         routing.discovery_interval = routing.discovery_interval.min(DISCOVERY_INTERVAL);
         Ok(Self {
@@ -264,6 +268,7 @@ mod tests {
             (&[][..], "engine: is required: the URL of an engine"),
             (&["a"], "engine: \"a\": http://a/ has no port"),
             (&["a:1", "a:1"], "engine: a:1 is listed twice"),
+            (&["https://a:1"], "engine: https://a:1/ needs the certificate of the authority"),
             (&["a:1", "--indexer=http://h:1"], "indexer: is an option of kvasir gateway"),
             (
                 &["a:1", "--engines-from=x"],

@@ -233,6 +233,19 @@ async fn further_names_of_a_model_share_its_blocks() -> Result<()> {
     }
     let (status, error) = fleet.post("/v1/completions", &body("small")).await?;
     ensure!(status == 404, "{status}: {error}");
+    // A name that is another model's is shown: that model alone gets its requests.
+    let registration = pb::RegisterWorkerRequest {
+        worker_id: "other".to_owned(),
+        model: "latest".to_owned(),
+        block_size: u32::try_from(BLOCK_SIZE)?,
+        ..Default::default()
+    };
+    fleet.indexer.register_worker(registration).await?;
+    until("the shared name is shown", async || {
+        let (_, text) = metrics::get(fleet.gateway.addresses.http, "/readyz").await?;
+        Ok(text.contains("also serves it as latest").then_some(()))
+    })
+    .await?;
     fleet.stop().await
 }
 

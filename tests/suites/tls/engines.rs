@@ -38,7 +38,8 @@ async fn an_engine_behind_tls_needs_its_authority() -> Result<()> {
     let authority = Authority::new("engines")?;
     let paper = authority.sign(1, Validity::Valid)?;
     let files = ServerFiles { cert: paper.cert, key: paper.key, client_ca: None, client_crl: None };
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    // An address that the certificate does not name reaches it, too.
+    let listener = TcpListener::bind("[::]:0").await?;
     let port = listener.local_addr()?.port();
     // Dropping it stops the proxy.
     let mut proxy = JoinSet::new();
@@ -49,17 +50,30 @@ async fn an_engine_behind_tls_needs_its_authority() -> Result<()> {
         format!("https://localhost:{port},events={},replay={}", sockets.live, sockets.replay);
     let authorities = authority.cert();
     let other = Authority::new("other")?;
-    for (ca, expected) in [
-        (None, "https:// needs the certificate of the authority"),
-        (Some(other.cert()), "invalid peer certificate"),
-        (Some(authorities.clone()), "✓ cache hit: "),
+    let plain = format!("https://{},events={}", engine.address(), sockets.live);
+    let no_tls = format!("http://localhost:{port},events={}", sockets.live);
+    let unnamed = format!("https://[::1]:{port},events={}", sockets.live);
+    for (spec, ca, expected) in [
+        (&spec, None, ["needs the certificate of the authority", "state it with --tls-ca FILE"]),
+        (&spec, Some(other.cert()), ["invalid peer certificate", "with --tls-ca FILE"]),
+        (&plain, Some(authorities.clone()), ["✗ engine: ", "speaks no TLS, write http://"]),
+        (&unnamed, Some(authorities.clone()), ["✗ engine: ", "its URL a host of the certificate"]),
+        (
+            &no_tls,
+            Some(authorities.clone()),
+            ["✗ engine: ", "correct its URL (http:// or https://"],
+        ),
+        (&spec, Some(authorities.clone()), ["✓ engine: ", "✓ cache hit: "]),
     ] {
         let mut check = Command::new(binary_of("kvasir")?);
-        check.args(["check", &spec, "--log-filter", "error"]).kill_on_drop(true);
+        check.args(["check", spec, "--log-filter", "error"]).kill_on_drop(true);
         check.args(ca.iter().flat_map(|ca| ["--tls-ca", text(ca)]));
         let output = check.output().await?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(said.contains(expected), "{expected:?} is not in {said}");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        for part in expected {
+            ensure!(said.contains(part), "{spec}: {part:?} is not in {said}");
+        }
         ensure!(output.status.success() == said.contains("✓ cache hit: "), "{said}");
     }
 

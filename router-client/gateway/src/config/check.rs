@@ -124,8 +124,9 @@ impl Config {
             return Err(ConfigError::invalid("tenant", why));
         }
         let mut routing = RoutingConfig::check(&options.routing, &process.dialer)?;
-        let addresses = addresses(&options.engine)?;
+        let addresses = addresses(&options.engine, &process.dialer)?;
         routing.engines = addresses.iter().map(|(id, url)| (id.clone(), url.to_string())).collect();
+        let tokens = tokens(options, &process.dialer)?;
         let engines = EngineConfig {
             addresses,
             connect_timeout: positive("timeouts: connect", timeouts.connect)?,
@@ -138,7 +139,7 @@ impl Config {
             routing,
             process,
             tenant: options.tenant.clone(),
-            tokens: tokens(options)?,
+            tokens,
             engines,
             retries: limits.retries,
             body_timeout: positive("timeouts: body", timeouts.body)?,
@@ -150,7 +151,7 @@ impl Config {
 }
 
 /// Reads the addresses of engines, `WORKER=URL`, each worker once.
-fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
+fn addresses(given: &[String], dialer: &Dialer) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
     const FIELD: &str = "engine";
     let mut addresses = BTreeMap::new();
     for text in given {
@@ -160,6 +161,7 @@ fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
         };
         let worker = WorkerId::new(worker).map_err(|error| refused(error.to_string()))?;
         let url = read_address(url).map_err(refused)?;
+        need_authority(&url, dialer).map_err(refused)?;
         if addresses.insert(worker, url).is_some() {
             return Err(refused("this worker has an address already".to_owned()));
         }
@@ -168,7 +170,7 @@ fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
 }
 
 /// Checks how the gateway gets a prompt's tokens: from tokenizer files, or from a server.
-fn tokens(options: &Options) -> Result<TokensConfig, ConfigError> {
+fn tokens(options: &Options, dialer: &Dialer) -> Result<TokensConfig, ConfigError> {
     const FIELD: &str = "tokenizer";
     let mut files = BTreeMap::new();
     for text in &options.tokenizer {
@@ -184,11 +186,14 @@ fn tokens(options: &Options) -> Result<TokensConfig, ConfigError> {
         let why = format!("is {source}, which goes {} tokenizer", with(files.is_empty()));
         return Err(ConfigError::invalid("tokens", why));
     }
+    let refused = |why| ConfigError::invalid("render-url", why);
     let render_url = options.render_url.as_deref().map(read_address).transpose();
+    let render_url = render_url.map_err(refused)?;
+    render_url.iter().try_for_each(|url| need_authority(url, dialer)).map_err(refused)?;
     Ok(TokensConfig {
         source,
         files,
-        render_url: render_url.map_err(|why| ConfigError::invalid("render-url", why))?,
+        render_url,
         render_timeout: positive("timeouts: render", options.timeouts.0.render)?,
         cache_bytes: options.limits.0.token_cache_bytes.0,
     })
@@ -208,4 +213,17 @@ pub fn read_address(text: &str) -> Result<Uri, String> {
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     let is_good = is_http && uri.host().is_some() && uri.query().is_none();
     if is_good { Ok(uri) } else { Err(format!("{text:?} {why}")) }
+}
+
+/// Checks that there are authorities for an engine at an `https://` address.
+///
+/// # Errors
+/// If there are none; the message gives the fix.
+pub fn need_authority(url: &Uri, dialer: &Dialer) -> Result<(), String> {
+    if url.scheme_str() == Some("https") && !dialer.has_authorities() {
+        return Err(format!(
+            "{url} needs the certificate of the authority that signed the engine's: state it with --tls-ca FILE"
+        ));
+    }
+    Ok(())
 }

@@ -37,6 +37,8 @@ fn requests_wait_for_a_worker_as_long_as_wanted() {
 fn what_cannot_be_used_is_refused_by_name() {
     for (arguments, expected) in [
         (&["--engine", "w"][..], "engine: \"w\": must be WORKER=URL"),
+        (&["--engine", "w=https://a:1"], "engine: \"w=https://a:1\": https://a:1/ needs the cert"),
+        (&["--render-url", "https://a:1"], "render-url: https://a:1/ needs the certificate"),
         (&["--engine", "w=ftp://a"], "engine: \"w=ftp://a\": \"ftp://a\" must be http://"),
         (&["--engine", "w=http://a,w=http://b"], "engine: \"w=http://b\": this worker has"),
         (&["--tokens", "file"], "tokens: is file, which goes with a tokenizer"),

@@ -61,12 +61,18 @@ impl NamedModels {
         self.0.read().get(&engine.to_string()).is_some_and(|names| names.is_alias(alias, model))
     }
 
-    /// Adapters of an engine, and further names of `model`.
-    pub(super) fn list(&self, engine: &Uri, model: &str) -> Vec<String> {
+    /// Adapters of an engine.
+    pub(super) fn adapters(&self, engine: &Uri) -> Vec<String> {
+        let answers = self.0.read();
+        let names = answers.get(&engine.to_string());
+        names.into_iter().flat_map(|names| &names.adapters).cloned().collect()
+    }
+
+    /// Further names of an engine's model.
+    pub(super) fn aliases(&self, engine: &Uri, model: &str) -> Vec<String> {
         let answers = self.0.read();
         let Some(names) = answers.get(&engine.to_string()) else { return Vec::new() };
-        let aliases = names.models.keys().filter(|alias| names.is_alias(alias, model));
-        names.adapters.iter().chain(aliases).cloned().collect()
+        names.models.keys().filter(|alias| names.is_alias(alias, model)).cloned().collect()
     }
 
     /// Stores a round of answers. An engine that did not answer keeps its names. An engine that is missing in the
@@ -197,7 +203,7 @@ mod tests {
             (Some(true), Some(false))
         );
         named.replace(vec![(address.clone(), None)]);
-        assert_eq!(named.list(&engine, "tiny"), ["ada"]);
+        assert_eq!(named.adapters(&engine), ["ada"]);
         named.replace(vec![(address, Some(Names::default()))]);
         assert_eq!(named.has_adapter(&engine, "ada"), Some(false));
         named.replace(Vec::new());

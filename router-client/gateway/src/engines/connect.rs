@@ -7,6 +7,7 @@ use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use kvasir_tls::Dialer;
+use rustls::CertificateError;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -17,8 +18,6 @@ use tokio::time::timeout;
 use tower::Service;
 
 const PROTOCOL: &[u8] = b"http/1.1";
-const NO_AUTHORITY: &str =
-    "https:// needs the certificate of the authority that signed the engine's (tls-ca)";
 
 /// Connects to an engine by the scheme of its address. For each connection, it uses the current content of the TLS
 /// files.
@@ -30,6 +29,35 @@ pub(super) struct Connect {
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
+
+/// TLS with an engine fails. The text ends with the fix.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {fix}")]
+pub(super) struct TlsRefusal {
+    why: String,
+    fix: &'static str,
+}
+
+impl TlsRefusal {
+    /// Finds what TLS says within the errors of a connection.
+    fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        let Some(tls) = error.downcast_ref::<rustls::Error>() else {
+            return Self::find(error.downcast_ref::<io::Error>()?.get_ref()?);
+        };
+        let fix = if let rustls::Error::InvalidCertificate(why) = tls {
+            if matches!(why, CertificateError::UnknownIssuer) {
+                "state the authority that signed the engine's certificate with --tls-ca FILE"
+            } else {
+                "give the engine a valid certificate, and its URL a host of the certificate"
+            }
+        } else if matches!(tls, rustls::Error::InvalidMessage(_)) {
+            "if the engine speaks no TLS, write http://"
+        } else {
+            "correct the engine's TLS"
+        };
+        Some(Self { why: tls.to_string(), fix })
+    }
+}
 
 impl Connect {
     pub(super) fn new(dialer: Dialer, within: Duration) -> Self {
@@ -57,11 +85,19 @@ impl Service<Uri> for Connect {
             return Box::pin(opening.map_ok(MaybeHttpsStream::Http));
         }
         Box::pin(async move {
-            let config = dialer.config_for(PROTOCOL).ok_or(NO_AUTHORITY)?;
+            let config = dialer.config_for(PROTOCOL).ok_or_else(|| TlsRefusal {
+                why: "https:// needs the certificate of the authority that signed the engine's"
+                    .to_owned(),
+                fix: "state it with --tls-ca FILE",
+            })?;
             let opening = HttpsConnector::from((plain, Arc::new(config))).call(uri);
-            timeout(within, opening).await.map_err(|_late| {
+            let opened = timeout(within, opening).await.map_err(|_late| {
                 io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {within:?}"))
-            })?
+            })?;
+            opened.map_err(|error| match TlsRefusal::find(&*error) {
+                Some(refusal) => refusal.into(),
+                None => error,
+            })
         })
     }
 }

@@ -8,7 +8,7 @@ pub use adapters::watch;
 use crate::config::{EngineConfig, EngineKeys};
 use adapters::NamedModels;
 use axum::body::{Body, Bytes};
-use connect::Connect;
+use connect::{Connect, TlsRefusal};
 use futures::TryStreamExt;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -108,6 +108,9 @@ pub enum EngineError {
     /// The engine cannot be reached, or it closed the connection.
     #[error("no answer: {0}")]
     Connection(String),
+    /// TLS with the engine fails. The text ends with the fix.
+    #[error("{0}")]
+    Tls(String),
     /// The answer broke off, or is too long.
     #[error("the answer broke off: {0}")]
     Body(String),
@@ -221,7 +224,8 @@ impl Directory {
         Some(Target { partition, adapter: String::new(), alias })
     }
 
-    /// Returns the workers whose engines have listed their models and adapters without the target's name.
+    /// Returns the workers whose engines have listed their adapters without the target's adapter, or have not listed the
+    /// target's alias.
     #[must_use]
     pub fn workers_without(&self, target: &Target) -> Vec<WorkerId> {
         let Target { partition, adapter, alias } = target;
@@ -242,19 +246,38 @@ impl Directory {
         for (key, workers) in listing.iter().filter(|(key, _)| key.tenant() == tenant) {
             models.push(key.model().to_owned());
             models.extend(workers.values().flat_map(|at| at.adapters.iter().cloned()));
-            let engines = workers.values().filter_map(|at| self.address(at));
-            models.extend(engines.flat_map(|engine| self.named.list(&engine, key.model())));
+            for engine in workers.values().filter_map(|at| self.address(at)) {
+                models.extend(self.named.adapters(&engine));
+                models.extend(self.named.aliases(&engine, key.model()));
+            }
         }
         models.sort();
         models.dedup();
         models
     }
 
-    /// Returns one line for each model with workers that get no requests because their address is unknown.
+    /// Returns one line for each model with workers that get no requests because their address is unknown, and one for
+    /// each model that some engines serve under another model's name.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listing = Arc::clone(&self.listed.borrow());
-        let lines = listing.keys().filter_map(|key| {
+        let shared = listing.iter().filter_map(|(key, workers)| {
+            let (engine, name) = workers.values().find_map(|at| {
+                let engine = self.address(at)?;
+                let mut aliases = self.named.aliases(&engine, key.model()).into_iter();
+                let is_model = |alias: &String| {
+                    let other = PartitionKey::new(alias, key.tenant());
+                    other.is_ok_and(|other| listing.contains_key(&other))
+                };
+                let name = aliases.find(is_model)?;
+                Some((engine, name))
+            })?;
+            Some(format!(
+                "{key}: {engine} also serves it as {name}, the first name of other engines, which alone get requests for \
+                 {name}: give engines of one model the same first --served-model-name"
+            ))
+        });
+        let unknown = listing.keys().filter_map(|key| {
             let unknown = self.unaddressed(key);
             let first = unknown.first()?;
             let count = unknown.len();
@@ -263,7 +286,7 @@ impl Directory {
                  {ADDRESS_LABEL}, or start the gateway with --engine {first}=URL"
             ))
         });
-        lines.collect()
+        unknown.chain(shared).collect()
     }
 }
 
@@ -314,8 +337,10 @@ impl EngineClient {
         }
         let answer = self.client.request(request).await;
         answer.map(Answer).map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            EngineError::Connection(cause.unwrap_or_else(|| error.to_string()))
+            let cause = std::error::Error::source(&error);
+            let text = cause.map_or_else(|| error.to_string(), ToString::to_string);
+            let is_tls = cause.is_some_and(|cause| cause.is::<TlsRefusal>());
+            if is_tls { EngineError::Tls(text) } else { EngineError::Connection(text) }
         })
     }
 }

@@ -58,7 +58,7 @@ impl Gateway {
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
         let lacking = directory.workers_without(&target);
         let engines = directory.addresses(&target.partition, &lacking);
-        let found = self.parts.tokens.of(&request, &engines).await?;
+        let found = self.parts.tokens.of(target.partition.model(), &request, &engines).await?;
         let block_size = partition.block_size.get();
         let hashing_began = Instant::now();
         let prompt = match &found {

@@ -60,13 +60,16 @@ impl Tokenizers {
         read.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Tokenizes a request, or returns why its tokens are unknown.
+    /// Tokenizes a request for a model, with the file of the request's name, else of the model, else of all models. If
+    /// there is none, returns why the tokens are unknown.
     pub(super) async fn tokens(
         self: &Arc<Self>,
+        model: &str,
         request: &ApiRequest,
         cache: &TokenCache,
     ) -> Result<Made, ApiError> {
-        let of_model = self.0.get(&request.model).or_else(|| self.0.get(""));
+        let names = [request.model.as_str(), model, ""];
+        let of_model = names.into_iter().find_map(|name| self.0.get(name));
         let Some(model) = of_model else { return Ok(Err(Unknown::NoTokenizer.missing())) };
         let texts = match model.texts(request)? {
             Ok(texts) => texts,

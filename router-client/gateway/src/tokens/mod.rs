@@ -181,13 +181,18 @@ impl Tokens {
         problems
     }
 
-    /// Returns the tokens of a request, whose engines have the addresses `engines`, or why they are unknown. Logs the
-    /// reason.
+    /// Returns the tokens of a request, whose engines have the addresses `engines`, or why they are unknown. `model` is
+    /// the model that the request's name means: the name may be an adapter or another name. Logs the reason.
     ///
     /// # Errors
     /// If the model's chat template rejects the conversation.
-    pub async fn of(&self, request: &ApiRequest, engines: &[Uri]) -> Result<Found, ApiError> {
-        let Missing { why, detail } = match self.compute_tokens(request, engines).await? {
+    pub async fn of(
+        &self,
+        model: &str,
+        request: &ApiRequest,
+        engines: &[Uri],
+    ) -> Result<Found, ApiError> {
+        let Missing { why, detail } = match self.compute_tokens(model, request, engines).await? {
             Ok(Tokenised { first, all }) => return Ok(Found::Tokens(first, all)),
             Err(missing) => missing,
         };
@@ -201,6 +206,7 @@ impl Tokens {
     /// tokenizer file or render server.
     async fn compute_tokens(
         &self,
+        model: &str,
         request: &ApiRequest,
         engines: &[Uri],
     ) -> Result<Made, ApiError> {
@@ -228,7 +234,7 @@ impl Tokens {
             return Ok(tokenised.ok_or_else(|| Unknown::NotText.missing()));
         }
         match &self.source {
-            Source::Files(files) => files.tokens(request, &self.cache).await,
+            Source::Files(files) => files.tokens(model, request, &self.cache).await,
             Source::Render(renderer) => Ok(renderer.tokens(request, engines, &self.cache).await),
             Source::None => Ok(Err(Unknown::Off.missing())),
         }

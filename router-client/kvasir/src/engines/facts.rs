@@ -2,7 +2,7 @@
 
 use super::EngineSpec;
 use kvasir_engine::scrape::{ReadError, ScrapedEngine, read_cache_facts};
-use kvasir_gateway::engines::EngineClient;
+use kvasir_gateway::engines::{EngineClient, EngineError};
 use kvasir_proto::convert::{EndpointSpec, Registration, WorkerProfile};
 use kvasir_proto::limits::WORKER_ENDPOINTS_MAX;
 use kvasir_proto::types::{DpRank, EngineFacts, EngineKind, HolderKind, PartitionKey, WorkerId};
@@ -50,11 +50,21 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactsError {
     /// No answer.
-    #[error("no answer at {path}: {why}; start the engine, or correct its URL")]
+    #[error(
+        "no answer at {path}: {why}; start the engine, or correct its URL (http:// or https://, host, port)"
+    )]
     Unreachable {
         /// Path of the request.
         path: &'static str,
         /// Reason.
+        why: String,
+    },
+    /// TLS with the engine fails.
+    #[error("no answer at {path}: {why}")]
+    Tls {
+        /// Path of the request.
+        path: &'static str,
+        /// Reason, with the fix.
         why: String,
     },
     /// The engine demands a key.
@@ -201,13 +211,19 @@ async fn get(
     path: &'static str,
 ) -> Result<Vec<u8>, FactsError> {
     let unreachable = |why: String| FactsError::Unreachable { path, why };
+    let refused = |error: EngineError| match error {
+        EngineError::Tls(why) => FactsError::Tls { path, why },
+        EngineError::Connection(_) | EngineError::Body(_) | EngineError::Request(_) => {
+            unreachable(error.to_string())
+        }
+    };
     let asking = async {
         let answer = client.get(&spec.url, path).await?;
         answer.whole_within(ANSWER_BYTES_MAX).await
     };
     let answer = timeout(ANSWER_TIMEOUT, asking).await;
     let late = |_late| unreachable(format!("nothing within {ANSWER_TIMEOUT:?}"));
-    let answer = answer.map_err(late)?.map_err(|error| unreachable(error.to_string()))?;
+    let answer = answer.map_err(late)?.map_err(refused)?;
     match answer.status.as_u16() {
         200 => Ok(answer.body.to_vec()),
         status @ (401 | 403) => Err(FactsError::Key { path, status }),
