@@ -144,7 +144,6 @@ def shared_prefixes(options: argparse.Namespace, api: str, seed: int, work: Path
     prompts = [choose.choice(prefixes) + " " + text(OWN_TOKENS) for _ in range(SHARED_REQUESTS)]
 
     async def run() -> list[float]:
-        client = AsyncOpenAI(base_url=f"http://{api}/v1", api_key="none", max_retries=0, timeout=120)
         begun = time.monotonic()
 
         async def one(number: int) -> float:
@@ -158,7 +157,8 @@ def shared_prefixes(options: argparse.Namespace, api: str, seed: int, work: Path
                 first = first or time.monotonic() - sent
             return 1000 * first
 
-        return await asyncio.gather(*(one(number) for number in range(SHARED_REQUESTS)))
+        async with AsyncOpenAI(base_url=f"http://{api}/v1", api_key="none", max_retries=0, timeout=120) as client:
+            return await asyncio.gather(*(one(number) for number in range(SHARED_REQUESTS)))
 
     begun = time.monotonic()
     waits = asyncio.run(run())

@@ -167,6 +167,14 @@ async fn serve(fleet: &Fleet, fakes: &[Fake], body: &Value) -> Result<usize> {
     served.context("no engine has served it")
 }
 
+/// Waits until the gateway has every engine's list of models: it asks again only after the answer.
+async fn all_have_answered(fakes: &[Fake]) -> Result<()> {
+    until("all engines have answered", async || {
+        Ok(fakes.iter().all(|fake| fake.calls("models") > 1).then_some(()))
+    })
+    .await
+}
+
 #[tokio::test]
 async fn adapters_that_engines_name_are_models() -> Result<()> {
     let with = |adapters: &[&'static str]| Behaviour {
@@ -180,10 +188,7 @@ async fn adapters_that_engines_name_are_models() -> Result<()> {
         Ok(models(&fleet).await?.1.contains("\"bob\"").then_some(()))
     })
     .await?;
-    until("all engines have answered", async || {
-        Ok(fakes.iter().all(|fake| fake.calls("models") > 1).then_some(()))
-    })
-    .await?;
+    all_have_answered(&fakes).await?;
     let body = |model: &str| json!({"model": model, "prompt": prompt("same"), "max_tokens": 1});
     for _ in 0..4 {
         ensure!(serve(&fleet, &fakes, &body("bob")).await? == 1);
@@ -217,10 +222,7 @@ async fn further_names_of_a_model_share_its_blocks() -> Result<()> {
         Ok((models.contains("\"large\"") && models.contains("\"latest\"")).then_some(()))
     })
     .await?;
-    until("all engines have answered", async || {
-        Ok(fakes.iter().all(|fake| fake.calls("models") > 1).then_some(()))
-    })
-    .await?;
+    all_have_answered(&fakes).await?;
     let body = |model: &str| json!({"model": model, "prompt": prompt("same"), "max_tokens": 1});
     for _ in 0..4 {
         ensure!(serve(&fleet, &fakes, &body("large")).await? != 1);
