@@ -148,9 +148,9 @@ impl Checker {
             };
             if Instant::now() > deadline {
                 let why = format!(
-                    "no connection to {}: start vLLM with --kv-events-config '{{\"enable_kv_cache_events\": true, \
-                     \"publisher\": \"zmq\", \"endpoint\": \"tcp://*:PORT\", \"replay_endpoint\": \"tcp://*:PORT+1\"}}' \
-                     (SGLang: with a publisher and endpoint alike), or state its address with events=tcp://HOST:PORT",
+                    "no connection to {}: state its address with events=tcp://HOST:PORT, or start the engine with \
+                     --kv-events-config '{{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", \"endpoint\": \
+                     \"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\"}}'",
                     first.source
                 );
                 return Err(step(NAME, Err(why)));
@@ -383,11 +383,13 @@ fn other_tokens(ours: u64, engines: u64) -> String {
 /// Explains why the index has fewer blocks of the prompt than the engine computed.
 fn missing_blocks(worker: &WorkerInfo, blocks: usize, expected: usize) -> String {
     let reasons = worker.sources.iter().flat_map(|source| &source.reasons);
-    let size = reasons.clone().find(|reason| reason.reason() == Reason::BlockSize);
-    if let Some(size) = size {
+    let found = reasons.clone().find(|reason| reason.reason() == Reason::BlockSize);
+    if let Some(found) = found {
         return format!(
-            "the engine's blocks have another size ({}) than {}: state it with block-size=TOKENS",
-            size.example, worker.block_size
+            "the engine's blocks have another size ({}) than {size}: remove block-size={size} if you stated it, else state \
+             it with block-size=TOKENS",
+            found.example,
+            size = worker.block_size
         );
     }
     let is_silent = |source: &SourceInfo| source.applied.is_none();

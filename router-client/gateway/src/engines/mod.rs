@@ -106,7 +106,7 @@ pub struct Whole {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine cannot be reached, or it closed the connection.
-    #[error("no answer: {0}")]
+    #[error("{0}")]
     Connection(String),
     /// TLS with the engine fails. The text ends with the fix.
     #[error("{0}")]
@@ -338,11 +338,18 @@ impl EngineClient {
         let answer = self.client.request(request).await;
         answer.map(Answer).map_err(|error| {
             let cause = std::error::Error::source(&error);
-            let text = cause.map_or_else(|| error.to_string(), ToString::to_string);
+            let text = causes(cause).unwrap_or_else(|| error.to_string());
             let is_tls = cause.is_some_and(|cause| cause.is::<TlsRefusal>());
             if is_tls { EngineError::Tls(text) } else { EngineError::Connection(text) }
         })
     }
+}
+
+/// An error and its causes as one line: the outer ones alone do not say why.
+fn causes(first: Option<&(dyn std::error::Error + 'static)>) -> Option<String> {
+    let errors = std::iter::successors(first, |error| error.source());
+    let texts: Vec<_> = errors.map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(": "))
 }
 
 fn page(engine: &Uri, path: &str) -> String {

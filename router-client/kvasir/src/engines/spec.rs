@@ -66,7 +66,9 @@ impl FromStr for EngineSpec {
         if url.contains('@') {
             return Err("must have no user or password: state a key with key-file=PATH".to_owned());
         }
-        let url = read_address(&url)?;
+        // Base URLs of OpenAI's clients end like this.
+        let url = url.trim_end_matches('/');
+        let url = read_address(url.strip_suffix("/v1").unwrap_or(url))?;
         if url.port_u16().is_none() {
             return Err(format!("{url} has no port: write http://HOST:PORT"));
         }
@@ -76,6 +78,9 @@ impl FromStr for EngineSpec {
             let (key, value) = part.trim().split_once('=').unwrap_or((part, ""));
             if value.is_empty() {
                 return Err(format!("{key:?} must be key=value"));
+            }
+            if matches!(key, "events" | "replay") && !value.starts_with("tcp://") {
+                return Err(format!("{key}={value} must be {key}=tcp://HOST:PORT"));
             }
             match key {
                 "events" => spec.events = Some(value.to_owned()),
@@ -111,6 +116,10 @@ mod tests {
             ("http://gpu-0:8000/", "gpu-0:8000")
         );
         assert_eq!((spec.events, spec.block_size), (None, None));
+        for text in ["http://gpu-0:8000/v1", "gpu-0:8000/v1/"] {
+            let spec: EngineSpec = text.parse().expect("an engine");
+            assert_eq!(spec.name(), "gpu-0:8000", "{text}");
+        }
         let text = "http://[::1]:8000/api/,events=tcp://h:1,replay=tcp://h:2,block-size=16,model=m,key-file=/k";
         let spec: EngineSpec = text.parse().expect("an engine");
         assert_eq!(spec.name(), "[::1]:8000/api");
@@ -130,6 +139,7 @@ mod tests {
             ("http://user:secret@gpu-0:8000", "must have no user or password"),
             ("gpu-0:8000,evnets=tcp://h:1", "there is no \"evnets\""),
             ("gpu-0:8000,events", "must be key=value"),
+            ("gpu-0:8000,events=h:1", "events=h:1 must be events=tcp://HOST:PORT"),
             ("gpu-0:8000,block-size=0", "block-size=0 must be 1 to"),
         ] {
             let error = text.parse::<EngineSpec>().expect_err(text);
