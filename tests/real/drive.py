@@ -253,7 +253,7 @@ class Flight:
         return sum(1 for _ in takewhile(bool, same))
 
     def explanation(self, flights: list["Flight"]) -> str:
-        """What was in flight at the same engine, between the prediction and the answer, and explains a difference."""
+        """Why the engine reused another number of tokens than predicted: requests in flight at the same engine. Else empty."""
         beside = [
             other
             for other in flights
