@@ -2,7 +2,7 @@
 
 use crate::fake::{Behaviour, Fake, tokens};
 use crate::fleet::{
-    BLOCK_SIZE, FAST, Fleet, MODEL, PATIENCE, cached, engine, profile, prompt, until,
+    BLOCK_SIZE, FAST, Fleet, MODEL, PATIENCE, cached, engine, profile, prompt, tokenizer, until,
 };
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
@@ -248,6 +248,22 @@ async fn further_names_of_a_model_share_its_blocks() -> Result<()> {
         Ok(text.contains("also serves it as latest").then_some(()))
     })
     .await?;
+    fleet.stop().await
+}
+
+#[tokio::test]
+async fn the_tokenizer_of_a_model_serves_its_adapters_and_names() -> Result<()> {
+    let behaviour =
+        Behaviour { adapters: vec!["ada"], names: vec!["large"], ..Behaviour::default() };
+    let file = format!("{MODEL}={}", tokenizer().display());
+    let (fleet, fakes) = fakes(vec![behaviour], &["--tokenizer", &file]).await?;
+    all_have_answered(&fakes).await?;
+    for model in [MODEL, "ada", "large"] {
+        let body = json!({"model": model, "prompt": prompt("same"), "max_tokens": 1});
+        ensure!(serve(&fleet, &fakes, &body).await? == 0, "{model}");
+    }
+    let known = fleet.metric("gateway_tokens_total", "known").await?;
+    ensure!(known == 3.0, "{known}: {}", fleet.gateway.output());
     fleet.stop().await
 }
 
