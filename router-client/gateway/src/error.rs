@@ -64,6 +64,14 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
+    /// No worker serves any model, so that no request can be served yet.
+    #[must_use]
+    pub fn no_engine() -> Self {
+        let message = "No engine is available: /readyz of the side port names what is missing";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message);
+        Self { code: Some("no_engine"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
+    }
+
     /// The caller has no known identity.
     #[must_use]
     pub fn no_identity() -> Self {

@@ -345,8 +345,10 @@ fn facts(seen: &Seen) -> Step {
     let facts = &seen.facts;
     let version = facts.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
     let blocks = facts.blocks.map_or(String::new(), |blocks| format!(", {blocks} blocks"));
+    let other = facts.other_block_size;
+    let other = other.map_or(String::new(), |size| format!(" (stated; its /metrics says {size})"));
     let text = format!(
-        "{}{version}, model {}, {} tokens per block{blocks}",
+        "{}{version}, model {}, {} tokens per block{other}{blocks}",
         facts.kind, facts.model, facts.block_size
     );
     step("engine", Ok(text))

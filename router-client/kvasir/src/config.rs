@@ -12,12 +12,14 @@ use kvasir_tls::IN_PROCESS;
 use serde::Serialize;
 use std::env;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum time between two listings of the workers: the index is in this process.
 const DISCOVERY_INTERVAL: Duration = Duration::from_millis(250);
+/// Where `kvasir check` would listen, if it did.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Value of `--checkpoint-dir` for no checkpoints.
 const OFF: &str = "off";
 
@@ -34,9 +36,9 @@ pub struct Options {
     #[arg(value_name = "ENGINE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<String>,
-    /// List of further engines that may change: file:PATH (one engine per line, as on the command line) or
-    /// dns:NAME:PORT (all addresses of a name, such as a headless Kubernetes service). Read every 5 seconds, and at
-    /// SIGHUP
+    /// List of further engines that may change: file:PATH (one engine per line, as on the command line), dns:NAME:PORT
+    /// (all addresses of a name, such as a headless Kubernetes service) or dns:_PORT._tcp.NAME (hosts and ports in SRV
+    /// records). Read every 5 seconds, and at SIGHUP
     #[arg(long, value_name = "SOURCE")]
     pub engines_from: Option<String>,
     /// Check each engine with two short requests before it is ready: do events arrive, do tokens and block size agree,
@@ -90,6 +92,43 @@ impl config::Options for Options {
     ];
 }
 
+/// Options of `kvasir check`: those of `kvasir serve`, of which the check ignores what only serving needs.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
+#[group(skip)]
+pub struct CheckOptions {
+    /// The options of `kvasir serve`.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub serve: Options,
+}
+
+impl config::Options for CheckOptions {
+    const PROGRAM: &'static str = "kvasir check";
+    const ABOUT: &'static str = "Checks what kvasir serve needs of inference engines, and prints a table: do events arrive, do tokens \
+         and block size agree, does each engine reuse what the index predicts? Each fault comes with its fix. The exit code is 1 if \
+         an engine fails. Takes all options of kvasir serve";
+    const EXAMPLE: &'static str = Options::EXAMPLE;
+    const VARIABLE_PREFIX: &'static str = Options::VARIABLE_PREFIX;
+    // The table names each fault.
+    const DEFAULTS: &'static [(&'static str, &'static str)] =
+        &[("listen", "127.0.0.1:8080"), ("http-listen", "127.0.0.1:9095"), ("log-filter", "off")];
+    const HIDDEN: &'static [&'static str] = &[
+        "engine",
+        "indexer",
+        "tenant",
+        "self-check",
+        "checkpoint-dir",
+        "listen-index",
+        "worker-timeout",
+        "max-index-bytes",
+        "listen",
+        "http-listen",
+    ];
+    const RETIRED: &'static [&'static [Retired]] = GatewayOptions::RETIRED;
+    const SHORT_HELP: &'static [&'static str] =
+        &["engines-from", "tokenizer", "tokens", "tls-ca", "log-filter"];
+}
+
 /// Checked options.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -122,10 +161,12 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Conf
 pub fn read_for_check(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<Action<Config>, ConfigError> {
-    config::read::<Options, Config>(arguments, |options| {
+    config::read::<CheckOptions, Config>(arguments, |options| {
         let checkpoint_dir = Some(PathBuf::from(OFF));
-        let options =
-            Options { self_check: true, checkpoint_dir, listen_index: None, ..options.clone() };
+        let mut options = options.serve.clone();
+        options.gateway.process.listen = LOOPBACK;
+        options.gateway.process.http_listen = LOOPBACK;
+        let options = Options { self_check: true, checkpoint_dir, listen_index: None, ..options };
         Config::check(&options)
     })
 }
@@ -248,6 +289,35 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_takes_no_engine_as_its_value() {
+        let config = check(&["--listen=0.0.0.0:8080", "--insecure", "http://a:1"]);
+        assert_eq!(config.expect("an engine").engines.len(), 1);
+        let error = check(&["http://a:1", "--listen=0.0.0.0:8080", "--insecure=false"]);
+        assert!(error.expect_err("no TLS").contains("0.0.0.0:8080"));
+    }
+
+    #[test]
+    fn the_check_names_itself_and_hides_what_only_serving_needs() {
+        let arguments = |flags: &[&str]| {
+            ["kvasir check"].iter().chain(flags).map(OsString::from).collect::<Vec<_>>()
+        };
+        let Ok(Action::Print(help)) = read_for_check(arguments(&["--help"])) else {
+            panic!("no help")
+        };
+        assert!(help.contains("Usage: kvasir check"), "{help}");
+        for hidden in ["--listen", "--checkpoint-dir", "--worker-timeout"] {
+            assert!(!help.contains(&format!("{hidden} ")), "{hidden}: {help}");
+        }
+        // The command line of kvasir serve works: no port is opened.
+        let flags = ["http://a:1", "--listen=0.0.0.0:8080", "--self-check=off"];
+        let Ok(Action::Run(config, _)) = read_for_check(arguments(&flags)) else {
+            panic!("refused")
+        };
+        assert!(config.self_check && config.index.checkpoints.is_none());
+        assert_eq!(config.gateway.process.log.filter, "off");
+    }
+
+    #[test]
     fn options_change_the_index() {
         let config = check(&[
             "a:1",
@@ -272,7 +342,7 @@ mod tests {
             (&["a:1", "--indexer=http://h:1"], "indexer: is an option of kvasir gateway"),
             (
                 &["a:1", "--engines-from=x"],
-                "engines-from: \"x\" must be file:PATH or dns:NAME:PORT",
+                "engines-from: \"x\" must be file:PATH, dns:NAME:PORT, or dns:_PORT._tcp.NAME",
             ),
             (
                 &["a:1", "--listen=0.0.0.0:8080"],

@@ -5,7 +5,7 @@ use kvasir_gateway::config::Options as GatewayOptions;
 use kvasir_process::entry;
 use kvasir_process::telemetry::VERSION;
 use kvasir_router::config::Options as RouterOptions;
-use kvasir_serve::config::Options as ServeOptions;
+use kvasir_serve::config::{CheckOptions, Options as ServeOptions};
 use kvasir_serve::{config, once, serve};
 use kvbm_agent::config::Options as AgentOptions;
 use mimalloc::MiMalloc;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             |config| &config.gateway.process.log,
             serve::run,
         ),
-        "check" => entry::main::<ServeOptions, _, _, _>(
+        "check" => entry::main::<CheckOptions, _, _, _>(
             config::read_for_check(rest),
             |config| &config.gateway.process.log,
             once::run,

@@ -55,13 +55,15 @@ async fn check(parts: &Parts) -> anyhow::Result<usize> {
         seen.push(engine);
     }
     let checks = seen.iter().filter_map(|seen| Some(parts.checker.as_ref()?.check(seen)));
-    let reports: Vec<_> = stream::iter(checks).buffered(CHECKED_MAX).collect().await;
     let absent = silent.drain(..).map(|(engine, why)| Report::failed(engine, "engine", why));
-    let reports: Vec<_> = reports.into_iter().chain(absent).collect();
-    let mut output = io::stdout().lock();
-    for report in &reports {
+    // A check may wait for its engine: each report is printed as soon as it is there.
+    let mut reports = pin!(stream::iter(checks).buffered(CHECKED_MAX).chain(stream::iter(absent)));
+    let mut failed = 0;
+    while let Some(report) = reports.next().await {
+        let mut output = io::stdout().lock();
         write!(output, "{report}")?;
+        output.flush()?;
+        failed += usize::from(report.fault().is_some());
     }
-    output.flush()?;
-    Ok(reports.iter().filter(|report| report.fault().is_some()).count())
+    Ok(failed)
 }

@@ -20,10 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
 /// How long workers stay listed that a restarted index may have lost.
 const RESTART_GRACE: Duration = Duration::from_secs(30);
+
+/// Maximum interval of listing while there is no worker: requests fail until the first one.
+const EMPTY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Lists the workers of all shards.
 #[derive(Debug)]
@@ -100,14 +103,15 @@ impl Discovery {
     /// Lists all shards every `every`. Drops `unlisted` once each shard was listed.
     pub async fn run(&self, every: Duration, unlisted: NotReady) {
         let mut unlisted = Some(unlisted);
-        let mut rounds = interval(every);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            rounds.tick().await;
+            let began = Instant::now();
             self.round().await;
             if self.shards.iter().all(|shard| shard.known.lock().workers.is_some()) {
                 drop(unlisted.take());
             }
+            let is_empty = self.listed.borrow().is_empty();
+            let pause = if is_empty { every.min(EMPTY_INTERVAL) } else { every };
+            sleep(pause.saturating_sub(began.elapsed())).await;
         }
     }
 

@@ -92,7 +92,6 @@ async fn check(engines: &[&str]) -> Result<(Output, String)> {
     let output = Command::new(binary_of("kvasir")?)
         .arg("check")
         .args(engines)
-        .args(["--log-filter", "error"])
         .kill_on_drop(true)
         .output()
         .await?;
@@ -243,6 +242,8 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
     let (output, text) = check(&[&spec(&right)]).await?;
     ensure!(output.status.success(), "{text}");
     ensure!(text.contains("✓ cache hit: ") && !text.contains('✗'), "{text}");
+    // The table is all there is to read.
+    ensure!(output.stderr.is_empty() && text.starts_with(&right.address().to_string()), "{text}");
     let other = start_engine(engine(FAST)).await?;
     let http = right.address();
     let sockets = right.engine().endpoints().clone();
@@ -267,7 +268,7 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
                 "http://{http},events={},replay={},block-size=32",
                 sockets.live, sockets.replay
             ),
-            ["another size", "state it with block-size=TOKENS"],
+            ["32 tokens per block (stated; its /metrics says 16)", "remove block-size=32"],
         ),
         // No replay socket at this port.
         (
@@ -287,18 +288,26 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
     ] {
         let (output, text) = check(&[&spec]).await?;
         ensure!(output.status.code() == Some(1), "{spec}: {text}");
+        ensure!(output.stderr == b"kvasir check: failed checks: 1\n", "{spec}: {text}");
         for fix in fixes {
             ensure!(text.contains(fix), "{spec}: {fix:?} is not in {text}");
         }
     }
-    // Two engines with one socket: the first one has it.
-    let second = format!("http://{},events={}", other.address(), sockets.live);
-    let (output, text) = check(&[&spec(&right), &second]).await?;
+    // Two engines with one socket, however its host is named: the first one has it.
+    let name = right.address().to_string();
+    for live in [sockets.live.clone(), sockets.live.replace("127.0.0.1", "localhost")] {
+        let second = format!("http://{},events={live}", other.address());
+        let (output, text) = check(&[&spec(&right), &second]).await?;
+        ensure!(output.status.code() == Some(1), "{text}");
+        let why = format!("is the event socket of {name}, another engine");
+        ensure!(text.contains(&why) && text.contains("✓ cache hit"), "{text}");
+    }
+    // A wrong block size keeps out the engines with the right one: the fault names the first.
+    let wrong = format!("{},block-size=32", spec(&right));
+    let (output, text) = check(&[&wrong, &spec(&other)]).await?;
     ensure!(output.status.code() == Some(1), "{text}");
-    ensure!(
-        text.contains("is another engine's event socket") && text.contains("✓ cache hit"),
-        "{text}"
-    );
+    let why = format!("16 tokens per block, but {name} of the same model {MODEL} has 32");
+    ensure!(text.contains(&why) && text.contains("remove block-size="), "{text}");
     let (output, text) = check(&["--engines-from", "file:/no/such/file"]).await?;
     ensure!(output.status.code() == Some(1) && text.contains("/no/such/file"), "{text}");
     right.stop().await?;
@@ -344,6 +353,14 @@ async fn only_named_engines_stay_and_without_any_it_is_not_ready() -> Result<()>
     until("the process is not ready", gone).await.with_context(|| served.kvasir.output())?;
     let workers = metrics::sum(addresses.http, "kvasir_workers", "").await?;
     ensure!(workers == 0.0, "{workers}: {}", served.kvasir.output());
+    // A client may try again: the model is not wrong, its engines are away.
+    let refused = async || {
+        let body = json!({"model": MODEL, "prompt": "hi"});
+        let (status, answer) = served.post("/v1/completions", &body).await?;
+        ensure!([404, 502, 503].contains(&status), "{status}: {answer}");
+        Ok((status == 503 && answer["error"]["code"] == "no_engine").then_some(()))
+    };
+    until("no engine is left", refused).await.with_context(|| served.kvasir.output())?;
     served.stop().await
 }
 

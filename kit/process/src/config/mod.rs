@@ -320,6 +320,7 @@ fn command<O: Options>() -> Command {
     let print_config =
         "Print the effective configuration as TOML and exit, even if the program would refuse it";
     let command = Command::new(O::PROGRAM).version(VERSION).arg(config);
+    let has_positionals = O::augment_args(Command::new("")).get_positionals().next().is_some();
     // The doc comment of the options' type is for programmers.
     let command = with_retired::<O>(with_options::<O>(command))
         .long_about(None)
@@ -332,6 +333,16 @@ fn command<O: Options>() -> Command {
                 if has_pairs(&option) { option.action(ArgAction::Append) } else { option }
             },
         )
+        // Else --insecure would take the next argument as its value.
+        .mut_args(|option| {
+            let is_optional = option.get_num_args().is_some_and(|count| count.min_values() == 0);
+            let is_optional = is_optional && matches!(option.get_action(), ArgAction::Set);
+            if has_positionals && is_optional && option.get_long().is_some() {
+                option.require_equals(true)
+            } else {
+                option
+            }
+        })
         .arg(print(PRINT_CONFIG).help(print_config))
         .arg(print(PRINT_TABLE).help("Print the table of all options and exit").hide(true));
     with_help::<O>(command)

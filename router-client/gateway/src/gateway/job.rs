@@ -49,7 +49,7 @@ impl Gateway {
     ) -> Result<Job, ApiError> {
         let directory = &self.parts.directory;
         let tenant = &self.config.tenant;
-        let unknown = || ApiError::unknown_model(&request.model, &self.models_of(caller));
+        let unknown = || self.unknown_model(caller, &request.model);
         let target = directory.target(tenant, &request.model).ok_or_else(unknown)?;
         // Access to an adapter also requires access to its model.
         if !caller.sees(tenant, target.partition.model()) {

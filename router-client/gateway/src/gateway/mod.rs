@@ -156,7 +156,7 @@ impl Gateway {
     pub fn model(&self, caller: &Principal, id: &str) -> Result<Value, ApiError> {
         let models = self.models_of(caller);
         if !models.iter().any(|model| model == id) {
-            return Err(ApiError::unknown_model(id, &models));
+            return Err(self.unknown_model(caller, id));
         }
         Ok(json!({"id": id, "object": "model", "created": 0, "owned_by": "kvasir"}))
     }
@@ -177,7 +177,16 @@ impl Gateway {
         if caller.sees(&self.config.tenant, model) {
             return Ok(());
         }
-        Err(ApiError::unknown_model(model, &self.models_of(caller)))
+        Err(self.unknown_model(caller, model))
+    }
+
+    /// The error for a model that no worker serves, or that the caller may not use. While there is no worker at all,
+    /// the error is temporary, for all callers.
+    fn unknown_model(&self, caller: &Principal, model: &str) -> ApiError {
+        if self.parts.directory.models(&self.config.tenant).is_empty() {
+            return ApiError::no_engine();
+        }
+        ApiError::unknown_model(model, &self.models_of(caller))
     }
 
     /// Serves a request. Dropping the future, or the answer's body, cancels the request at its engine.

@@ -34,6 +34,8 @@ pub struct Facts {
     pub model_tokens_max: Option<u64>,
     /// Tokens per block.
     pub block_size: u32,
+    /// The block size that the engine states at `/metrics`, if the user states another one.
+    pub other_block_size: Option<u32>,
     /// Blocks of each rank, if the engine states it.
     pub blocks: Option<u64>,
     /// Tokens between two lengths at which a prompt can be reused, if the engine states it.
@@ -174,6 +176,7 @@ pub async fn ask(
         model,
         model_tokens_max,
         block_size,
+        other_block_size: of_page.filter(|size| *size != block_size),
         // With another block size, the number of blocks is another one, too.
         blocks: stated.and_then(|page| page.blocks).filter(|_| of_page == Some(block_size)),
         prefix_match_unit: stated.and_then(|page| page.prefix_match_unit),

@@ -283,11 +283,8 @@ impl Engines {
             if workers.iter().any(is_own) {
                 self.remove(&registration).await;
                 outcome = self.send(&registration).await;
-            } else if let Some(socket) = shared_socket(&registration, &workers) {
-                return Err(format!(
-                    "{socket} is another engine's event socket: give each vLLM an endpoint of its own in \
-                     --kv-events-config, and state it with events=tcp://HOST:PORT"
-                ));
+            } else if let Some(why) = conflict(&registration, &workers) {
+                return Err(why);
             }
         }
         outcome.map_err(|status| format!("the index refuses it: {}", status.message()))?;
@@ -341,10 +338,31 @@ impl Engines {
     }
 }
 
-/// The first socket of a registration that another worker has.
-fn shared_socket(registration: &Registration, workers: &[WorkerInfo]) -> Option<String> {
-    let endpoints = workers.iter().filter_map(|worker| worker.registration.as_ref());
-    let taken: Vec<_> = endpoints.flat_map(|at| &at.endpoints).map(|at| &at.endpoint).collect();
-    let mut own = registration.endpoints.iter().map(|at| &at.endpoint);
-    own.find(|endpoint| taken.contains(endpoint)).cloned()
+/// Explains why the index refuses a new engine beside the others: another block size, or a socket that both name.
+fn conflict(registration: &Registration, workers: &[WorkerInfo]) -> Option<String> {
+    let model = registration.partition.model();
+    let size = registration.block_size;
+    if let Some(other) = workers.iter().find(|at| at.model == model && at.block_size != size) {
+        let WorkerInfo { worker_id, block_size, .. } = other;
+        return Some(format!(
+            "{size} tokens per block, but {worker_id} of the same model {model} has {block_size}: remove block-size= where it is \
+             wrong, or start both engines with one block size (vLLM --block-size, SGLang --page-size)"
+        ));
+    }
+    let own: Vec<_> = registration.endpoints.iter().map(|at| at.endpoint.as_str()).collect();
+    workers.iter().find_map(|worker| {
+        let taken = worker.registration.as_ref()?.endpoints.iter();
+        let mut taken = taken.map(|at| at.endpoint.as_str());
+        // Both may name the host differently: the index compares addresses.
+        let socket = taken.find(|at| own.iter().any(|own| port(own) == port(at)))?;
+        Some(format!(
+            "{socket} is the event socket of {}, another engine: give each engine an endpoint of its own in \
+             --kv-events-config, and state it with events=tcp://HOST:PORT",
+            worker.worker_id
+        ))
+    })
+}
+
+fn port(endpoint: &str) -> Option<&str> {
+    endpoint.rsplit_once(':').map(|(_, port)| port)
 }

@@ -1,6 +1,8 @@
 //! Where the engines come from: the command line, a file, or DNS.
 
 use super::EngineSpec;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::proto::rr::RData;
 use hyper::http::uri::Authority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,16 +22,23 @@ pub enum EngineSource {
     File(PathBuf),
     /// All addresses of a name, with one port.
     Dns(String, u16),
+    /// Hosts and ports in the SRV records of a name.
+    Srv(String),
 }
 
 impl FromStr for EngineSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("{text:?} must be file:PATH or dns:NAME:PORT");
+        let form = || {
+            format!(
+                "{text:?} must be file:PATH, dns:NAME:PORT, or dns:_PORT._tcp.NAME for SRV records"
+            )
+        };
         let (kind, rest) = text.split_once(':').ok_or_else(form)?;
         match kind {
             "file" if !rest.is_empty() => Ok(Self::File(rest.into())),
+            "dns" if rest.starts_with('_') && !rest.contains(':') => Ok(Self::Srv(rest.to_owned())),
             "dns" => {
                 let (name, port) = rest.rsplit_once(':').ok_or_else(form)?;
                 let port = port.parse().ok().filter(|port| *port > 0);
@@ -74,8 +83,33 @@ impl EngineSource {
                 specs.sort_by_key(EngineSpec::name);
                 Ok(specs)
             }
+            Self::Srv(name) => {
+                // Built each time, since the system's configuration may have changed.
+                let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
+                let resolver = resolver.map_err(|error| format!("{name}: {error}"))?;
+                services(&resolver, name).await
+            }
         }
     }
+}
+
+/// The engines in the SRV records of a name.
+async fn services(resolver: &TokioResolver, name: &str) -> Result<Vec<EngineSpec>, String> {
+    let found = resolver.srv_lookup(name).await.map_err(|error| format!("{name}: {error}"))?;
+    let records = found.answers().iter().filter_map(|record| {
+        let RData::SRV(service) = &record.data else { return None };
+        Some((service.target.to_utf8(), service.port))
+    });
+    // By port 0 or the target ".", a name says that the service is not there.
+    let records = records.filter(|(target, port)| *port != 0 && target != ".");
+    let specs = records.map(|(target, port)| format!("{}:{port}", target.trim_end_matches('.')));
+    let mut specs = specs.map(|at| at.parse()).collect::<Result<Vec<EngineSpec>, _>>()?;
+    if specs.is_empty() {
+        return Err(format!("{name}: has no SRV records"));
+    }
+    specs.sort_by_key(EngineSpec::name);
+    specs.dedup_by_key(|spec| spec.name());
+    Ok(specs)
 }
 
 /// Reads the lines of a file. Empty lines and comments (`#`) are skipped.
@@ -116,6 +150,12 @@ pub fn distinct(specs: Vec<EngineSpec>) -> Result<Vec<EngineSpec>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+    use hickory_resolver::net::runtime::TokioRuntimeProvider;
+    use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
+    use hickory_resolver::proto::rr::rdata::SRV;
+    use hickory_resolver::proto::rr::{Name, Record};
+    use tokio::net::UdpSocket;
 
     #[test]
     fn sources_are_files_or_names() {
@@ -124,6 +164,10 @@ mod tests {
         assert_eq!(
             read("dns:vllm.prod.svc:8000"),
             Ok(EngineSource::Dns("vllm.prod.svc".to_owned(), 8000))
+        );
+        assert_eq!(
+            read("dns:_http._tcp.vllm.prod.svc"),
+            Ok(EngineSource::Srv("_http._tcp.vllm.prod.svc".to_owned()))
         );
         for text in ["", "file:", "dns:vllm", "dns::8000", "dns:vllm:0", "srv:x:1"] {
             read(text).expect_err(text);
@@ -135,6 +179,65 @@ mod tests {
         let listed =
             EngineSource::Dns("127.0.0.1".to_owned(), 8000).list().await.expect("an address");
         assert_eq!(listed.iter().map(EngineSpec::name).collect::<Vec<_>>(), ["127.0.0.1:8000"]);
+    }
+
+    /// A name server that knows the SRV records of one name: answers each question, without end.
+    async fn answer_questions(socket: UdpSocket, known: Name, services: Vec<SRV>) {
+        let mut buffer = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let question = Message::from_vec(&buffer[..length]).expect("a DNS message");
+            let mut answer = Message::response(question.metadata.id, OpCode::Query);
+            answer.metadata.recursion_available = true;
+            answer.queries.clone_from(&question.queries);
+            let is_known = question.queries.iter().any(|at| *at.name() == known);
+            if !is_known {
+                answer.metadata.response_code = ResponseCode::NXDomain;
+            }
+            for service in services.iter().filter(|_| is_known) {
+                let data = RData::SRV(service.clone());
+                answer.add_answer(Record::from_rdata(known.clone(), 5, data));
+            }
+            let answer = answer.to_vec().expect("an answer");
+            socket.send_to(&answer, from).await.expect("loopback");
+        }
+    }
+
+    #[tokio::test]
+    async fn srv_records_are_hosts_and_ports() {
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        let service = |port, target| SRV::new(0, 100, port, name(target));
+        let listed = [
+            service(8001, "vllm-1.vllm.prod.svc.cluster.local."),
+            service(8000, "vllm-0.vllm.prod.svc.cluster.local."),
+            service(8000, "vllm-0.vllm.prod.svc.cluster.local."),
+            // These say that a service is not there.
+            service(0, "."),
+            service(8000, "."),
+        ];
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let at = socket.local_addr().expect("an address");
+        let known = "_http._tcp.vllm.prod.svc.cluster.local.";
+        let serving = answer_questions(socket, name(known), listed.to_vec());
+        let mut connection = ConnectionConfig::udp();
+        connection.port = at.port();
+        let server = NameServerConfig::new(at.ip(), true, vec![connection]);
+        let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+        let runtime = TokioRuntimeProvider::default();
+        let resolver = TokioResolver::builder_with_config(config, runtime).build();
+        let resolver = resolver.expect("a resolver");
+        let asking = async {
+            let unknown = services(&resolver, "_http._tcp.other.").await;
+            assert!(unknown.expect_err("no such name").contains("_http._tcp.other."));
+            services(&resolver, known).await.expect("records")
+        };
+        let specs = tokio::select! {
+            () = serving => panic!("the name server ended"),
+            specs = asking => specs,
+        };
+        let names: Vec<_> = specs.iter().map(EngineSpec::name).collect();
+        let expected =
+            ["vllm-0.vllm.prod.svc.cluster.local:8000", "vllm-1.vllm.prod.svc.cluster.local:8001"];
+        assert_eq!(names, expected);
     }
 
     #[test]
