@@ -6,7 +6,8 @@ use strsim::damerau_levenshtein;
 
 /// Prefixes of the variables of each program. A variable belongs to the program with the longest matching
 /// prefix; variables of other programs cause no warning.
-const PREFIXES: [&str; 3] = ["KVASIR_", "KVASIR_AGENT_", "KVASIR_ROUTER_"];
+pub const VARIABLE_PREFIXES: [&str; 5] =
+    ["KVASIR_", "KVASIR_AGENT_", "KVASIR_GATEWAY_", "KVASIR_ROUTER_", "KVASIR_SERVE_"];
 
 /// Variables of the repository's scripts and tests, which are set when scripts or tests start programs.
 const TOOLS: [&str; 9] = [
@@ -42,7 +43,7 @@ pub(crate) fn unknown_variables(
 }
 
 fn is_meant_for(prefix: &str, name: &str) -> bool {
-    let fitting = PREFIXES.into_iter().filter(|prefix| name.starts_with(prefix));
+    let fitting = VARIABLE_PREFIXES.into_iter().filter(|prefix| name.starts_with(prefix));
     fitting.max_by_key(|prefix| prefix.len()) == Some(prefix)
 }
 
@@ -111,7 +112,7 @@ mod tests {
             "KVASIR_AGENT_SERVICE_HOST",
             "KVASIR_AGENT_PORT",
         ];
-        for prefix in PREFIXES {
+        for prefix in VARIABLE_PREFIXES {
             assert_eq!(warnings(prefix, &[], &TOOLS), [""; 0]);
             assert_eq!(warnings(prefix, &[], &cluster), [""; 0]);
             assert_eq!(
@@ -119,7 +120,11 @@ mod tests {
                 [""; 0]
             );
         }
-        assert_eq!(warnings("KVASIR_", &[], &["KVASIR_AGENT_LISTNE"]), [""; 0], "the agent's");
+        for prefix in &VARIABLE_PREFIXES[1..] {
+            let listne = format!("{prefix}LISTNE");
+            assert_eq!(warnings("KVASIR_", &[], &[&listne]), [""; 0], "of another program");
+            assert_eq!(warnings(prefix, &[], &[&listne]).len(), 1, "{listne}");
+        }
         assert_eq!(warnings("KVASIR_AGENT_", &[], &["KVASIR_LISTEN"]), [""; 0], "the server's");
     }
 }

@@ -1,7 +1,9 @@
 //! Parts of the documents that are made from the code, and facts that two places must agree on.
 
 use crate::sources::{read, root};
-use kvasir_process::config::{Options, options_table, own_options_table, retired};
+use kvasir_process::config::{
+    Options, VARIABLE_PREFIXES, options_table, own_options_table, retired,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,19 @@ fn configuration_table_is_current() {
     check("docs/reference/gateway.md", "gateway configuration", &gateway);
     let serve = own_options_table::<kvasir_serve::config::Options, Gateway>();
     check("docs/reference/serve.md", "serve configuration", &serve);
+}
+
+/// Otherwise a program warns of another one's variables, and of none of its own.
+#[test]
+fn the_prefix_of_each_program_is_known() {
+    let prefixes = [
+        indexer_server::config::Options::VARIABLE_PREFIX,
+        kvbm_agent::config::Options::VARIABLE_PREFIX,
+        kvasir_router::config::Options::VARIABLE_PREFIX,
+        kvasir_gateway::config::Options::VARIABLE_PREFIX,
+        kvasir_serve::config::Options::VARIABLE_PREFIX,
+    ];
+    assert_eq!(BTreeSet::from(prefixes), BTreeSet::from(VARIABLE_PREFIXES));
 }
 
 /// Number of options that a program accepts.

@@ -5,6 +5,7 @@
 mod help;
 mod retired;
 
+pub use crate::environment::VARIABLE_PREFIXES;
 pub use retired::{Retired, retired};
 
 use crate::environment::unknown_variables;
@@ -32,7 +33,7 @@ pub trait Options: Args + Serialize {
     const ABOUT: &'static str;
     /// Example arguments for the help, without the program's name.
     const EXAMPLE: &'static str;
-    /// Prefix of the program's environment variables, such as `KVASIR_`.
+    /// Prefix of the program's environment variables, such as `KVASIR_`: one of [`VARIABLE_PREFIXES`].
     const VARIABLE_PREFIX: &'static str;
     /// Options that are tables in the file.
     const TABLES: &'static [&'static str] = &[];
