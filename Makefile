@@ -1,7 +1,7 @@
 # Entrances to the scripts. `make help` lists them.
 .DEFAULT_GOAL := help
 SHELL := bash
-.PHONY: help demo test real compare wheel fix lint bench sweep
+.PHONY: help demo test real compare wheel image fix lint bench sweep
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,9 @@ compare: ## Compare routers before real vLLM engines
 
 wheel: ## Build a Python wheel with the program kvasir, for any x86-64 Linux
 	@scripts/wheel $(ARGS)
+
+image: ## Build the container images and test them
+	@scripts/image $(ARGS)
 
 fix: ## Format the code and regenerate generated files
 	@scripts/fix

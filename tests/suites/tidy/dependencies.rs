@@ -94,19 +94,6 @@ fn the_c_library_depends_on_few_crates() {
     assert!((20..=LIBRARY_CRATES_MAX).contains(&count), "{count} crates: {crates:?}");
 }
 
-/// Cargo reads the manifests of all members, even to build one of them.
-#[test]
-fn the_image_is_built_from_every_crate() {
-    let dockerfile = read("docker/Dockerfile.indexer-server");
-    let members = members();
-    let tops: BTreeSet<&str> =
-        members.iter().map(|member| member.split('/').next().unwrap_or_default()).collect();
-    for top in tops {
-        let copy = format!("COPY {top} {top}");
-        assert!(dockerfile.lines().any(|line| line == copy), "the Dockerfile lacks {copy:?}");
-    }
-}
-
 /// Versions of the packages of a lock file that come from folders.
 fn local_versions(lock: &str) -> BTreeSet<(String, String)> {
     let lock: Table = read(lock).parse().expect("a lock file");

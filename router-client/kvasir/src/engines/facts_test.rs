@@ -67,6 +67,7 @@ fn a_registration_repeats_the_facts() {
         model: "m".to_owned(),
         model_tokens_max: None,
         block_size: 32,
+        other_block_size: None,
         blocks: Some(400),
         prefix_match_unit: None,
         caches_prefixes: Some(true),
@@ -136,6 +137,17 @@ async fn metrics_that_fail_for_a_moment_change_nothing() {
     assert_eq!(again, Ok(facts));
     let new = ask_engine(&[MODELS], ",block-size=32", None).await.expect("facts");
     assert_eq!((new.kind, new.blocks), (EngineKind::Custom, None));
+}
+
+#[tokio::test]
+async fn a_stated_block_size_wins_and_the_engines_own_is_kept_to_be_shown() {
+    for (stated, size, other) in
+        [("", 32, None), (",block-size=32", 32, None), (",block-size=16", 16, Some(32))]
+    {
+        let facts = ask_engine(&[MODELS, METRICS], stated, None).await.expect("facts");
+        assert_eq!((facts.block_size, facts.other_block_size), (size, other), "{stated}");
+        assert_eq!(facts.blocks.is_some(), other.is_none(), "{stated}");
+    }
 }
 
 #[tokio::test]
