@@ -4,8 +4,8 @@
 
 FOLDER has the venv and the model (install, make_model.py). Before each request that is sent alone, the index is asked
 what each engine would reuse of the prompt. Afterwards this is compared with the engine's own cached_tokens. The exit
-code is 1 if they differ for a request sent alone, if nothing that was in flight explains a difference, or if a request
-that is sent again does not hit.
+code is 1 if they differ for a request sent alone, if nothing that was in flight explains a difference, if a request
+that is sent again does not hit, or if `kvasir check` does not name a wrong wiring. One engine's API demands a key.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from openai import OpenAI
 
+from checks import Wiring, check, wirings
 from fleet import ADAPTER, MODEL, OTHER_NAME, Engine, Kvasir, stopping, wait_for
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients/python/src"))
@@ -301,15 +302,18 @@ def main() -> None:
     engines: list[Engine] = []
     servers: list[Kvasir] = []
     with stopping(servers, engines):
-        for number in range(2):
-            engines.append(Engine(options.folder, options.blocks, logs, f"vllm-{number}"))
+        for number, key in enumerate(["", "a key of this run"]):
+            engines.append(Engine(options.folder, options.blocks, logs, f"vllm-{number}", key=key))
         for engine in engines:
             engine.ready()
         specs = [engine.spec for engine in engines]
         kvasir = Kvasir(options.kvasir, specs, logs / "state", logs / "kvasir.log", options.mode)
         servers.append(kvasir)
         kvasir.ready()
-        tally = run(Fleet(engines, kvasir), options)
+        fleet = Fleet(engines, kvasir)
+        tally = run(fleet, options)
+        kvasir.process.stop()
+        tally.faults += check_wirings(fleet, logs)
     print("| phase | requests | as predicted | explained | wrong |\n| --- | --- | --- | --- | --- |")
     for phase in tally.phases():
         counts = [counter[phase] for counter in (tally.equal, tally.explained, tally.wrong)]
@@ -345,6 +349,23 @@ def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
     progress("a request of each kind, twice")
     again(fleet, workload, tally)
     return tally
+
+
+def check_wirings(fleet: Fleet, logs: Path) -> list[str]:
+    """Names the engines rightly and wrongly. Returns what `kvasir check` does not answer as expected."""
+    plain, keyed = fleet.engines
+    tried = wirings(plain, keyed, logs)
+    print(f"kvasir check: {', '.join(wiring.what for wiring in tried)}", file=sys.stderr)
+    faults = [check(fleet.kvasir.binary, wiring) for wiring in tried]
+    print("kvasir check: an engine without prefix caching", file=sys.stderr)
+    plain.process.stop()
+    plain.flags.append("--no-enable-prefix-caching")
+    plain.start()
+    plain.ready()
+    expected = ["✗ prefix caching", "--enable-prefix-caching"]
+    faults.append(check(fleet.kvasir.binary, Wiring("prefix caching off", plain.spec, expected)))
+    print(f"kvasir check: {faults.count('')} of {len(faults)} answers as expected")
+    return [fault for fault in faults if fault]
 
 
 main()

@@ -26,9 +26,10 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def get(url: str, body: dict | None = None, seconds: float = 30) -> bytes:
+def get(url: str, body: dict | None = None, seconds: float = 30, key: str = "") -> bytes:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    request = urllib.request.Request(url, data, headers)
     with urllib.request.urlopen(request, timeout=seconds) as answer:
         return answer.read()
 
@@ -80,13 +81,15 @@ class Process:
 
 
 class Engine:
-    """A real vLLM at fixed ports, so that it can start again."""
+    """A real vLLM at fixed ports, so that it can start again. With a key, its API demands it."""
 
     BLOCK_SIZE = 32
 
-    def __init__(self, folder: Path, blocks: int, logs: Path, name: str, flags: list[str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, blocks: int, logs: Path, name: str, flags: list[str] | None = None, key: str = ""
+    ) -> None:
         self.folder, self.blocks, self.log = folder, blocks, logs / f"{name}.log"
-        self.flags = flags or []
+        self.flags, self.key = [*(flags or []), *(["--api-key", key] if key else [])], key
         self.http, self.events = free_port(), free_port()
         # The replay socket has the next port.
         while not is_free(self.events + 1):
@@ -94,6 +97,10 @@ class Engine:
         self.url, self.replay = f"http://127.0.0.1:{self.http}", f"tcp://127.0.0.1:{self.events + 1}"
         self.worker = f"127.0.0.1:{self.http}"
         self.spec = f"{self.url},events=tcp://127.0.0.1:{self.events}"
+        if key:
+            key_file = logs / f"{name}.key"
+            key_file.write_text(f"{key}\n")
+            self.spec += f",key-file={key_file}"
         self.start()
 
     def start(self) -> None:
@@ -113,7 +120,7 @@ class Engine:
     def reset(self) -> None:
         """Empties the cache. vLLM announces this with its next step, which a short request brings about."""
         get(f"{self.url}/reset_prefix_cache", {})
-        get(f"{self.url}/v1/completions", {"model": MODEL, "prompt": "next", "max_tokens": 1})
+        get(f"{self.url}/v1/completions", {"model": MODEL, "prompt": "next", "max_tokens": 1}, key=self.key)
 
 
 class MockEngine:
