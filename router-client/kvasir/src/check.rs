@@ -124,12 +124,13 @@ impl Checker {
         };
         let tokens = asked.prompt.input_tokens;
         steps.push(step("tokens", Ok(format!("a prompt of {tokens} tokens"))));
+        let before = self.worker(seen).await.map_err(|why| step("events", Err(why)))?;
         let first =
             self.send(seen, &asked.request).await.map_err(|why| step("request", Err(why)))?;
         if let Some(counted) = first.prompt_tokens.filter(|counted| *counted != tokens) {
             return Err(step("tokens", Err(other_tokens(tokens, counted))));
         }
-        steps.push(self.events(seen, &asked.prompt).await?);
+        steps.push(self.events(seen, &asked.prompt, &before).await?);
         steps.push(self.replay(seen).await?);
         steps.push(self.hit(seen, &asked).await?);
         Ok(())
@@ -211,8 +212,13 @@ impl Checker {
         Ok(Some(Asked { request, prompt }))
     }
 
-    /// Waits until the index has the prompt's blocks.
-    async fn events(&self, seen: &Seen, prompt: &HashedPrompt) -> Result<Step, Step> {
+    /// Waits until the index has the prompt's blocks. `before` is the worker before the request.
+    async fn events(
+        &self,
+        seen: &Seen,
+        prompt: &HashedPrompt,
+        before: &WorkerInfo,
+    ) -> Result<Step, Step> {
         const NAME: &str = "events";
         let expected = prompt.local_hashes.len();
         let deadline = Instant::now() + EVENTS_TIMEOUT;
@@ -224,7 +230,7 @@ impl Checker {
             }
             if Instant::now() > deadline {
                 let worker = self.worker(seen).await.map_err(|why| step(NAME, Err(why)))?;
-                return Err(step(NAME, Err(missing_blocks(&worker, blocks, expected))));
+                return Err(step(NAME, Err(missing_blocks(before, &worker, (blocks, expected)))));
             }
             sleep(ASK_INTERVAL).await;
         }
@@ -382,8 +388,13 @@ fn other_tokens(ours: u64, engines: u64) -> String {
     )
 }
 
-/// Explains why the index has fewer blocks of the prompt than the engine computed.
-fn missing_blocks(worker: &WorkerInfo, blocks: usize, expected: usize) -> String {
+/// Explains why the index has `blocks` of the prompt, while the engine computed `expected`. `before` is the worker before
+/// the request.
+fn missing_blocks(
+    before: &WorkerInfo,
+    worker: &WorkerInfo,
+    (blocks, expected): (usize, usize),
+) -> String {
     let reasons = worker.sources.iter().flat_map(|source| &source.reasons);
     let found = reasons.clone().find(|reason| reason.reason() == Reason::BlockSize);
     if let Some(found) = found {
@@ -394,11 +405,14 @@ fn missing_blocks(worker: &WorkerInfo, blocks: usize, expected: usize) -> String
             size = worker.block_size
         );
     }
-    let is_silent = |source: &SourceInfo| source.applied.is_none();
-    if worker.sources.iter().all(is_silent) {
+    // Earlier events may have come from the replay socket.
+    let cursor = |worker: &WorkerInfo| {
+        worker.sources.iter().map(|source| source.applied.clone()).collect::<Vec<_>>()
+    };
+    if cursor(before) == cursor(worker) {
         let names: Vec<_> = worker.sources.iter().map(|at| at.source.as_str()).collect();
         return format!(
-            "connected to {}, but no event came: another program listens there, or the engine's events are off \
+            "connected to {}, but no event came of the prompt: another program listens there, or the engine's events are off \
              (--kv-events-config with enable_kv_cache_events); state the right address with events=tcp://HOST:PORT",
             names.join(", ")
         );
@@ -439,12 +453,15 @@ mod tests {
             example: "block_size=32".to_owned(),
             ..Default::default()
         };
-        let text = missing_blocks(&worker(vec![heard(vec![reason])]), 0, 3);
+        let silent = worker(vec![SourceInfo { applied: None, ..heard(Vec::new()) }]);
+        let text = missing_blocks(&silent, &worker(vec![heard(vec![reason])]), (0, 3));
         assert!(text.contains("block_size=32") && text.contains("block-size=TOKENS"), "{text}");
-        let silent = SourceInfo { applied: None, ..heard(Vec::new()) };
-        let text = missing_blocks(&worker(vec![silent]), 0, 3);
-        assert!(text.contains("no event came") && text.contains("tcp://gpu:5557"), "{text}");
-        let text = missing_blocks(&worker(vec![heard(Vec::new())]), 1, 3);
+        // Nothing ever came, or nothing since the request.
+        for same in [silent.clone(), worker(vec![heard(Vec::new())])] {
+            let text = missing_blocks(&same, &same, (0, 3));
+            assert!(text.contains("no event came") && text.contains("tcp://gpu:5557"), "{text}");
+        }
+        let text = missing_blocks(&silent, &worker(vec![heard(Vec::new())]), (1, 3));
         assert!(text.contains("1 of 3 blocks") && text.contains("template"), "{text}");
     }
 

@@ -196,7 +196,7 @@ impl Config {
         let source = options.engines_from.as_deref().map(str::parse).transpose();
         let source = source.map_err(|why| ConfigError::invalid("engines-from", why))?;
         if engines.is_empty() && source.is_none() {
-            let why = "is required: the URL of an engine, such as kvasir serve http://gpu-0:8000";
+            let why = "is required: the URL of an engine, such as http://gpu-0:8000";
             return Err(ConfigError::invalid("engine", why));
         }
         let mut gateway = gateway.clone();
