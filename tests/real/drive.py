@@ -60,6 +60,12 @@ class Seen:
     reply: str
 
 
+def cached_tokens(usage) -> int:
+    """vLLM 0.19 leaves the details out where nothing is cached."""
+    details = usage.prompt_tokens_details
+    return (details.cached_tokens or 0) if details else 0
+
+
 class Fleet:
     def __init__(self, engines: list[Engine], kvasir: Kvasir) -> None:
         self.engines, self.kvasir = engines, kvasir
@@ -94,14 +100,14 @@ class Fleet:
         if not asked.is_stream:
             answer = raw.parse()
             reply = answer.choices[0].message.content if asked.messages else answer.choices[0].text
-            return Seen(worker, answer.usage.prompt_tokens_details.cached_tokens or 0, reply)
+            return Seen(worker, cached_tokens(answer.usage), reply)
         usage, reply = None, ""
         for part in raw.parse():
             usage = part.usage or usage
             if part.choices:
                 choice = part.choices[0]
                 reply += (choice.delta.content if asked.messages else choice.text) or ""
-        return Seen(worker, usage.prompt_tokens_details.cached_tokens or 0, reply)
+        return Seen(worker, cached_tokens(usage), reply)
 
     def cancel(self, asked: Asked) -> None:
         """Begins a stream and leaves after its first part."""

@@ -24,6 +24,8 @@ pub struct Behaviour {
     pub names: Vec<&'static str>,
     /// Status of `/render`, 200 if `None`.
     pub render: Option<u16>,
+    /// Whether `/render` knows the model alone, and not its adapters, as in vLLM 0.19.
+    pub renders_no_adapter: bool,
     /// What `/render` says about images: null, if nothing.
     pub features: Value,
     /// Status of `/tokenize`, 200 if `None`.
@@ -119,11 +121,16 @@ async fn complete(State(shared): At) -> String {
 
 async fn render(State(shared): At, body: String) -> Response {
     shared.count("render");
-    let Behaviour { render, features, .. } = shared.behaviour();
+    let Behaviour { render, features, renders_no_adapter, .. } = shared.behaviour();
     if let Some(refused) = refused(render) {
         return refused;
     }
     let body = read(&body);
+    if renders_no_adapter && body["model"] != MODEL {
+        let message = format!("The model {} does not exist.", body["model"]);
+        let error = json!({"error": {"message": message, "param": "model"}}).to_string();
+        return (StatusCode::NOT_FOUND, error).into_response();
+    }
     let rendered = |text: &str| json!({"token_ids": tokens(text), "features": features});
     let answer = match &body["prompt"] {
         Value::String(prompt) => json!([rendered(prompt.as_str())]),

@@ -179,6 +179,8 @@ async fn all_have_answered(fakes: &[Fake]) -> Result<()> {
 async fn adapters_that_engines_name_are_models() -> Result<()> {
     let with = |adapters: &[&'static str]| Behaviour {
         adapters: adapters.to_vec(),
+        // Prompts of an adapter have the tokens of its model.
+        renders_no_adapter: true,
         ..Behaviour::default()
     };
     let behaviours = vec![with(&["ada"]), with(&["ada", "bob"]), with(&[])];

@@ -89,13 +89,16 @@ impl Endpoint {
     }
 }
 
-/// Whether an answer means that the endpoint is closed or missing. A server also answers 404 for an unknown model.
+/// Whether an answer means that the endpoint is closed or missing.
 pub(super) fn is_closed(status: StatusCode, body: &[u8]) -> bool {
-    let names_the_model = || {
-        let body = String::from_utf8_lossy(body);
-        body.contains("does not exist") || body.contains("\"param\":\"model\"")
-    };
-    CLOSED.contains(&status) && !(status == StatusCode::NOT_FOUND && names_the_model())
+    CLOSED.contains(&status) && !is_unknown_model(status, body)
+}
+
+/// Whether an answer means that the endpoint does not know the request's model.
+pub(super) fn is_unknown_model(status: StatusCode, body: &[u8]) -> bool {
+    let body = String::from_utf8_lossy(body);
+    let names_the_model = body.contains("does not exist") || body.contains("\"param\":\"model\"");
+    status == StatusCode::NOT_FOUND && names_the_model
 }
 
 impl Endpoints {

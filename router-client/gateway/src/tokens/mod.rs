@@ -235,7 +235,9 @@ impl Tokens {
         }
         match &self.source {
             Source::Files(files) => files.tokens(model, request, &self.cache).await,
-            Source::Render(renderer) => Ok(renderer.tokens(request, engines, &self.cache).await),
+            Source::Render(renderer) => {
+                Ok(renderer.tokens((model, request), engines, &self.cache).await)
+            }
             Source::None => Ok(Err(Unknown::Off.missing())),
         }
     }

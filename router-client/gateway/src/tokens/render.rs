@@ -2,7 +2,7 @@
 
 use super::cache::TokenCache;
 use super::cut::Cut;
-use super::endpoints::{Endpoint, Endpoints, is_closed};
+use super::endpoints::{Endpoint, Endpoints, is_closed, is_unknown_model};
 use super::tokenize::{Wanted, adds_special, wanted};
 use super::{Made, Missing, Tokenised, Unknown};
 use crate::engines::{EngineClient, Sent, Whole};
@@ -61,6 +61,8 @@ pub struct Renderer {
 enum Failure {
     /// The endpoint is closed or missing.
     Closed(StatusCode),
+    /// The endpoint does not know the request's model.
+    UnknownModel(String),
     /// Anything else.
     Other(Missing),
 }
@@ -97,14 +99,14 @@ impl Renderer {
     }
 
     /// Returns the tokens of a prompt, from the cache or from a server. Tries at most [`TRIES_MAX`] servers, each
-    /// within the timeout. Prompts with images are not cached.
+    /// within the timeout. Prompts with images are not cached. `model` is the model that the request's name means.
     pub(super) async fn tokens(
         &self,
-        request: &ApiRequest,
+        (model, request): (&str, &ApiRequest),
         engines: &[Uri],
         cache: &TokenCache,
     ) -> Made {
-        let text = rendered_body(request);
+        let text = rendered_body(request, &request.model);
         let path = format!("{}/render", request.kind.path());
         let key = TokenCache::key(&[path.as_bytes(), text.as_bytes()]);
         if let Some(tokens) = cache.get(key) {
@@ -116,7 +118,7 @@ impl Renderer {
         let mut missing = Missing { why: Unknown::NotRendered, detail: none };
         for number in 0..servers.len().min(TRIES_MAX) {
             let Some(server) = servers.get((turn + number) % servers.len()) else { continue };
-            let asking = self.query_server(server, (&path, &text), request);
+            let asking = self.query_server(server, (&path, &text), (model, request));
             missing = match timeout(self.timeout, asking).await {
                 Ok(Ok(tokens)) => {
                     // The content behind an image's URL may change, so prompts with images are not cached.
@@ -141,7 +143,7 @@ impl Renderer {
         &self,
         server: &Uri,
         (path, text): (&str, &str),
-        request: &ApiRequest,
+        (model, request): (&str, &ApiRequest),
     ) -> Made {
         let name = server.to_string();
         let at_server = |failure| match failure {
@@ -149,19 +151,24 @@ impl Renderer {
                 let detail = format!("{server}: /render and /tokenize are closed, status {status}");
                 Missing { why: Unknown::NotRendered, detail }
             }
+            Failure::UnknownModel(detail) => {
+                Missing { why: Unknown::NotRendered, detail: format!("{server}: {detail}") }
+            }
             Failure::Other(Missing { why, detail }) => {
                 Missing { why, detail: format!("{server}: {detail}") }
             }
         };
         let closed = match self.endpoints.for_server(&name, Instant::now()) {
-            Endpoint::Render => match self.render(server, path, text).await {
-                Ok(tokens) => {
-                    self.endpoints.learn(&name, Endpoint::Render, Instant::now());
-                    return Ok(tokens);
+            Endpoint::Render => {
+                match self.render_as(server, (path, text), (model, request)).await {
+                    Ok(tokens) => {
+                        self.endpoints.learn(&name, Endpoint::Render, Instant::now());
+                        return Ok(tokens);
+                    }
+                    Err(Failure::Closed(status)) => status,
+                    Err(failure) => return Err(at_server(failure)),
                 }
-                Err(Failure::Closed(status)) => status,
-                Err(failure) => return Err(at_server(failure)),
-            },
+            }
             Endpoint::Tokenize(status) => StatusCode::from_u16(status).unwrap_or_default(),
             Endpoint::None(status) => {
                 let status = StatusCode::from_u16(status).unwrap_or_default();
@@ -172,10 +179,28 @@ impl Renderer {
         let endpoint = match &tokenised {
             Err(Failure::Closed(_)) => Endpoint::None(closed.as_u16()),
             Ok(_) => Endpoint::Tokenize(closed.as_u16()),
-            Err(Failure::Other(_)) => return tokenised.map_err(at_server),
+            Err(Failure::UnknownModel(_) | Failure::Other(_)) => {
+                return tokenised.map_err(at_server);
+            }
         };
         self.endpoints.learn(&name, endpoint, Instant::now());
         tokenised.map_err(at_server)
+    }
+
+    /// Queries `/render` by the name in the request. vLLM 0.19 has `/render` for models, but not for their adapters: then
+    /// the query is repeated for `model`.
+    async fn render_as(
+        &self,
+        server: &Uri,
+        (path, text): (&str, &str),
+        (model, request): (&str, &ApiRequest),
+    ) -> Result<Tokenised, Failure> {
+        let rendered = self.render(server, path, text).await;
+        let is_unknown = matches!(rendered, Err(Failure::UnknownModel(_)));
+        if is_unknown && request.model != model {
+            return self.render(server, path, &rendered_body(request, model)).await;
+        }
+        rendered
     }
 
     /// Queries `/render`. Only the first prompt of a completion with several prompts counts.
@@ -244,18 +269,24 @@ impl Renderer {
         match answer.status {
             status if status.is_success() => Ok(answer),
             status if is_closed(status, &answer.body) => Err(Failure::Closed(status)),
+            status if is_unknown_model(status, &answer.body) => {
+                let model = "it does not know the request's model";
+                Err(Failure::UnknownModel(format!("{path}: status {status}, {model}")))
+            }
             status => Err(format!("{path}: status {status}").into()),
         }
     }
 }
 
-/// Returns the fields of a request that determine its tokens, as JSON.
-fn rendered_body(request: &ApiRequest) -> String {
+/// Returns the fields of a request for `model` that determine its tokens, as JSON.
+fn rendered_body(request: &ApiRequest, model: &str) -> String {
     // If the engine truncates the prompt, the maximum length depends on the room for the answer.
     let is_cut = request.body.get("truncate_prompt_tokens").is_some_and(|at| !at.is_null());
     let is_kept = |name: &str| is_cut && ["max_tokens", "max_completion_tokens"].contains(&name);
     let is_related = |name: &str| is_kept(name) || !UNRELATED.contains(&name);
     let related = request.body.iter().filter(|(name, _)| is_related(name));
-    let related: Map<_, _> = related.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut related: Map<_, _> =
+        related.map(|(name, value)| (name.clone(), value.clone())).collect();
+    related.insert("model".to_owned(), model.into());
     Value::Object(related).to_string()
 }
