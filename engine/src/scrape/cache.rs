@@ -65,7 +65,8 @@ enum Line {
 
 const STARTED_AT: &str = "process_start_time_seconds";
 
-/// Reads the facts about an engine's cache from its metrics page.
+/// Reads the facts about an engine's cache from its metrics page. Each of vLLM's data-parallel ranks states the sum of the
+/// blocks of all ranks (0.19.1 to 0.32.0, `findings/vllm-data-parallel-blocks.sh`), which is shared out among them.
 ///
 /// # Errors
 /// If the page is neither vLLM's nor SGLang's, or cannot be parsed.
@@ -87,27 +88,40 @@ pub fn read_cache_facts(body: &[u8]) -> Result<CacheFacts, ReadError> {
         name if name == names.metric => Some(Line::Cache),
         name => name.starts_with(names.prefix).then_some(Line::Other),
     };
+    let mut stating_blocks = BTreeSet::new();
     for sample in samples(text, wanted) {
         let (line, sample) = sample?;
         let rank = sample.label(names.rank).and_then(|rank| rank.parse().ok());
-        facts.ranks.extend(rank.filter(|rank: &DpRank| (*rank as usize) < WORKER_RANKS_MAX));
+        let rank = rank.filter(|rank: &DpRank| (*rank as usize) < WORKER_RANKS_MAX);
+        facts.ranks.extend(rank);
         match line {
-            Line::Cache => facts.add(names, &sample),
+            Line::Cache => {
+                facts.add(names, &sample);
+                if count(&sample, names.blocks).is_some() {
+                    stating_blocks.insert(rank);
+                }
+            }
             Line::Start => facts.started_at = Some(sample.value).filter(|time| time.is_finite()),
             Line::Other => {}
         }
     }
+    if facts.engine == ScrapedEngine::Vllm {
+        facts.blocks = facts.blocks.map(|sum| sum / stating_blocks.len().max(1) as u64);
+    }
     Ok(facts)
+}
+
+/// The positive number in a label. A label is "None" until its value is known.
+fn count(sample: &Sample<'_>, label: &str) -> Option<u64> {
+    sample.label(label)?.parse().ok().filter(|at| *at > 0)
 }
 
 impl CacheFacts {
     fn add(&mut self, names: &Names, sample: &Sample<'_>) {
-        // A label is "None" until its value is known.
-        let number = |label| sample.label(label)?.parse::<u64>().ok().filter(|at| *at > 0);
-        let tokens = |label| number(label).and_then(|tokens| u32::try_from(tokens).ok());
+        let tokens = |label| count(sample, label).and_then(|tokens| u32::try_from(tokens).ok());
         self.block_size = tokens(names.block_size).or(self.block_size);
         self.prefix_match_unit = tokens("prefix_match_unit").or(self.prefix_match_unit);
-        self.blocks = number(names.blocks).or(self.blocks);
+        self.blocks = count(sample, names.blocks).or(self.blocks);
         let is_on = sample.label("enable_prefix_caching").map(|text| text == "True");
         self.caches_prefixes = is_on.or(self.caches_prefixes);
     }
@@ -137,6 +151,21 @@ mod tests {
                 started_at: Some(1.5e9),
             }
         );
+    }
+
+    #[test]
+    fn the_blocks_of_all_ranks_are_shared_out() {
+        let line = |rank: u32| {
+            format!(
+                "vllm:cache_config_info{{block_size=\"32\",engine=\"{rank}\",num_gpu_blocks=\"1200\"}} 1\n"
+            )
+        };
+        for (ranks, blocks) in [(1, 1_200), (2, 600), (3, 400)] {
+            // Several API servers repeat the lines.
+            let page: String = (0..ranks).chain(0..ranks).map(line).collect();
+            let facts = read_cache_facts(page.as_bytes()).expect("vLLM's page");
+            assert_eq!((facts.ranks.len(), facts.blocks), (ranks as usize, Some(blocks)));
+        }
     }
 
     #[test]

@@ -117,6 +117,12 @@ fn readings(engine: ScrapedEngine, text: &str) -> Result<Readings, ReadError> {
             *known = known.max(value);
         }
     }
+    // Each of vLLM's ranks states the sum of all.
+    let is_sum = |metric: Metric| metric == Metric::Blocks;
+    let stating = readings.keys().filter(|(_, metric)| is_sum(*metric)).count();
+    for (_, sum) in readings.iter_mut().filter(|((_, metric), _)| is_sum(*metric)) {
+        *sum /= stating as f64;
+    }
     Ok(readings)
 }
 

@@ -53,6 +53,14 @@ fn vllm_is_understood() {
 }
 
 #[test]
+fn the_blocks_of_all_ranks_of_vllm_are_shared_out() {
+    let text = VLLM.replace("num_gpu_blocks=\"None\"", "num_gpu_blocks=\"1000\"");
+    let ranks = read(ScrapedEngine::Vllm, &text).expect("metrics");
+    let blocks = ranks.values().map(|at| (at.kv_total_blocks, at.kv_active_blocks));
+    assert_eq!(blocks.collect::<Vec<_>>(), [(Some(500), Some(375)), (Some(500), Some(0))]);
+}
+
+#[test]
 fn older_names_of_vllm_are_understood() {
     let text = "vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n\
         vllm:gpu_prefix_cache_queries_total{model_name=\"m\"} 10.0\n\
