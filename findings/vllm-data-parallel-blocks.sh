@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# vLLM 0.19.1 and 0.32.0 with --data-parallel-size 2: the metric of each rank states the blocks of both ranks.
+# vLLM 0.29.0 and 0.32.0 with --data-parallel-size 2: the metric of each rank states the blocks of both ranks.
 #
 # Each rank has a KV cache of its own, here 400 blocks (--num-gpu-blocks-override). /metrics has a line of
 # vllm:cache_config_info for each rank, and num_gpu_blocks in both is 800: the front end sums what the ranks report into the
@@ -20,7 +20,7 @@ stop() {
 }
 trap stop EXIT
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-for version in ${*:-0.19.1 0.32.0}; do
+for version in 0.29.0 0.32.0; do
     "$real/install" "$folder/$version" "$version"
     http=$(free_port) events=$(free_port) replay=$(free_port)
     config="{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\",
