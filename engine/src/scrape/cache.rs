@@ -66,7 +66,7 @@ enum Line {
 const STARTED_AT: &str = "process_start_time_seconds";
 
 /// Reads the facts about an engine's cache from its metrics page. Each of vLLM's data-parallel ranks states the sum of the
-/// blocks of all ranks (0.29.0 and 0.32.0; 0.19.1 states none; `findings/vllm-data-parallel-blocks.sh`), which is shared out among them.
+/// blocks of all ranks (0.29.0, 0.32.0: `findings/vllm-data-parallel-blocks.sh`), or none (0.19.1). The sum is shared out.
 ///
 /// # Errors
 /// If the page is neither vLLM's nor SGLang's, or cannot be parsed.
