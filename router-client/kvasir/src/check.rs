@@ -4,6 +4,7 @@
 //! three blocks; the engine answers with one token.
 
 use crate::engines::Seen;
+use crate::report::{Report, Step};
 use futures::TryFutureExt;
 use hyper::Uri;
 use kvasir_gateway::engines::{EngineClient, Sent};
@@ -17,7 +18,6 @@ use kvasir_tls::Channel;
 use rand::Rng;
 use router_client::{HashedPrompt, IndexerClient, Overlap, Prompt};
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -33,51 +33,6 @@ const BLOCKS: u32 = 3;
 const FIRST_WORDS: u64 = 16;
 /// Tokens of the model's maximum length that are left for the template and the answer.
 const SPARE_TOKENS: u64 = 64;
-
-/// One step of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// What was checked.
-    pub name: &'static str,
-    /// The observation, or the fault with its fix.
-    pub outcome: Result<String, String>,
-}
-
-/// The check of one engine. Steps after the first failed one are missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// The engine.
-    pub engine: String,
-    /// The steps in order.
-    pub steps: Vec<Step>,
-}
-
-impl Report {
-    /// A report of one failed step.
-    #[must_use]
-    pub fn failed(engine: String, name: &'static str, why: String) -> Self {
-        Self { engine, steps: vec![Step { name, outcome: Err(why) }] }
-    }
-
-    /// The fault, if a step failed.
-    #[must_use]
-    pub fn fault(&self) -> Option<&str> {
-        self.steps.iter().find_map(|step| step.outcome.as_ref().err()).map(String::as_str)
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.engine)?;
-        for Step { name, outcome } in &self.steps {
-            match outcome {
-                Ok(seen) => writeln!(f, "  ✓ {name}: {seen}")?,
-                Err(why) => writeln!(f, "  ✗ {name}: {why}")?,
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Checks engines.
 #[derive(Debug)]
@@ -124,7 +79,7 @@ impl Checker {
         };
         let tokens = asked.prompt.input_tokens;
         steps.push(step("tokens", Ok(format!("a prompt of {tokens} tokens"))));
-        let before = self.worker(seen).await.map_err(|why| step("events", Err(why)))?;
+        let before = self.settled(seen).await.map_err(|why| step("events", Err(why)))?;
         let first =
             self.send(seen, &asked.request).await.map_err(|why| step("request", Err(why)))?;
         if let Some(counted) = first.prompt_tokens.filter(|counted| *counted != tokens) {
@@ -155,6 +110,20 @@ impl Checker {
                     first.source
                 );
                 return Err(step(NAME, Err(why)));
+            }
+            sleep(ASK_INTERVAL).await;
+        }
+    }
+
+    /// The worker, once the index has read earlier events from the replay sockets, or after a timeout.
+    async fn settled(&self, seen: &Seen) -> Result<WorkerInfo, String> {
+        let deadline = Instant::now() + EVENTS_TIMEOUT;
+        let is_behind =
+            |at: &SourceInfo| matches!(at.state(), WorkerState::CatchingUp | WorkerState::Gap);
+        loop {
+            let worker = self.worker(seen).await?;
+            if !worker.sources.iter().any(is_behind) || Instant::now() > deadline {
+                return Ok(worker);
             }
             sleep(ASK_INTERVAL).await;
         }
@@ -463,18 +432,6 @@ mod tests {
         }
         let text = missing_blocks(&silent, &worker(vec![heard(Vec::new())]), (1, 3));
         assert!(text.contains("1 of 3 blocks") && text.contains("template"), "{text}");
-    }
-
-    #[test]
-    fn a_report_names_its_first_fault() {
-        let mut report = Report {
-            engine: "gpu:8000".to_owned(),
-            steps: vec![step("engine", Ok("vllm".to_owned()))],
-        };
-        assert_eq!(report.fault(), None);
-        report.steps.push(step("events", Err("none".to_owned())));
-        assert_eq!(report.fault(), Some("none"));
-        assert_eq!(report.to_string(), "gpu:8000\n  ✓ engine: vllm\n  ✗ events: none\n");
     }
 
     #[test]

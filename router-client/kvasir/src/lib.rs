@@ -3,7 +3,7 @@
 //!
 //! - [`config`]: options of `serve` and `check`;
 //! - [`engines`]: the engines, as the user names them and as they describe themselves;
-//! - [`check`]: proves that events, tokens and block size of an engine are right;
+//! - [`check`]: proves that events, tokens and block size of an engine are right; its [`report`];
 //! - `parts`, `watch`: what `serve` and `check` share, and the tasks that follow engines;
 //! - [`serve`], [`once`]: the commands.
 
@@ -12,5 +12,6 @@ pub mod config;
 pub mod engines;
 pub mod once;
 mod parts;
+pub mod report;
 pub mod serve;
 mod watch;

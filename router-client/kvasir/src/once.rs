@@ -1,9 +1,9 @@
 //! `kvasir check`: checks engines once, and prints a table.
 
-use crate::check::Report;
 use crate::config::Config;
 use crate::engines::Watch;
 use crate::parts::Parts;
+use crate::report::Report;
 use anyhow::bail;
 use futures::{StreamExt, stream};
 use indexer_server::app::App;

@@ -1,7 +1,8 @@
 //! Follows the engines while the process serves, and checks new engines.
 
-use crate::check::{Checker, Report};
+use crate::check::Checker;
 use crate::engines::{Engines, Seen, Watch};
+use crate::report::Report;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kvasir_process::telemetry::{NotReady, Readiness};

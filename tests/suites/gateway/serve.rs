@@ -248,6 +248,10 @@ async fn a_check_names_each_wrong_wiring_with_its_fix() -> Result<()> {
     let http = right.address();
     let sockets = right.engine().endpoints().clone();
     let others = other.engine().endpoints().clone();
+    // Its replay socket has earlier events, which say nothing of the check's prompt.
+    let busy = json!({"model": MODEL, "prompt": prompt("earlier"), "max_tokens": 1}).to_string();
+    let (host, port) = (other.address().ip().to_string(), other.address().port());
+    call(Method::POST, (&host, port), "/v1/completions", busy, PATIENCE).await?;
     let closed = kvasir_sim::place::free_port()?;
     for (spec, fixes) in [
         // A dead engine.
