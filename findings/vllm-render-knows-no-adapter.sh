@@ -46,3 +46,5 @@ adapted v1/completions 200; adapted tokenize 200; adapted v1/completions/render 
     engine=""
 done
 # Seen on 2026-11-29:
+#   vLLM 0.19.1: … adapted v1/completions 200; adapted tokenize 200; adapted v1/completions/render 404;
+#   vLLM 0.29.0: … adapted v1/completions 200; adapted tokenize 200; adapted v1/completions/render 200;

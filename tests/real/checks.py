@@ -25,17 +25,18 @@ def wirings(plain: Engine, keyed: Engine, folder: Path) -> list[Wiring]:
     without_key = keyed.spec.split(",key-file=")[0]
     port = free_port()
     return [
-        Wiring("right", plain.spec, ["✓ cache hit"], passes=True),
-        Wiring("key", keyed.spec, ["✓ cache hit"], passes=True),
+        Wiring("right", plain.spec, ["✓ cache hit", "as predicted"], passes=True),
+        Wiring("key", keyed.spec, ["✓ cache hit", "as predicted"], passes=True),
         Wiring("no key", without_key, ["demands a key", "key-file=PATH"]),
         Wiring("wrong key", f"{without_key},key-file={wrong_key}", ["/v1/models answers 401"]),
+        Wiring("dead engine", f"http://127.0.0.1:{port}", ["no answer at /v1/models", "start the engine"]),
         Wiring("closed port", f"{plain.url},events=tcp://127.0.0.1:{port}", ["no connection to", "events=tcp://HOST:PORT"]),
         Wiring(
             "another engine's events",
             f"{plain.url},events=tcp://127.0.0.1:{keyed.events}",
             ["no event came", "events=tcp://HOST:PORT"],
         ),
-        Wiring("block size", f"{plain.spec},block-size=16", ["16 tokens per block (stated; its /metrics says 32)", "block-size"]),
+        Wiring("block size", f"{plain.spec},block-size=16", ["16 tokens per block (stated; its /metrics says 32)", "✗ events", "remove block-size=16"]),
         Wiring("model", f"{plain.spec},model=other", ['the engine serves tiny, tiny-too, not "other"', "model=NAME"]),
     ]
 

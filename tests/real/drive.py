@@ -363,13 +363,18 @@ def check_wirings(fleet: Fleet, logs: Path) -> list[str]:
     tried = wirings(plain, keyed, logs)
     print(f"kvasir check: {', '.join(wiring.what for wiring in tried)}", file=sys.stderr)
     faults = [check(fleet.kvasir.binary, wiring) for wiring in tried]
-    print("kvasir check: an engine without prefix caching", file=sys.stderr)
-    plain.process.stop()
+    print("kvasir check: an engine without prefix caching, an engine without events", file=sys.stderr)
     plain.flags.append("--no-enable-prefix-caching")
-    plain.start()
-    plain.ready()
-    expected = ["✗ prefix caching", "--enable-prefix-caching"]
-    faults.append(check(fleet.kvasir.binary, Wiring("prefix caching off", plain.spec, expected)))
+    keyed.flags += ["--kv-events-config", '{"enable_kv_cache_events": false}']
+    for engine in (plain, keyed):
+        engine.process.stop()
+        engine.start()
+    for engine in (plain, keyed):
+        engine.ready()
+    off = ["✗ prefix caching", "--enable-prefix-caching"]
+    faults.append(check(fleet.kvasir.binary, Wiring("prefix caching off", plain.spec, off)))
+    silent = ["no connection to", "--kv-events-config"]
+    faults.append(check(fleet.kvasir.binary, Wiring("events off", keyed.spec, silent)))
     print(f"kvasir check: {faults.count('')} of {len(faults)} answers as expected")
     return [fault for fault in faults if fault]
 

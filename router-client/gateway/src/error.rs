@@ -64,10 +64,10 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
-    /// No worker serves any model, so that no request can be served yet.
+    /// The gateway's tenant has no worker, so that no request can be served yet.
     #[must_use]
-    pub fn no_engine() -> Self {
-        let message = "No engine is available: /readyz of the side port names what is missing";
+    pub fn no_engine(tenant: &str) -> Self {
+        let message = format!("No engine is registered at the index for tenant {tenant:?}");
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message);
         Self { code: Some("no_engine"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
     }

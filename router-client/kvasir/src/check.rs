@@ -118,8 +118,9 @@ impl Checker {
     /// The worker, once the index has read earlier events from the replay sockets, or after a timeout.
     async fn settled(&self, seen: &Seen) -> Result<WorkerInfo, String> {
         let deadline = Instant::now() + EVENTS_TIMEOUT;
-        let is_behind =
-            |at: &SourceInfo| matches!(at.state(), WorkerState::CatchingUp | WorkerState::Gap);
+        let is_behind = |at: &SourceInfo| {
+            matches!(at.state(), WorkerState::Cold | WorkerState::CatchingUp | WorkerState::Gap)
+        };
         loop {
             let worker = self.worker(seen).await?;
             if !worker.sources.iter().any(is_behind) || Instant::now() > deadline {
@@ -199,7 +200,9 @@ impl Checker {
             }
             if Instant::now() > deadline {
                 let worker = self.worker(seen).await.map_err(|why| step(NAME, Err(why)))?;
-                return Err(step(NAME, Err(missing_blocks(before, &worker, (blocks, expected)))));
+                let is_stated = seen.spec.block_size.is_some();
+                let counts = (blocks, expected);
+                return Err(step(NAME, Err(missing_blocks(before, &worker, counts, is_stated))));
             }
             sleep(ASK_INTERVAL).await;
         }
@@ -358,20 +361,26 @@ fn other_tokens(ours: u64, engines: u64) -> String {
 }
 
 /// Explains why the index has `blocks` of the prompt, while the engine computed `expected`. `before` is the worker before
-/// the request.
+/// the request. `is_stated`: the user states the block size, not the engine.
 fn missing_blocks(
     before: &WorkerInfo,
     worker: &WorkerInfo,
     (blocks, expected): (usize, usize),
+    is_stated: bool,
 ) -> String {
     let reasons = worker.sources.iter().flat_map(|source| &source.reasons);
     let found = reasons.clone().find(|reason| reason.reason() == Reason::BlockSize);
     if let Some(found) = found {
+        let size = worker.block_size;
+        let fix = if is_stated {
+            format!("remove block-size={size}, or correct it")
+        } else {
+            "events=tcp://HOST:PORT is another engine's address, or state the size of the events with block-size=TOKENS"
+                .to_owned()
+        };
         return format!(
-            "the engine's blocks have another size ({}) than {size}: remove block-size={size} if you stated it, else state \
-             it with block-size=TOKENS",
-            found.example,
-            size = worker.block_size
+            "the events have blocks of another size ({}) than {size}: {fix}",
+            found.example
         );
     }
     // Earlier events may have come from the replay socket.
@@ -392,8 +401,8 @@ fn missing_blocks(
         .collect();
     let shown = if shown.is_empty() { String::new() } else { format!("; {}", shown.join(", ")) };
     format!(
-        "events came, but with {blocks} of {expected} blocks of the prompt: the tokens differ from the engine's (tokenizer or \
-         chat template), or events=tcp://HOST:PORT is another engine's address{shown}"
+        "events came, but with {blocks} of {expected} blocks of the prompt: events=tcp://HOST:PORT is another engine's address, \
+         or the tokens differ from the engine's (tokenizer or chat template){shown}"
     )
 }
 
@@ -423,14 +432,17 @@ mod tests {
             ..Default::default()
         };
         let silent = worker(vec![SourceInfo { applied: None, ..heard(Vec::new()) }]);
-        let text = missing_blocks(&silent, &worker(vec![heard(vec![reason])]), (0, 3));
-        assert!(text.contains("block_size=32") && text.contains("block-size=TOKENS"), "{text}");
+        let other_size = worker(vec![heard(vec![reason])]);
+        let text = missing_blocks(&silent, &other_size, (0, 3), true);
+        assert!(text.contains("block_size=32") && text.contains("remove block-size=16"), "{text}");
+        let text = missing_blocks(&silent, &other_size, (0, 3), false);
+        assert!(text.contains("is another engine's address") && text.contains("TOKENS"), "{text}");
         // Nothing ever came, or nothing since the request.
         for same in [silent.clone(), worker(vec![heard(Vec::new())])] {
-            let text = missing_blocks(&same, &same, (0, 3));
+            let text = missing_blocks(&same, &same, (0, 3), false);
             assert!(text.contains("no event came") && text.contains("tcp://gpu:5557"), "{text}");
         }
-        let text = missing_blocks(&silent, &worker(vec![heard(Vec::new())]), (1, 3));
+        let text = missing_blocks(&silent, &worker(vec![heard(Vec::new())]), (1, 3), false);
         assert!(text.contains("1 of 3 blocks") && text.contains("template"), "{text}");
     }
 

@@ -109,9 +109,12 @@ impl config::Options for CheckOptions {
          an engine fails. Takes all options of kvasir serve";
     const EXAMPLE: &'static str = Options::EXAMPLE;
     const VARIABLE_PREFIX: &'static str = Options::VARIABLE_PREFIX;
-    // The table names each fault.
-    const DEFAULTS: &'static [(&'static str, &'static str)] =
-        &[("listen", "127.0.0.1:8080"), ("http-listen", "127.0.0.1:9095"), ("log-filter", "off")];
+    // The table names each fault. Warnings about options and variables are shown beside it.
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[
+        ("listen", "127.0.0.1:8080"),
+        ("http-listen", "127.0.0.1:9095"),
+        ("log-filter", "kvasir_process=warn"),
+    ];
     const HIDDEN: &'static [&'static str] = &[
         "engine",
         "indexer",
@@ -314,7 +317,7 @@ mod tests {
             panic!("refused")
         };
         assert!(config.self_check && config.index.checkpoints.is_none());
-        assert_eq!(config.gateway.process.log.filter, "off");
+        assert_eq!(config.gateway.process.log.filter, "kvasir_process=warn");
     }
 
     #[test]
@@ -338,6 +341,7 @@ mod tests {
             (&[][..], "engine: is required: the URL of an engine"),
             (&["a"], "engine: \"a\": http://a/ has no port"),
             (&["a:1", "a:1"], "engine: a:1 is listed twice"),
+            (&["--insecure", "false", "a:1"], "write it with its option: --OPTION=false"),
             (&["https://a:1"], "engine: https://a:1/ needs the certificate of the authority"),
             (&["a:1", "--indexer=http://h:1"], "indexer: is an option of kvasir gateway"),
             (

@@ -184,7 +184,7 @@ impl Gateway {
     /// the error is temporary, for all callers.
     fn unknown_model(&self, caller: &Principal, model: &str) -> ApiError {
         if self.parts.directory.models(&self.config.tenant).is_empty() {
-            return ApiError::no_engine();
+            return ApiError::no_engine(&self.config.tenant);
         }
         ApiError::unknown_model(model, &self.models_of(caller))
     }

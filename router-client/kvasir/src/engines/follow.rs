@@ -15,11 +15,13 @@ use kvasir_tls::Channel;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
 /// Maximum number of engines that are asked concurrently.
 const ASKED_MAX: usize = 16;
+/// Maximum time to read the list of engines: name servers may be away.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which an engine is checked again that has failed its check.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -163,7 +165,9 @@ impl Engines {
     async fn read_list(&self, watch: &mut Watch) {
         let mut specs = self.named.clone();
         let listed = match &self.source {
-            Some(source) => source.list().await,
+            Some(source) => timeout(LIST_TIMEOUT, source.list())
+                .await
+                .unwrap_or_else(|_late| Err(format!("no answer within {LIST_TIMEOUT:?}"))),
             None => Ok(Vec::new()),
         };
         let listed = listed.and_then(|listed| {
@@ -350,19 +354,79 @@ fn conflict(registration: &Registration, workers: &[WorkerInfo]) -> Option<Strin
         ));
     }
     let own: Vec<_> = registration.endpoints.iter().map(|at| at.endpoint.as_str()).collect();
-    workers.iter().find_map(|worker| {
-        let taken = worker.registration.as_ref()?.endpoints.iter();
-        let mut taken = taken.map(|at| at.endpoint.as_str());
+    let shared = |is_same: fn(&str, &str) -> bool| {
+        let sockets = workers.iter().flat_map(|worker| {
+            let registered = worker.registration.iter().flat_map(|at| &at.endpoints);
+            registered.map(move |at| (worker.worker_id.as_str(), at.endpoint.as_str()))
+        });
+        sockets.filter(|(_, taken)| own.iter().any(|own| is_same(own, taken))).collect::<Vec<_>>()
+    };
+    let mut sockets = shared(|own, taken| own == taken);
+    if sockets.is_empty() {
         // Both may name the host differently: the index compares addresses.
-        let socket = taken.find(|at| own.iter().any(|own| port(own) == port(at)))?;
-        Some(format!(
-            "{socket} is the event socket of {}, another engine: give each engine an endpoint of its own in \
-             --kv-events-config, and state it with events=tcp://HOST:PORT",
-            worker.worker_id
-        ))
-    })
+        sockets = shared(|own, taken| port(own) == port(taken));
+    }
+    let [(other, socket)] = sockets.as_slice() else { return None };
+    Some(format!(
+        "{socket} is the event socket of {other}, another engine: give each engine an endpoint of its own in \
+         --kv-events-config, and state it with events=tcp://HOST:PORT"
+    ))
 }
 
 fn port(endpoint: &str) -> Option<&str> {
     endpoint.rsplit_once(':').map(|(_, port)| port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::pb::EngineEndpoint;
+    use kvasir_proto::types::EngineKind;
+
+    fn worker(id: &str, block_size: u32, endpoint: &str) -> WorkerInfo {
+        let endpoints = vec![EndpointSpec { endpoint: endpoint.to_owned(), ..Default::default() }];
+        let registration = RegisterWorkerRequest { endpoints, ..Default::default() };
+        WorkerInfo {
+            worker_id: id.to_owned(),
+            model: "m".to_owned(),
+            block_size,
+            registration: Some(registration),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_conflict_names_the_engine_that_is_in_the_way() {
+        let facts = Facts {
+            kind: EngineKind::Vllm,
+            version: None,
+            model: "m".to_owned(),
+            model_tokens_max: None,
+            block_size: 16,
+            other_block_size: None,
+            blocks: None,
+            prefix_match_unit: None,
+            caches_prefixes: None,
+            ranks: [0].into(),
+            started_at: None,
+        };
+        let spec = "gpu-1:8001".parse().expect("an engine");
+        let registration = registration(&spec, &facts).expect("valid");
+        let why = |workers: &[WorkerInfo]| conflict(&registration, workers).unwrap_or_default();
+        // Engines on other machines have the same port.
+        let others = worker("gpu-0:8000", 16, "tcp://gpu-0:5557");
+        let text = why(&[others.clone(), worker("gpu-1:8000", 16, "tcp://gpu-1:5557")]);
+        assert!(text.starts_with("tcp://gpu-1:5557 is the event socket of gpu-1:8000"), "{text}");
+        // Another spelling of one host.
+        let text = why(&[worker("b:1", 16, "tcp://10.0.0.1:5557"), worker("c:1", 16, "tcp://c:1")]);
+        assert!(text.starts_with("tcp://10.0.0.1:5557 is the event socket of b:1"), "{text}");
+        // The index's own reason is better than a guess.
+        assert_eq!(why(&[others.clone(), worker("b:1", 16, "tcp://10.0.0.1:5557")]), "");
+        assert_eq!(why(&[]), "");
+        let text = why(&[others, worker("b:1", 32, "tcp://b:1")]);
+        assert!(
+            text.starts_with("16 tokens per block, but b:1 of the same model m has 32"),
+            "{text}"
+        );
+    }
 }

@@ -98,7 +98,7 @@ async fn services(resolver: &TokioResolver, name: &str) -> Result<Vec<EngineSpec
     let found = resolver.srv_lookup(name).await.map_err(|error| format!("{name}: {error}"))?;
     let records = found.answers().iter().filter_map(|record| {
         let RData::SRV(service) = &record.data else { return None };
-        Some((service.target.to_utf8(), service.port))
+        Some((service.target.to_ascii(), service.port))
     });
     // By port 0 or the target ".", a name says that the service is not there.
     let records = records.filter(|(target, port)| *port != 0 && target != ".");

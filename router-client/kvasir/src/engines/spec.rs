@@ -59,6 +59,10 @@ impl FromStr for EngineSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Only with "=" does an option that needs no value take one.
+        if ["true", "false", "on", "off"].contains(&text) {
+            return Err(format!("is no engine: write it with its option: --OPTION={text}"));
+        }
         let mut parts = text.split(',');
         let url = parts.next().unwrap_or_default().trim();
         let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
