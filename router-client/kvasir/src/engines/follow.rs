@@ -384,7 +384,8 @@ mod tests {
     use kvasir_proto::types::EngineKind;
 
     fn worker(id: &str, block_size: u32, endpoint: &str) -> WorkerInfo {
-        let endpoints = vec![EndpointSpec { endpoint: endpoint.to_owned(), ..Default::default() }];
+        let endpoints =
+            vec![EngineEndpoint { endpoint: endpoint.to_owned(), ..Default::default() }];
         let registration = RegisterWorkerRequest { endpoints, ..Default::default() };
         WorkerInfo {
             worker_id: id.to_owned(),
