@@ -174,12 +174,13 @@ const EDGES: &[(&str, &[Edges])] = &[
         "router-client/kvasir",
         &[
             ("engines", &[]),
-            ("check", &["engines"]),
+            ("report", &[]),
+            ("check", &["engines", "report"]),
             ("config", &["engines"]),
             ("parts", &["check", "config", "engines"]),
-            ("watch", &["check", "engines"]),
+            ("watch", &["check", "engines", "report"]),
             ("serve", &["config", "parts", "watch"]),
-            ("once", &["check", "config", "engines", "parts"]),
+            ("once", &["config", "engines", "parts", "report"]),
         ],
     ),
     (
