@@ -30,20 +30,21 @@ const OFF: &str = "off";
 #[group(skip)]
 pub struct Options {
     /// Engines: URLs of their OpenAI APIs, such as http://gpu-0:8000. After a comma, state what the engine does not
-    /// answer itself: events=tcp://HOST:PORT (default: port 5557 of the engine's host, plus the rank),
-    /// replay=tcp://HOST:PORT (default: the port after events), block-size=TOKENS, model=NAME, key-file=PATH (key of
-    /// the engine's API)
+    /// answer itself: events=tcp://HOST:PORT (default: port 5557 of the engine's host, plus the rank; * is the engine's
+    /// host), replay=tcp://HOST:PORT (default: the port after events), block-size=TOKENS, model=NAME, key-file=PATH
+    /// (key of the engine's API)
     #[arg(value_name = "ENGINE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<String>,
     /// List of further engines that may change: file:PATH (one engine per line, as on the command line), dns:NAME:PORT
     /// (all addresses of a name, such as a headless Kubernetes service) or dns:_PORT._tcp.NAME (hosts and ports in SRV
-    /// records). Read every 5 seconds, and at SIGHUP
+    /// records). After a comma, dns takes what holds for each engine, such as key-file=PATH. Read every 5 seconds, and
+    /// at SIGHUP
     #[arg(long, value_name = "SOURCE")]
     pub engines_from: Option<String>,
     /// Check each engine with two short requests before it is ready: do events arrive, do tokens and block size agree,
     /// does the engine reuse what the index predicts? Values: on, off
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, value_parser = BoolishValueParser::new(), default_value = "on")]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, value_parser = BoolishValueParser::new(), hide_possible_values = true, default_value = "on")]
     pub self_check: bool,
     /// Folder for checkpoints of the index, or off. If not set: a folder in the user's state directory
     /// ($XDG_STATE_HOME, else ~/.local/state), named after the port

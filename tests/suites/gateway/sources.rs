@@ -7,9 +7,11 @@ use crate::fleet::{
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use kvasir_proto::pb::{self, WorkerRole};
+use kvasir_sim::client;
 use kvasir_sim::demo::metrics;
 use kvasir_sim::engine::openai::ServerConfig;
 use kvasir_sim::engine::openai::client::call;
+use kvasir_sim::server::Server;
 use serde_json::{Value, json};
 
 /// Workers that came later are chosen like the others.
@@ -191,6 +193,16 @@ async fn adapters_that_engines_name_are_models() -> Result<()> {
     })
     .await?;
     all_have_answered(&fakes).await?;
+    // Each server answers that it does not know an adapter once. Then it is asked by the model's name, at once.
+    let rendered = || fakes.iter().map(|fake| fake.calls("render")).sum::<usize>();
+    let before = rendered();
+    for number in 0..8 {
+        let text = prompt(&number.to_string());
+        let body = json!({"model": "bob", "prompt": text, "max_tokens": 1});
+        ensure!(serve(&fleet, &fakes, &body).await? == 1);
+    }
+    let calls = rendered() - before;
+    ensure!(calls <= 8 + fakes.len(), "8 prompts took {calls} calls of /render");
     let body = |model: &str| json!({"model": model, "prompt": prompt("same"), "max_tokens": 1});
     for _ in 0..4 {
         ensure!(serve(&fleet, &fakes, &body("bob")).await? == 1);
@@ -289,11 +301,39 @@ async fn the_api_port_has_health_metrics_and_thresholds() -> Result<()> {
 #[tokio::test]
 async fn a_gateway_that_has_no_workers_listed_is_not_healthy() -> Result<()> {
     let nowhere = ["--indexer", "127.0.0.1:9", "--timing", "discovery-interval=100ms"];
-    let mut gateway = kvasir_sim::server::Server::gateway(&nowhere).await?;
+    let mut gateway = Server::gateway(&nowhere).await?;
     let at = gateway.addresses.grpc;
     let host = at.ip().to_string();
     let answer = call(Method::GET, (&host, at.port()), "/health", "", PATIENCE).await?;
     ensure!(answer.0.as_u16() == 503, "{answer:?}");
     gateway.stop().await;
     Ok(())
+}
+
+#[tokio::test]
+async fn a_gateway_says_while_its_tenant_has_no_engine() -> Result<()> {
+    for (engines, is_said) in [(Vec::new(), true), (vec![Behaviour::default()], false)] {
+        let (fleet, _fakes) = fakes(engines, &[]).await?;
+        let text = ready(&fleet).await?;
+        let found = text.contains("no engine of tenant \"default\" is registered");
+        ensure!(found == is_said, "{text}");
+        fleet.stop().await?;
+    }
+    Ok(())
+}
+
+/// An empty fleet is asked for often, whatever the interval: someone waits for the first engine.
+#[tokio::test]
+async fn the_first_engine_is_known_at_once() -> Result<()> {
+    let server = Server::start_anywhere().await?;
+    let indexer = client::connect(server.addresses.grpc).await?;
+    let index = server.addresses.grpc.to_string();
+    let flags = ["--indexer", &index, "--timing", "discovery-interval=1h"];
+    let gateway = Server::gateway(&flags).await?;
+    metrics::ready(gateway.addresses.http).await.with_context(|| gateway.output())?;
+    let mut fleet = Fleet { server, indexer, engines: Vec::new(), gateway };
+    let fake = Fake::start(Behaviour::default()).await?;
+    // This waits until the gateway knows the engine.
+    fleet.register("w0", profile(WorkerRole::Both, fake.address), Vec::new()).await?;
+    fleet.stop().await
 }

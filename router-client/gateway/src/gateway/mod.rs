@@ -105,8 +105,14 @@ impl Gateway {
         let directory = self.parts.directory.clone();
         let mismatches = Arc::clone(&self.mismatches);
         let tokens = Arc::clone(&self.parts.tokens);
+        let tenant = self.config.tenant.clone();
         move || {
             let mut problems = directory.problems();
+            if directory.models(&tenant).is_empty() {
+                problems.push(format!(
+                    "no engine of tenant {tenant:?} is registered: requests get status 503"
+                ));
+            }
             problems.extend(tokens.problems(&directory.all_addresses()));
             problems.extend(mismatches.lock().mismatched().into_iter().map(|key| {
                 format!("{key}: the prompts' tokens are not those of the engines: compare tokenizer and chat template")

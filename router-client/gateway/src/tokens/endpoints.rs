@@ -20,6 +20,8 @@ const CLOSED: [StatusCode; 3] =
 pub(super) enum Endpoint {
     /// `/v1/chat/completions/render` and `/v1/completions/render`.
     Render,
+    /// The same for models, but not for their adapters, as in vLLM 0.19.
+    RenderModels,
     /// `/tokenize`; `/render` answered this status.
     Tokenize(u16),
     /// No endpoint; `/render` answered this status, and `/tokenize` is closed too.
@@ -42,13 +44,14 @@ impl Endpoint {
         let closed = CLOSED.map(|status| status.as_u16());
         let kinds = [Self::Tokenize as fn(u16) -> Self, Self::None];
         let of_kind = kinds.iter().flat_map(|kind| closed.map(kind));
-        [Self::Render].into_iter().chain(of_kind).collect()
+        [Self::Render, Self::RenderModels].into_iter().chain(of_kind).collect()
     }
 
     /// Endpoint name and status of `/render`, as labels of a metric.
     pub(super) const fn labels(self) -> (&'static str, u16) {
         match self {
             Self::Render => ("render", 200),
+            Self::RenderModels => ("render_models", 200),
             Self::Tokenize(status) => ("tokenize", status),
             Self::None(status) => ("none", status),
         }
@@ -58,6 +61,10 @@ impl Endpoint {
     fn log(self, server: &str) {
         match self {
             Self::Render => tracing::info!(server, "tokens of prompts come from /render"),
+            Self::RenderModels => tracing::info!(
+                server,
+                "/render does not know adapters: tokens of their prompts are asked by the name of the adapter's model"
+            ),
             Self::Tokenize(status) => tracing::info!(
                 server,
                 status,
@@ -76,7 +83,7 @@ impl Endpoint {
     fn problem(self, (count, server): (usize, &str)) -> Option<String> {
         let of_servers = format!("{count} servers, such as {server}");
         match self {
-            Self::Render => None,
+            Self::Render | Self::RenderModels => None,
             Self::Tokenize(status) => Some(format!(
                 "tokens of prompts come from /tokenize of {of_servers}: /render answers {status} (vLLM opens it with \
                  --enable-scale-out)"

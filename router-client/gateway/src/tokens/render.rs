@@ -159,10 +159,10 @@ impl Renderer {
             }
         };
         let closed = match self.endpoints.for_server(&name, Instant::now()) {
-            Endpoint::Render => {
-                match self.render_as(server, (path, text), (model, request)).await {
-                    Ok(tokens) => {
-                        self.endpoints.learn(&name, Endpoint::Render, Instant::now());
+            known @ (Endpoint::Render | Endpoint::RenderModels) => {
+                match self.render_as(server, known, (path, text), (model, request)).await {
+                    Ok((tokens, endpoint)) => {
+                        self.endpoints.learn(&name, endpoint, Instant::now());
                         return Ok(tokens);
                     }
                     Err(Failure::Closed(status)) => status,
@@ -187,20 +187,26 @@ impl Renderer {
         tokenised.map_err(at_server)
     }
 
-    /// Queries `/render` by the name in the request. vLLM 0.19 has `/render` for models, but not for their adapters: then
-    /// the query is repeated for `model`.
+    /// Queries `/render` by the name in the request, unless the server is known to render for `model` alone. Returns
+    /// what is known of the server now.
     async fn render_as(
         &self,
         server: &Uri,
+        known: Endpoint,
         (path, text): (&str, &str),
         (model, request): (&str, &ApiRequest),
-    ) -> Result<Tokenised, Failure> {
-        let rendered = self.render(server, path, text).await;
-        let is_unknown = matches!(rendered, Err(Failure::UnknownModel(_)));
-        if is_unknown && request.model != model {
-            return self.render(server, path, &rendered_body(request, model)).await;
+    ) -> Result<(Tokenised, Endpoint), Failure> {
+        if request.model == model {
+            return Ok((self.render(server, path, text).await?, known));
         }
-        rendered
+        if known == Endpoint::Render {
+            match self.render(server, path, text).await {
+                Err(Failure::UnknownModel(_)) => {}
+                rendered => return Ok((rendered?, Endpoint::Render)),
+            }
+        }
+        let rendered = self.render(server, path, &rendered_body(request, model)).await?;
+        Ok((rendered, Endpoint::RenderModels))
     }
 
     /// Queries `/render`. Only the first prompt of a completion with several prompts counts.

@@ -21,9 +21,20 @@ pub enum EngineSource {
     /// A file with one engine a line.
     File(PathBuf),
     /// All addresses of a name, with one port.
-    Dns(String, u16),
+    Dns(String, u16, Stated),
     /// Hosts and ports in the SRV records of a name.
-    Srv(String),
+    Srv(String, Stated),
+}
+
+/// What the user states of each engine of a name: `[,key=value]...`, as after an engine's URL.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stated(String);
+
+impl Stated {
+    /// The engine at a host and port, with these facts.
+    fn engine(&self, at: &str) -> Result<EngineSpec, String> {
+        format!("{at}{}", self.0).parse()
+    }
 }
 
 impl FromStr for EngineSource {
@@ -35,17 +46,18 @@ impl FromStr for EngineSource {
                 "{text:?} must be file:PATH, dns:NAME:PORT, or dns:_PORT._tcp.NAME for SRV records"
             )
         };
-        let (kind, rest) = text.split_once(':').ok_or_else(form)?;
-        match kind {
-            "file" if !rest.is_empty() => Ok(Self::File(rest.into())),
-            "dns" if rest.starts_with('_') && !rest.contains(':') => Ok(Self::Srv(rest.to_owned())),
-            "dns" => {
-                let (name, port) = rest.rsplit_once(':').ok_or_else(form)?;
-                let port = port.parse().ok().filter(|port| *port > 0);
-                match port.filter(|_| !name.is_empty()) {
-                    Some(port) => Ok(Self::Dns(name.to_owned(), port)),
-                    None => Err(form()),
+        match text.split_once(':').ok_or_else(form)? {
+            ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
+            ("dns", rest) => {
+                let (at, facts) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                let stated = Stated(facts.to_owned());
+                stated.engine("localhost:1")?;
+                if at.starts_with('_') && !at.contains(':') {
+                    return Ok(Self::Srv(at.to_owned(), stated));
                 }
+                let (name, port) = at.rsplit_once(':').ok_or_else(form)?;
+                let port = port.parse().ok().filter(|port| *port > 0 && !name.is_empty());
+                Ok(Self::Dns(name.to_owned(), port.ok_or_else(form)?, stated))
             }
             _ => Err(form()),
         }
@@ -75,26 +87,30 @@ impl EngineSource {
                 }
                 Ok(specs)
             }
-            Self::Dns(name, port) => {
+            Self::Dns(name, port, stated) => {
                 let found = lookup_host((name.as_str(), *port)).await;
                 let found = found.map_err(|error| format!("{name}: {error}"))?;
-                let specs = found.map(|address| format!("http://{address}").parse());
+                let specs = found.map(|address| stated.engine(&address.to_string()));
                 let mut specs = specs.collect::<Result<Vec<EngineSpec>, _>>()?;
                 specs.sort_by_key(EngineSpec::name);
                 Ok(specs)
             }
-            Self::Srv(name) => {
+            Self::Srv(name, stated) => {
                 // Built each time, since the system's configuration may have changed.
                 let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
                 let resolver = resolver.map_err(|error| format!("{name}: {error}"))?;
-                services(&resolver, name).await
+                services(&resolver, name, stated).await
             }
         }
     }
 }
 
 /// The engines in the SRV records of a name.
-async fn services(resolver: &TokioResolver, name: &str) -> Result<Vec<EngineSpec>, String> {
+async fn services(
+    resolver: &TokioResolver,
+    name: &str,
+    stated: &Stated,
+) -> Result<Vec<EngineSpec>, String> {
     let found = resolver.srv_lookup(name).await.map_err(|error| format!("{name}: {error}"))?;
     let records = found.answers().iter().filter_map(|record| {
         let RData::SRV(service) = &record.data else { return None };
@@ -103,7 +119,7 @@ async fn services(resolver: &TokioResolver, name: &str) -> Result<Vec<EngineSpec
     // By port 0 or the target ".", a name says that the service is not there.
     let records = records.filter(|(target, port)| *port != 0 && target != ".");
     let specs = records.map(|(target, port)| format!("{}:{port}", target.trim_end_matches('.')));
-    let mut specs = specs.map(|at| at.parse()).collect::<Result<Vec<EngineSpec>, _>>()?;
+    let mut specs = specs.map(|at| stated.engine(&at)).collect::<Result<Vec<_>, _>>()?;
     if specs.is_empty() {
         return Err(format!("{name}: has no SRV records"));
     }
@@ -160,25 +176,32 @@ mod tests {
     #[test]
     fn sources_are_files_or_names() {
         let read = |text: &str| text.parse::<EngineSource>();
+        let none = Stated::default;
         assert_eq!(read("file:/etc/engines"), Ok(EngineSource::File("/etc/engines".into())));
         assert_eq!(
             read("dns:vllm.prod.svc:8000"),
-            Ok(EngineSource::Dns("vllm.prod.svc".to_owned(), 8000))
+            Ok(EngineSource::Dns("vllm.prod.svc".to_owned(), 8000, none()))
         );
         assert_eq!(
             read("dns:_http._tcp.vllm.prod.svc"),
-            Ok(EngineSource::Srv("_http._tcp.vllm.prod.svc".to_owned()))
+            Ok(EngineSource::Srv("_http._tcp.vllm.prod.svc".to_owned(), none()))
         );
         for text in ["", "file:", "dns:vllm", "dns::8000", "dns:vllm:0", "srv:x:1"] {
             read(text).expect_err(text);
         }
+        let error = read("dns:vllm:8000,kye-file=/k").expect_err("no such key");
+        assert!(error.contains("there is no \"kye-file\""), "{error}");
     }
 
     #[tokio::test]
-    async fn a_name_lists_its_addresses() {
-        let listed =
-            EngineSource::Dns("127.0.0.1".to_owned(), 8000).list().await.expect("an address");
-        assert_eq!(listed.iter().map(EngineSpec::name).collect::<Vec<_>>(), ["127.0.0.1:8000"]);
+    async fn engines_of_a_name_have_the_facts_that_are_stated_with_it() {
+        let facts = "key-file=/k,block-size=16,events=tcp://*:5600";
+        for (at, address) in [("127.0.0.1:8000", "127.0.0.1:8000"), ("::1:8000", "[::1]:8000")] {
+            let source: EngineSource = format!("dns:{at},{facts}").parse().expect("a source");
+            let listed = source.list().await.expect("an address");
+            let expected = format!("{address},{facts}").parse().expect("an engine");
+            assert_eq!(listed, [expected]);
+        }
     }
 
     /// A name server that knows the SRV records of one name: answers each question, without end.
@@ -226,9 +249,10 @@ mod tests {
         let resolver = TokioResolver::builder_with_config(config, runtime).build();
         let resolver = resolver.expect("a resolver");
         let asking = async {
-            let unknown = services(&resolver, "_http._tcp.other.").await;
+            let stated = Stated(",key-file=/k".to_owned());
+            let unknown = services(&resolver, "_http._tcp.other.", &stated).await;
             assert!(unknown.expect_err("no such name").contains("_http._tcp.other."));
-            services(&resolver, known).await.expect("records")
+            services(&resolver, known, &stated).await.expect("records")
         };
         let specs = tokio::select! {
             () = serving => panic!("the name server ended"),
@@ -238,6 +262,7 @@ mod tests {
         let expected =
             ["vllm-0.vllm.prod.svc.cluster.local:8000", "vllm-1.vllm.prod.svc.cluster.local:8001"];
         assert_eq!(names, expected);
+        assert!(specs.iter().all(|spec| spec.key_file == Some("/k".into())), "{specs:?}");
     }
 
     #[test]

@@ -15,7 +15,8 @@ const KEY_BYTES_MAX: u64 = 4_096;
 pub struct EngineSpec {
     /// Address of the engine's OpenAI API.
     pub url: Uri,
-    /// ZMQ endpoint of the events of rank 0; `None` for port 5557 of the engine's host.
+    /// ZMQ endpoint of the events of rank 0; `None` for port 5557 of the engine's host. The user may write `*` for the
+    /// engine's host.
     pub events: Option<String>,
     /// ZMQ endpoint of the replays of rank 0; `None` for port 5558, or the port after a stated `events`.
     pub replay: Option<String>,
@@ -87,8 +88,8 @@ impl FromStr for EngineSpec {
                 return Err(format!("{key}={value} must be {key}=tcp://HOST:PORT"));
             }
             match key {
-                "events" => spec.events = Some(value.to_owned()),
-                "replay" => spec.replay = Some(value.to_owned()),
+                "events" => spec.events = Some(at_engine(value, &spec.url)),
+                "replay" => spec.replay = Some(at_engine(value, &spec.url)),
                 "model" => spec.model = Some(value.to_owned()),
                 "key-file" => spec.key_file = Some(value.into()),
                 "block-size" => {
@@ -108,9 +109,22 @@ impl FromStr for EngineSpec {
     }
 }
 
+/// Replaces the host `*` of a ZMQ endpoint, as engines write their own sockets, by the engine's host.
+fn at_engine(endpoint: &str, engine: &Uri) -> String {
+    let host = engine.host().unwrap_or_default();
+    let port = endpoint.strip_prefix("tcp://*:");
+    port.map_or_else(|| endpoint.to_owned(), |port| format!("tcp://{host}:{port}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_star_is_the_engines_host() {
+        let spec: EngineSpec = "[::1]:8000,events=tcp://*:5600".parse().expect("an engine");
+        assert_eq!(spec.events.as_deref(), Some("tcp://[::1]:5600"));
+    }
 
     #[test]
     fn an_engine_is_a_url_with_what_the_user_states() {
