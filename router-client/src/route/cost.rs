@@ -22,6 +22,8 @@ const CONTEXT_COST: f64 = 1.0 / 32.0;
 /// Cost of a block recently assigned to the worker. High enough that workers with otherwise equal cost, such as idle
 /// ones, alternate by work (D156).
 const GIVEN_COST: f64 = 1.0 / 32.0;
+/// Maximum cost of what was recently assigned to the worker, as a share of the prompt. So it never outweighs a larger hit.
+const GIVEN_SHARE_MAX: f64 = 0.25;
 
 /// Cost of a block in use, in blocks of prefill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,7 +113,7 @@ pub struct CostInput {
     pub decode_blocks: f64,
     /// Blocks of all active prompts; shared blocks count once for each request. 0 if not tracked.
     pub context_blocks: f64,
-    /// Blocks recently assigned to the worker.
+    /// Blocks recently assigned to the worker, beyond the mean of all workers.
     pub given_blocks: f64,
     /// Total blocks of the worker; 0 if unknown.
     pub capacity_blocks: u64,
@@ -172,15 +174,16 @@ impl FromStr for DecodePrice {
 }
 
 impl DecodePrice {
-    /// Returns the cost that the active requests of a worker add for one more request, in blocks of prefill.
+    /// Returns the cost that the active requests of a worker add for one more request of `blocks`, in blocks of prefill.
     #[inline(always)]
-    fn decode_cost(self, input: &CostInput) -> f64 {
+    fn decode_cost(self, input: &CostInput, blocks: f64) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
         debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
         if self == Self::Full {
             return decode_blocks;
         }
-        let work = CONTEXT_COST * context_blocks + GIVEN_COST * given_blocks;
+        let given = (GIVEN_COST * given_blocks).min(GIVEN_SHARE_MAX * blocks);
+        let work = CONTEXT_COST * context_blocks + given;
         if capacity_blocks == 0 {
             return work;
         }
@@ -265,7 +268,8 @@ impl Prices {
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
-        let decode_cost = self.config.decode_price.decode_cost(input);
+        let blocks = self.input_tokens * self.blocks_per_token;
+        let decode_cost = self.config.decode_price.decode_cost(input, blocks);
         let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
         Cost {
             credited_blocks,
@@ -423,6 +427,18 @@ mod tests {
         assert_eq!([full(16, 0.0), full(8, 0.0)].map(|at| at.decode_cost), [16.0, 16.0]);
         let Cost { prefill_blocks, decode_blocks, decode_cost, total, .. } = full(32, 64.0);
         assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
+    }
+
+    /// A hit of more than a quarter of the prompt decides among idle workers, whatever they were given before.
+    #[test]
+    fn what_was_given_never_outweighs_a_hit() {
+        let total = |device, given_blocks| {
+            let input = CostInput { given_blocks, ..input(device, 0.0) };
+            cost(CostConfig::default(), 20, &input).total
+        };
+        assert!(total(6, 1e9) < total(0, 0.0));
+        assert!(total(4, 1e9) > total(0, 0.0), "for a few common blocks, work is shared out");
+        assert!(total(4, 32.0) < total(0, 0.0));
     }
 
     /// Of 10 blocks, the worker has 2 and fetches 4. The fetch takes as long as computing 24 tokens.

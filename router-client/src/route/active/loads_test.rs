@@ -341,26 +341,45 @@ fn a_routers_requests_are_known_together() {
 fn what_was_given_lately_fades_with_each_request() {
     let (mut loads, a, b) = two(CONFIG);
     let given = |loads: &ActiveLoads| [a, b].map(|rank| loads.load_at(rank, secs(0)).given_tokens);
-    let blocks = chain(1..=9);
-    loads.add(&key(OURS, "first"), request(a, &blocks), secs(0)).expect("added");
-    loads.free(&key(OURS, "first"));
-    assert_eq!(given(&loads), [160, 0], "the prompt, and a block for the request");
-    assert!(loads.load_at(a, secs(0)).is_empty() && loads.load(a).given_tokens == 0);
-    let mut least = 160;
-    for number in 0..20_000 {
-        let id = key(OURS, &number.to_string());
-        let short = chain([]);
-        loads.add(&id, request(b, &short), secs(0)).expect("added");
+    let add = |loads: &mut ActiveLoads, rank, name: &str, blocks: &[SequenceHash]| {
+        let id = key(OURS, name);
+        loads.add(&id, request(rank, blocks), secs(0)).expect("added");
         loads.free(&id);
-        let [old, new] = given(&loads);
-        assert!(old <= least && new <= 16 * 256, "{old} of 160, {new}");
-        least = old;
-        if number == 255 {
-            assert!((50..70).contains(&old), "a third is left, {old}");
-        }
+    };
+    add(&mut loads, a, "first", &chain(1..=9));
+    assert_eq!(given(&loads), [80, 0], "beyond the mean: the prompt, and a block for the request");
+    assert!(loads.load_at(a, secs(0)).is_empty() && loads.load(a).given_tokens == 0);
+    for number in 0..256 {
+        add(&mut loads, if number % 2 == 0 { b } else { a }, &number.to_string(), &chain([]));
     }
     let [old, new] = given(&loads);
-    assert!(old == 0 && new > 4_000, "{old}, {new}");
+    assert!((25..40).contains(&old) && new == 0, "a third is left: {old}, {new}");
+    for number in 0..20_000 {
+        add(&mut loads, b, &number.to_string(), &chain([]));
+        let [old, new] = given(&loads);
+        assert!(old <= 40 && new <= 16 * 128, "{old}, {new}");
+    }
+    let [old, new] = given(&loads);
+    assert!(old == 0 && new > 2_000, "{old}, {new}");
+}
+
+/// Nothing was given to a rank that joins, and the others do not look worse by all that they were given.
+#[test]
+fn what_was_given_counts_beyond_the_mean_of_the_ranks_that_are_there() {
+    let (mut loads, a, b) = two(CONFIG);
+    for (number, rank) in [a, b].iter().cycle().take(1_000).enumerate() {
+        let id = key(OURS, &number.to_string());
+        loads.add(&id, request(*rank, &chain(1..=9)), secs(0)).expect("added");
+        loads.free(&id);
+    }
+    let given = |loads: &ActiveLoads, rank| loads.load_at(rank, secs(0)).given_tokens;
+    assert!(given(&loads, a) <= 160 && given(&loads, b) <= 160);
+    let c = loads.join(&worker("c")).expect("room");
+    let total = 160 * 256;
+    assert_eq!(given(&loads, c), 0);
+    assert!(given(&loads, a) < total / 2 / 3 + 160, "{}", given(&loads, a));
+    loads.forget(c);
+    assert!(given(&loads, a) <= 160 && given(&loads, b) <= 160);
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub struct RankLoad {
     pub context_tokens: u64,
     /// Blocks in use that the engine reports in addition to blocks of known requests.
     pub foreign_blocks: u64,
-    /// Prompt tokens recently assigned to the rank, as a moving sum over requests; 0 if no time was given.
+    /// Prompt tokens recently assigned to the rank, as a moving sum over requests, beyond the mean of all ranks; 0 if no
+    /// time was given.
     pub given_tokens: u64,
 }
 
@@ -67,6 +68,10 @@ pub(super) struct RankLoads {
     seats: Vec<Seat>,
     /// Tokens per unit of [`Seat::given`]. It shrinks with each request, so that no rank's entry has to be rewritten.
     given_unit: f64,
+    /// Sum of [`Seat::given`].
+    given_sum: f64,
+    /// Number of ranks.
+    ranks: u32,
 }
 
 /// Generation of an empty slot.
@@ -156,7 +161,7 @@ impl LoadDigest {
 
 impl Default for RankLoads {
     fn default() -> Self {
-        Self { seats: Vec::new(), given_unit: 1.0 }
+        Self { seats: Vec::new(), given_unit: 1.0, given_sum: 0.0, ranks: 0 }
     }
 }
 
@@ -188,13 +193,18 @@ impl RankLoads {
         if let Some(seat) = self.seats.get_mut(at) {
             debug_assert_eq!(seat.generation, NOBODY, "the slot is free");
             *seat = Seat { generation: rank.generation, ..Self::EMPTY };
+            self.ranks += 1;
         }
     }
 
     /// Frees a rank's slot.
     pub(super) fn free_rank(&mut self, rank: RankId) {
         if let Some(seat) = self.seat_mut(rank) {
+            let given = seat.given;
             *seat = Self::EMPTY;
+            // Sums of real numbers are not exact.
+            self.given_sum = (self.given_sum - given).max(0.0);
+            self.ranks -= 1;
         }
     }
 
@@ -213,7 +223,7 @@ impl RankLoads {
                 clippy::cast_sign_loss,
                 reason = "it is a count of tokens"
             )]
-            let given_tokens = (given * self.given_unit) as u64;
+            let given_tokens = ((given - self.given_mean()).max(0.0) * self.given_unit) as u64;
             let computed_tokens = pace.computed_tokens(now);
             debug_assert!(
                 computed_tokens <= load.prefill_tokens,
@@ -238,12 +248,21 @@ impl RankLoads {
         self.given_unit *= GIVEN_KEPT;
         if self.given_unit < GIVEN_UNIT_MIN {
             self.seats.iter_mut().for_each(|seat| seat.given *= self.given_unit);
+            self.given_sum = self.seats.iter().map(|seat| seat.given).sum();
             self.given_unit = 1.0;
         }
         let given = real(tokens) / self.given_unit;
         if let Some(seat) = self.seat_mut(rank) {
             seat.given += given;
+            self.given_sum += given;
         }
+    }
+
+    /// Mean of [`Seat::given`]: what a rank was given counts beyond it. So a rank that joins, to which nothing was given
+    /// yet, does not look better than all others by all that these were given.
+    #[inline]
+    fn given_mean(&self) -> f64 {
+        self.given_sum / f64::from(self.ranks.max(1))
     }
 
     #[inline]
