@@ -113,8 +113,11 @@ fn configuration_file(folder: &Path) -> PathBuf {
     folder.join("nats.conf")
 }
 
-/// The server's binary, downloaded at its first use.
-async fn binary() -> Result<PathBuf> {
+/// Path of the server, downloaded at its first use.
+///
+/// # Errors
+/// If it cannot be downloaded.
+pub async fn binary() -> Result<PathBuf> {
     let folder = cache().join(format!("nats-server-{VERSION}"));
     let binary = folder.join("nats-server");
     if !binary.is_file() {

@@ -174,6 +174,7 @@ fn nothing_else_lies_at_the_top() {
         "clients",
         "clippy.toml",
         "deny.toml",
+        "deploy",
         "docker",
         "docs",
         "engine",

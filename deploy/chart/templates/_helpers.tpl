@@ -1,0 +1,117 @@
+{{- define "kvasir.name" -}}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{- end }}
+
+{{- define "kvasir.labels" -}}
+app.kubernetes.io/name: kvasir
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "kvasir.metadata" -}}
+name: {{ .name }}
+labels:
+  {{- include "kvasir.labels" . | nindent 2 }}
+  app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+{{- end }}
+
+{{- define "kvasir.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "kvasir.scheme" -}}{{ ternary "https" "http" (ne .Values.tls.secret "") }}{{- end }}
+
+{{- define "kvasir.nats" -}}
+{{- if .Values.nats.url }}{{ .Values.nats.url }}{{ else if .Values.nats.enabled }}nats://{{ include "kvasir.name" . }}-nats:4222{{ end }}
+{{- end }}
+
+{{- /* Replicas of one shard, separated by commas. */}}
+{{- define "kvasir.replicas" -}}
+{{- $name := printf "%s-index-%d" (include "kvasir.name" .root) (int .shard) }}
+{{- $scheme := include "kvasir.scheme" .root }}
+{{- range $replica := until (int .root.Values.index.replicas) }}
+{{- if $replica }},{{ end }}{{ $scheme }}://{{ $name }}-{{ $replica }}.{{ $name }}:50051
+{{- end }}
+{{- end }}
+
+{{- /* All index servers: shards separated by semicolons. */}}
+{{- define "kvasir.indexers" -}}
+{{- range $shard := until (int .Values.index.shards) }}
+{{- if $shard }};{{ end }}{{ include "kvasir.replicas" (dict "root" $ "shard" $shard) }}
+{{- end }}
+{{- end }}
+
+{{- /* Variables of one program for TLS, identities and tokens. */}}
+{{- define "kvasir.security" -}}
+{{- if .root.Values.tls.secret }}
+- {name: {{ .prefix }}_INSECURE, value: "false"}
+- {name: {{ .prefix }}_TLS_CERT, value: /etc/kvasir/tls/tls.crt}
+- {name: {{ .prefix }}_TLS_KEY, value: /etc/kvasir/tls/tls.key}
+- {name: {{ .prefix }}_TLS_CA, value: /etc/kvasir/tls/ca.crt}
+{{- if and .root.Values.tls.clients (not .public) }}
+- {name: {{ .prefix }}_TLS_CLIENT_CA, value: /etc/kvasir/tls/ca.crt}
+{{- end }}
+{{- end }}
+{{- if .root.Values.identities.secret }}
+- {name: {{ .prefix }}_IDENTITIES, value: /etc/kvasir/identities/identities.toml}
+{{- end }}
+{{- if .root.Values.token.secret }}
+- {name: {{ .prefix }}_TOKEN_FILE, value: /etc/kvasir/token/token}
+{{- end }}
+{{- end }}
+
+{{- define "kvasir.securityMounts" -}}
+{{- if .Values.tls.secret }}
+- {name: tls, mountPath: /etc/kvasir/tls, readOnly: true}
+{{- end }}
+{{- if .Values.identities.secret }}
+- {name: identities, mountPath: /etc/kvasir/identities, readOnly: true}
+{{- end }}
+{{- if .Values.token.secret }}
+- {name: token, mountPath: /etc/kvasir/token, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "kvasir.securityVolumes" -}}
+{{- if .Values.tls.secret }}
+- {name: tls, secret: {secretName: {{ .Values.tls.secret }}, defaultMode: 288}}
+{{- end }}
+{{- if .Values.identities.secret }}
+- {name: identities, secret: {secretName: {{ .Values.identities.secret }}, defaultMode: 288}}
+{{- end }}
+{{- if .Values.token.secret }}
+- {name: token, secret: {secretName: {{ .Values.token.secret }}, defaultMode: 288}}
+{{- end }}
+{{- end }}
+
+{{- /* Parts of each pod of ours. */}}
+{{- define "kvasir.pod" -}}
+automountServiceAccountToken: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+{{- end }}
+
+{{- define "kvasir.container" -}}
+image: {{ include "kvasir.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end }}
+
+{{- define "kvasir.probes" -}}
+{{- $scheme := include "kvasir.scheme" . | upper }}
+readinessProbe:
+  httpGet: {path: /readyz, port: side, scheme: {{ $scheme }}}
+  periodSeconds: 5
+livenessProbe:
+  httpGet: {path: /livez, port: side, scheme: {{ $scheme }}}
+  periodSeconds: 10
+  failureThreshold: 6
+{{- end }}
+
+{{- define "kvasir.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: {{ .labels | toJson }}}
+{{- end }}

@@ -1,0 +1,148 @@
+"""Checks deploy/chart and deploy/kustomize:
+
+    kubernetes.py --kvasir BINARY [--regenerate]
+
+Helm's own code renders the chart with each set of values, which must equal the committed files of deploy/kustomize. These
+pass the published schemas of Kubernetes. Each container of ours is started with --print-config, so that the program itself
+accepts its arguments and variables. --regenerate writes the files of deploy/kustomize.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import kubernetes_validate
+import yaml
+from helm_python import Chart, HelmError, lint
+
+from compose import ROOT, read_image
+
+CHART, VALUES, KUSTOMIZE = ROOT / "deploy/chart", ROOT / "deploy/values", ROOT / "deploy/kustomize"
+# Sets of values, and what is in deploy/values for them.
+SETS = ["serve", "fleet", "complete"]
+RELEASE = "kvasir"
+VERSION = "1.37"
+# Kinds of operators, whose schemas are not Kubernetes' own.
+FOREIGN = {"PodMonitor", "PrometheusRule", "HTTPRoute"}
+SUBSTITUTED = {"POD_NAME": "engine-0", "POD_IP": "10.0.0.7", "NODE_NAME": "node-0"}
+
+
+def values(name: str) -> dict:
+    file = VALUES / f"{name}.yaml"
+    return (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
+
+
+def render(chart: Chart, name: str) -> list[str]:
+    """The documents of a set of values, by kind and name."""
+    rendered = chart.render(values(name), name=RELEASE)
+    texts = [text for file, text in rendered.items() if not file.endswith("NOTES.txt")]
+    documents = [document.strip() for text in texts for document in re.split(r"^---$", text, flags=re.MULTILINE)]
+    documents = [document for document in documents if yaml.safe_load(document)]
+    return sorted(documents, key=lambda document: key(yaml.safe_load(document)))
+
+
+def key(document: dict) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def tidy(text: str) -> str:
+    """Without lines that have spaces alone, which templates leave."""
+    return re.sub(r"\n\s*(?=\n)", "", text)
+
+
+def files_of(chart: Chart, name: str) -> dict[Path, str]:
+    documents = "\n---\n".join(tidy(document) for document in render(chart, name))
+    head = f"# Made from deploy/chart with the values of the set {name}; a test keeps this file equal to it.\n"
+    return {KUSTOMIZE / name / "kvasir.yaml": f"{head}{documents}\n"}
+
+
+def containers(document: dict) -> list[dict]:
+    pod = document.get("spec", {}).get("template", {}).get("spec", {})
+    return [*pod.get("initContainers", []), *pod.get("containers", [])]
+
+
+def check_references(documents: list[dict]) -> None:
+    """Selectors find pods, ports have names, and addresses are services."""
+    services = {document["metadata"]["name"] for document in documents if document["kind"] == "Service"}
+    pods = [document for document in documents if containers(document)]
+    labels = [document["spec"]["template"]["metadata"]["labels"] for document in pods]
+    for document in documents:
+        spec, name = document["spec"] if "spec" in document else {}, key(document)
+        if document["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+            selector = spec.get("selector") or spec.get("podSelector")
+            selector = selector.get("matchLabels", selector)
+            if "app.kubernetes.io/name" in selector:
+                found = [pod for pod, own in zip(pods, labels) if selector.items() <= own.items()]
+                assert found, f"{name}: no pod has {selector}"
+                if document["kind"] == "Service":
+                    ports = {port["name"] for pod in found for at in containers(pod) for port in at.get("ports", [])}
+                    wanted = {port.get("targetPort", port["name"]) for port in spec["ports"]}
+                    assert wanted <= ports, f"{name}: {wanted - ports} are no ports of {ports}"
+        for container in containers(document):
+            stated = [env.get("value", "") for env in container.get("env", [])]
+            for address in re.findall(r"(?:https?|nats)://([\w.-]+):\d+", " ".join(stated)):
+                assert address.split(".")[-1] in services, f"{name}: {address} is no service of {services}"
+
+
+def check_programs(documents: list[dict], binary: Path) -> int:
+    """The program accepts the arguments and variables of each of our containers."""
+    _, image = read_image("kvasir")
+    seen = 0
+    for document in documents:
+        for container in containers(document):
+            if container["name"] in ("vllm", "nats"):
+                continue
+            stated = {env["name"]: env["value"] for env in container.get("env", []) if "value" in env}
+
+            def placed(text: str) -> str:
+                return re.sub(r"\$\((\w+)\)", lambda found: SUBSTITUTED[found[1]], text)
+
+            command = [str(binary), *map(placed, container["args"]), "--print-config"]
+            environment = image | {name: placed(value) for name, value in stated.items()}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{key(document)}: {command}\n{done.stderr}"
+            assert "no option" not in done.stderr, f"{key(document)}: {done.stderr}"
+            tomllib.loads(done.stdout)
+            seen += 1
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kvasir", type=Path, required=True)
+    parser.add_argument("--regenerate", action="store_true")
+    options = parser.parse_args()
+    chart = Chart.load(CHART)
+    for name in SETS:
+        report = lint(CHART, values(name), strict=True)
+        assert not report.get("errors"), report
+        for file, text in files_of(chart, name).items():
+            if options.regenerate:
+                file.parent.mkdir(exist_ok=True, parents=True)
+                file.write_text(text)
+            assert file.read_text() == text, f"{file} differs from the chart: run this with --regenerate"
+        command = [Path(sys.executable).with_name("kubectl"), "kustomize", KUSTOMIZE / name]
+        built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        documents = [document for document in yaml.safe_load_all(built) if document]
+        rendered = [yaml.safe_load(document) for document in render(chart, name)]
+        assert sorted(documents, key=key) == sorted(rendered, key=key), f"{name}: kustomize changes documents"
+        for document in documents:
+            if document["kind"] not in FOREIGN:
+                kubernetes_validate.validate(document, VERSION, strict=True)
+        check_references(documents)
+        programs = check_programs(documents, options.kvasir)
+        print(f"{name}: {len(documents)} documents, {programs} containers of ours accept their configuration")
+    wrong = {"nats": {"enabled": False}}
+    try:
+        chart.render(wrong, name=RELEASE)
+    except HelmError as error:
+        assert "needs NATS" in str(error), error
+    else:
+        raise AssertionError("several shards without NATS are rendered")
+
+
+if __name__ == "__main__":
+    main()
