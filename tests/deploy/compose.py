@@ -5,6 +5,7 @@ these addresses, and volumes become folders. Entry points and variables of our i
 """
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -83,7 +84,9 @@ class Fleet:
             for volume in stated.get("volumes", []):
                 source = FILE.parent / volume.split(":")[0]
                 assert not volume.startswith(".") or source.exists(), f"{name}: there is no {source}"
-        self.addresses = {name: f"127.0.1.{number}" for number, name in enumerate(self.services, 1)}
+        # Of this process alone, so that runs side by side do not meet.
+        network = f"127.{1 + os.getpid() // 256 % 254}.{os.getpid() % 256}"
+        self.addresses = {name: f"{network}.{number}" for number, name in enumerate(self.services, 1)}
         names = "|".join(map(re.escape, sorted(self.addresses, key=len, reverse=True)))
         # A service's name stands before a port.
         self.host = re.compile(rf"(?<![\w.-])({names})(?=:\d)")
