@@ -24,10 +24,46 @@ CHART, VALUES, KUSTOMIZE = ROOT / "deploy/chart", ROOT / "deploy/values", ROOT /
 # Sets of values, and what is in deploy/values for them.
 SETS = ["serve", "fleet", "complete"]
 RELEASE = "kvasir"
+# Further values, whose objects are checked, but not committed.
+FURTHER = {
+    "one shard without NATS": {
+        "index": {"shards": 1},
+        "nats": {"enabled": False},
+        "engine": {"enabled": True},
+        "tls": {"secret": "own"},
+        "networkPolicy": {"enabled": True},
+    },
+    "agents on the nodes without NATS": {
+        "index": {"shards": 1},
+        "nats": {"enabled": False},
+        "agent": {"daemonSet": {"enabled": True, "model": "m"}},
+    },
+    "NATS elsewhere": {"nats": {"url": "tls://nats-0.nats:4222"}, "engine": {"enabled": True}},
+    "serve before engines with keys": {
+        **yaml.safe_load((VALUES / "serve.yaml").read_text()),
+        "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}},
+        "tls": {"secret": "own", "clients": True},
+        "monitoring": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+    },
+}
+# What the chart refuses, with a part of its message.
+REFUSED = {
+    "no certificate has the nodes": {
+        "index": {"shards": 1},
+        "nats": {"enabled": False},
+        "tls": {"secret": "own"},
+        "agent": {"daemonSet": {"enabled": True, "model": "m"}},
+    },
+    "needs NATS": {"nats": {"enabled": False}},
+    "caConfigMap is required": {"tls": {"secret": "own"}, "gateway": {"route": {"enabled": True}}},
+    "daemonSet.model is required": {"agent": {"daemonSet": {"enabled": True}}},
+    "replicas needs an index": {"index": {"replicas": 0}},
+}
 VERSION = "1.37"
 # Kinds of operators, whose schemas are not Kubernetes' own.
-FOREIGN = {"PodMonitor", "PrometheusRule", "HTTPRoute"}
-SUBSTITUTED = {"POD_NAME": "engine-0", "POD_IP": "10.0.0.7", "NODE_NAME": "node-0"}
+FOREIGN = {"PodMonitor", "PrometheusRule", "HTTPRoute", "BackendTLSPolicy"}
+SUBSTITUTED = {"POD_NAME": "engine-0", "POD_NAMESPACE": "default", "POD_IP": "10.0.0.7", "NODE_NAME": "node-0"}
 
 
 def values(name: str) -> dict:
@@ -35,9 +71,9 @@ def values(name: str) -> dict:
     return (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
 
 
-def render(chart: Chart, name: str) -> list[str]:
-    """The documents of a set of values, by kind and name."""
-    rendered = chart.render(values(name), name=RELEASE)
+def render(chart: Chart, stated: dict, release: str = RELEASE) -> list[str]:
+    """The documents for these values, by kind and name."""
+    rendered = chart.render(stated, name=release)
     texts = [text for file, text in rendered.items() if not file.endswith("NOTES.txt")]
     documents = [document.strip() for text in texts for document in re.split(r"^---$", text, flags=re.MULTILINE)]
     documents = [document for document in documents if yaml.safe_load(document)]
@@ -54,7 +90,7 @@ def tidy(text: str) -> str:
 
 
 def files_of(chart: Chart, name: str) -> dict[Path, str]:
-    documents = "\n---\n".join(tidy(document) for document in render(chart, name))
+    documents = "\n---\n".join(tidy(document) for document in render(chart, values(name)))
     head = f"# Made from deploy/chart with the values of the set {name}; a test keeps this file equal to it.\n"
     return {KUSTOMIZE / name / "kvasir.yaml": f"{head}{documents}\n"}
 
@@ -67,6 +103,12 @@ def containers(document: dict) -> list[dict]:
 def check_references(documents: list[dict]) -> None:
     """Selectors find pods, ports have names, and addresses are services."""
     services = {document["metadata"]["name"] for document in documents if document["kind"] == "Service"}
+    replicas = {
+        f"{document['metadata']['name']}-{number}"
+        for document in documents
+        if document["kind"] == "StatefulSet"
+        for number in range(document["spec"]["replicas"])
+    }
     pods = [document for document in documents if containers(document)]
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in pods]
     for document in documents:
@@ -83,8 +125,12 @@ def check_references(documents: list[dict]) -> None:
                     assert wanted <= ports, f"{name}: {wanted - ports} are no ports of {ports}"
         for container in containers(document):
             stated = [env.get("value", "") for env in container.get("env", [])]
-            for address in re.findall(r"(?:https?|nats)://([\w.-]+):\d+", " ".join(stated)):
-                assert address.split(".")[-1] in services, f"{name}: {address} is no service of {services}"
+            for address in re.findall(r"(?:https?|nats)://([^\s,;]+):\d+", " ".join(stated)):
+                if address == "$(POD_IP)":
+                    continue
+                parts = address.removesuffix(".$(POD_NAMESPACE).svc").split(".")
+                assert parts[-1] in services, f"{name}: {address} is no service of {services}"
+                assert len(parts) == 1 or parts[0] in {*replicas, "$(POD_NAME)"}, f"{name}: {address} is none of the pods {replicas}"
 
 
 def check_programs(documents: list[dict], binary: Path) -> int:
@@ -110,6 +156,15 @@ def check_programs(documents: list[dict], binary: Path) -> int:
     return seen
 
 
+def check(documents: list[dict], binary: Path) -> int:
+    """Returns the number of containers of ours."""
+    for document in documents:
+        if document["kind"] not in FOREIGN:
+            kubernetes_validate.validate(document, VERSION, strict=True)
+    check_references(documents)
+    return check_programs(documents, binary)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kvasir", type=Path, required=True)
@@ -127,21 +182,22 @@ def main() -> None:
         command = [Path(sys.executable).with_name("kubectl"), "kustomize", KUSTOMIZE / name]
         built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         documents = [document for document in yaml.safe_load_all(built) if document]
-        rendered = [yaml.safe_load(document) for document in render(chart, name)]
+        rendered = [yaml.safe_load(document) for document in render(chart, values(name))]
         assert sorted(documents, key=key) == sorted(rendered, key=key), f"{name}: kustomize changes documents"
-        for document in documents:
-            if document["kind"] not in FOREIGN:
-                kubernetes_validate.validate(document, VERSION, strict=True)
-        check_references(documents)
-        programs = check_programs(documents, options.kvasir)
+        programs = check(documents, options.kvasir)
         print(f"{name}: {len(documents)} documents, {programs} containers of ours accept their configuration")
-    wrong = {"nats": {"enabled": False}}
-    try:
-        chart.render(wrong, name=RELEASE)
-    except HelmError as error:
-        assert "needs NATS" in str(error), error
-    else:
-        raise AssertionError("several shards without NATS are rendered")
+    for name, stated in FURTHER.items():
+        for release in (RELEASE, "a-release-whose-name-is-as-long-as-helm-allows-it-to-"):
+            chart.validate_schema(stated)
+            documents = [yaml.safe_load(document) for document in render(chart, stated, release)]
+            assert check(documents, options.kvasir) > 0, name
+    for message, stated in REFUSED.items():
+        try:
+            chart.render(stated, name=RELEASE)
+        except HelmError as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(f"rendered, but: {message}")
 
 
 if __name__ == "__main__":

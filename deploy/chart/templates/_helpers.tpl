@@ -23,12 +23,13 @@ labels:
 {{- if .Values.nats.url }}{{ .Values.nats.url }}{{ else if .Values.nats.enabled }}nats://{{ include "kvasir.name" . }}-nats:4222{{ end }}
 {{- end }}
 
-{{- /* Replicas of one shard, separated by commas. */}}
+{{- /* Replicas of one shard, separated by commas. $(POD_NAMESPACE) is the variable of kvasir.namespaceEnv: wildcards of
+certificates cover names with at least three parts. */}}
 {{- define "kvasir.replicas" -}}
 {{- $name := printf "%s-index-%d" (include "kvasir.name" .root) (int .shard) }}
 {{- $scheme := include "kvasir.scheme" .root }}
 {{- range $replica := until (int .root.Values.index.replicas) }}
-{{- if $replica }},{{ end }}{{ $scheme }}://{{ $name }}-{{ $replica }}.{{ $name }}:50051
+{{- if $replica }},{{ end }}{{ $scheme }}://{{ $name }}-{{ $replica }}.{{ $name }}.$(POD_NAMESPACE).svc:50051
 {{- end }}
 {{- end }}
 
@@ -37,6 +38,10 @@ labels:
 {{- range $shard := until (int .Values.index.shards) }}
 {{- if $shard }};{{ end }}{{ include "kvasir.replicas" (dict "root" $ "shard" $shard) }}
 {{- end }}
+{{- end }}
+
+{{- define "kvasir.namespaceEnv" -}}
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 {{- end }}
 
 {{- /* Variables of one program for TLS, identities and tokens. */}}

@@ -64,10 +64,20 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
+    /// Says that the gateway's tenant has no worker, for an answer or for `/readyz`.
+    #[must_use]
+    pub fn without_engine(tenant: &str) -> String {
+        let of_tenant = match tenant {
+            "" => String::new(),
+            named => format!(" for tenant {named:?}"),
+        };
+        format!("No engine is registered at the index{of_tenant}")
+    }
+
     /// The gateway's tenant has no worker, so that no request can be served yet.
     #[must_use]
     pub fn no_engine(tenant: &str) -> Self {
-        let message = format!("No engine is registered at the index for tenant {tenant:?}");
+        let message = Self::without_engine(tenant);
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message);
         Self { code: Some("no_engine"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
     }

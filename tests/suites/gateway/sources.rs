@@ -311,11 +311,11 @@ async fn a_gateway_that_has_no_workers_listed_is_not_healthy() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_gateway_says_while_its_tenant_has_no_engine() -> Result<()> {
+async fn a_gateway_without_engines_says_so() -> Result<()> {
     for (engines, is_said) in [(Vec::new(), true), (vec![Behaviour::default()], false)] {
         let (fleet, _fakes) = fakes(engines, &[]).await?;
         let text = ready(&fleet).await?;
-        let found = text.contains("no engine of tenant \"default\" is registered");
+        let found = text.contains("No engine is registered at the index\n");
         ensure!(found == is_said, "{text}");
         fleet.stop().await?;
     }

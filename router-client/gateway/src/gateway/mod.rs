@@ -109,9 +109,7 @@ impl Gateway {
         move || {
             let mut problems = directory.problems();
             if directory.models(&tenant).is_empty() {
-                problems.push(format!(
-                    "no engine of tenant {tenant:?} is registered: requests get status 503"
-                ));
+                problems.push(ApiError::without_engine(&tenant));
             }
             problems.extend(tokens.problems(&directory.all_addresses()));
             problems.extend(mismatches.lock().mismatched().into_iter().map(|key| {
