@@ -76,7 +76,7 @@ def states(fleet: Fleet) -> Counter:
 
 
 def wait_until_exact(fleet: Fleet, when: str) -> None:
-    """Waits until both replicas of each shard know what the shard's workers hold."""
+    """Waits until the workers of each shard are EXACT at both replicas."""
     try:
         wait_for(f"all replicas are exact {when}", lambda: states(fleet) == {"exact": 2 * WORKERS})
     except SystemExit as late:
@@ -130,7 +130,7 @@ def query(fleet: Fleet, expression: str) -> list:
 
 
 def check_queries(fleet: Fleet) -> None:
-    """All programs are scraped, and all queries are answered: those of the dashboards with data."""
+    """Checks that Prometheus scrapes all programs, answers all queries, and has data for the dashboards."""
     programs = len(fleet.side_ports())
     wait_for("all programs are scraped", lambda: len(query(fleet, 'up{job=~"kvasir-.*"} == 1')) == programs)
     boards = [json.loads(file.read_text()) for file in sorted((CHART_FILES / "dashboards").glob("*.json"))]

@@ -21,7 +21,7 @@ from helm_python import Chart, HelmError, lint
 from compose import ROOT, read_image
 
 CHART, VALUES, KUSTOMIZE = ROOT / "deploy/chart", ROOT / "deploy/values", ROOT / "deploy/kustomize"
-# Sets of values, and what is in deploy/values for them.
+# Sets of values. A set without a file in deploy/values has the defaults.
 SETS = ["serve", "fleet", "complete"]
 RELEASE = "kvasir"
 # Further values, whose objects are checked, but not committed.
@@ -72,7 +72,7 @@ def values(name: str) -> dict:
 
 
 def render(chart: Chart, stated: dict, release: str = RELEASE) -> list[str]:
-    """The documents for these values, by kind and name."""
+    """Documents that the chart renders for the values, sorted by kind and name."""
     rendered = chart.render(stated, name=release)
     texts = [text for file, text in rendered.items() if not file.endswith("NOTES.txt")]
     documents = [document.strip() for text in texts for document in re.split(r"^---$", text, flags=re.MULTILINE)]

@@ -64,7 +64,7 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
-    /// Says that the gateway's tenant has no worker, for an answer or for `/readyz`.
+    /// Message for a tenant without workers, in answers and at `/readyz`.
     #[must_use]
     pub fn without_engine(tenant: &str) -> String {
         let of_tenant = match tenant {

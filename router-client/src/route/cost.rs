@@ -429,7 +429,7 @@ mod tests {
         assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
     }
 
-    /// A hit of more than a quarter of the prompt decides among idle workers, whatever they were given before.
+    /// Among idle workers, a hit of more than a quarter of the prompt outweighs all earlier work.
     #[test]
     fn what_was_given_never_outweighs_a_hit() {
         let total = |device, given_blocks| {

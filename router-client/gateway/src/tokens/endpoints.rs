@@ -20,7 +20,7 @@ const CLOSED: [StatusCode; 3] =
 pub(super) enum Endpoint {
     /// `/v1/chat/completions/render` and `/v1/completions/render`.
     Render,
-    /// The same for models, but not for their adapters, as in vLLM 0.19.
+    /// `/render` for models, but not for their adapters, as in vLLM 0.19.
     RenderModels,
     /// `/tokenize`; `/render` answered this status.
     Tokenize(u16),

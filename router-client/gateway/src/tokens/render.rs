@@ -187,8 +187,8 @@ impl Renderer {
         tokenised.map_err(at_server)
     }
 
-    /// Queries `/render` by the name in the request, unless the server is known to render for `model` alone. Returns
-    /// what is known of the server now.
+    /// Queries `/render` by the name in the request, or by `model` if the server renders for models alone. Returns the
+    /// tokens, and the server's endpoint.
     async fn render_as(
         &self,
         server: &Uri,

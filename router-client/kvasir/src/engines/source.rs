@@ -31,7 +31,7 @@ pub enum EngineSource {
 pub struct Stated(String);
 
 impl Stated {
-    /// The engine at a host and port, with these facts.
+    /// Engine at a host and port, with the stated facts.
     fn engine(&self, at: &str) -> Result<EngineSpec, String> {
         format!("{at}{}", self.0).parse()
     }
