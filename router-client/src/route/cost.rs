@@ -22,8 +22,9 @@ const CONTEXT_COST: f64 = 1.0 / 32.0;
 /// Cost of a block recently assigned to the worker. High enough that workers with otherwise equal cost, such as idle
 /// ones, alternate by work (D156).
 const GIVEN_COST: f64 = 1.0 / 32.0;
-/// Maximum cost of what was recently assigned to the worker, as a share of the prompt. So it never outweighs a larger hit.
-const GIVEN_SHARE_MAX: f64 = 0.25;
+/// Maximum cost of what was recently assigned to the worker, as a share of the prompt. So it never outweighs a larger hit,
+/// such as that of a conversation. Prompts that share less, such as a system prompt, are shared out.
+const GIVEN_SHARE_MAX: f64 = 0.75;
 
 /// Cost of a block in use, in blocks of prefill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -174,15 +175,16 @@ impl FromStr for DecodePrice {
 }
 
 impl DecodePrice {
-    /// Returns the cost that the active requests of a worker add for one more request of `blocks`, in blocks of prefill.
+    /// Returns the cost that a worker's active requests, and what it was given before, add for one more request, in blocks
+    /// of prefill. What it was given costs at most `given_cost_max`.
     #[inline(always)]
-    fn decode_cost(self, input: &CostInput, blocks: f64) -> f64 {
+    fn decode_cost(self, input: &CostInput, given_cost_max: f64) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
         debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
         if self == Self::Full {
             return decode_blocks;
         }
-        let given = (GIVEN_COST * given_blocks).min(GIVEN_SHARE_MAX * blocks);
+        let given = (GIVEN_COST * given_blocks).min(given_cost_max);
         let work = CONTEXT_COST * context_blocks + given;
         if capacity_blocks == 0 {
             return work;
@@ -268,8 +270,10 @@ impl Prices {
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
-        let blocks = self.input_tokens * self.blocks_per_token;
-        let decode_cost = self.config.decode_price.decode_cost(input, blocks);
+        let prompt_cost =
+            self.config.overlap_score_weight * self.input_tokens * self.blocks_per_token;
+        let given_cost_max = GIVEN_SHARE_MAX * prompt_cost;
+        let decode_cost = self.config.decode_price.decode_cost(input, given_cost_max);
         let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
         Cost {
             credited_blocks,
@@ -429,16 +433,19 @@ mod tests {
         assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
     }
 
-    /// Among idle workers, a hit of more than a quarter of the prompt outweighs all earlier work.
+    /// Among idle workers, a hit of more than three quarters of the prompt outweighs all earlier work, whatever the weight
+    /// of hits. Work outweighs smaller hits, so that workers share prompts with a common beginning.
     #[test]
-    fn what_was_given_never_outweighs_a_hit() {
-        let total = |device, given_blocks| {
-            let input = CostInput { given_blocks, ..input(device, 0.0) };
-            cost(CostConfig::default(), 20, &input).total
-        };
-        assert!(total(6, 1e9) < total(0, 0.0));
-        assert!(total(4, 1e9) > total(0, 0.0), "for a few common blocks, work is shared out");
-        assert!(total(4, 32.0) < total(0, 0.0));
+    fn what_was_given_never_outweighs_a_large_hit() {
+        for overlap_score_weight in [0.1, 1.0, 3.0] {
+            let config = CostConfig { overlap_score_weight, ..CostConfig::default() };
+            let total = |device, given_blocks| {
+                let input = CostInput { given_blocks, ..input(device, 0.0) };
+                cost(config, 20, &input).total
+            };
+            assert!(total(16, 1e9) < total(0, 0.0));
+            assert!(total(10, 1e9) > total(0, 0.0));
+        }
     }
 
     /// Of 10 blocks, the worker has 2 and fetches 4. The fetch takes as long as computing 24 tokens.
