@@ -134,7 +134,9 @@ class Fleet:
         return [str(self.programs[Path(program).name]), *placed, *own], environment
 
     def start(self, service: str) -> None:
-        command, environment = self.command(service)
+        self.run(service, *self.command(service))
+
+    def run(self, service: str, command: list[str], environment: dict[str, str]) -> None:
         with (self.folder / f"{service}.log").open("a") as log:
             self.running[service] = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.folder)
 

@@ -21,6 +21,7 @@ def panel(number: int, described: dict) -> dict:
     ]
     # A panel that is empty in a healthy fleet says so.
     note = " Usually empty." if described.get("usually_empty") else ""
+    defaults = {"unit": described["unit"]} | ({} if described.get("may_be_negative") else {"min": 0})
     return {
         "id": number + 1,
         "type": "timeseries",
@@ -28,7 +29,7 @@ def panel(number: int, described: dict) -> dict:
         "description": described["meaning"] + note,
         "datasource": SOURCE,
         "gridPos": {"x": number % COLUMNS * WIDTH, "y": number // COLUMNS * HEIGHT, "w": WIDTH, "h": HEIGHT},
-        "fieldConfig": {"defaults": {"unit": described["unit"], "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": targets,
     }

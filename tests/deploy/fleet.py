@@ -9,6 +9,7 @@ and rules is answered by Prometheus, which scrapes the programs. docs/reference/
 
 import argparse
 import json
+import re
 import sys
 import time
 import urllib.parse
@@ -22,7 +23,9 @@ from compose import ROOT, Fleet, folder, get, wait_for
 
 METRICS = ROOT / "docs/reference/metrics.md"
 # A service of each program, and its side port.
-PROGRAMS = {"indexer-server": ("index-0-a", 9091), "router": ("router-a", 9093), "gateway": ("gateway", 9094), "kvbm-agent": ("agent-0", 9092)}
+# An agent with everything on, for its metrics.
+FULL_AGENT = "full-agent"
+PROGRAMS = {"indexer-server": ("index-0-a", 9091), "router": ("router-a", 9093), "gateway": ("gateway", 9094), "kvbm-agent": (FULL_AGENT, 9092)}
 CHART_FILES = ROOT / "deploy/chart/files"
 # No package has Grafana.
 NOT_RUN = {"grafana"}
@@ -70,7 +73,7 @@ def states(fleet: Fleet) -> Counter:
     for index in INDEXES:
         lines = get(fleet.url(index, 9091, "/metrics"))[1].splitlines()
         for line in lines:
-            if line.startswith("kvasir_worker_state{") and line.endswith(" 1"):
+            if line.startswith('kvasir_worker_state{model="mock"') and line.endswith(" 1"):
                 found[line.split('state="')[1].split('"')[0]] += 1
     return found
 
@@ -161,6 +164,46 @@ def check_queries(fleet: Fleet) -> None:
     print(f"{len(panels)} panels have data, {len(rules)} rules are evaluated, {programs} programs are scraped")
 
 
+def start_full_agent(fleet: Fleet) -> None:
+    """Starts an agent with a journal and blocks in memory, which publishes storage events."""
+    address = fleet.addresses["nats"].rsplit(".", 1)[0] + ".200"
+    fleet.addresses[FULL_AGENT] = address
+    source = "endpoint=tcp://127.0.0.1:9,replay=tcp://127.0.0.1:9"
+    flags = {
+        "worker-id": FULL_AGENT,
+        "model": "other",
+        "block-size": "16",
+        "engine": "vllm",
+        "source": source,
+        "blocks-host": "bytes=16MiB",
+        "blocks-geometry": "bytes=4096",
+        "journal-dir": str(fleet.folder / "journal"),
+        "storage-events": "true",
+        "nats-url": f"nats://{fleet.addresses['nats']}:4222",
+        "nats-delivery": "jetstream",
+        "listen": f"{address}:50052",
+        "http-listen": f"{address}:9092",
+    }
+    command = [str(fleet.programs["kvasir"]), "agent", "--consolidate", *(f"--{name}={value}" for name, value in flags.items())]
+    fleet.run(FULL_AGENT, command, {})
+    wait_for(f"{FULL_AGENT} has metrics", lambda: get(fleet.url(FULL_AGENT, 9092, "/metrics"))[0] == 200)
+
+
+def check_names() -> None:
+    """Rules and dashboards name metrics that the programs have: the part after the program's prefix stands in the sources."""
+    files = [CHART_FILES / "rules.yaml", *(CHART_FILES / "dashboards").glob("*.json")]
+    named = {name for file in files for name in re.findall(r"kvasir_\w+", file.read_text())}
+    folders = ("indexer-server", "router-client", "kvbm-agent", "kit")
+    sources = "".join(file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.rs"))
+    table = METRICS.read_text()
+    for name in sorted(named):
+        base = re.sub(r"_(total|bucket|sum|count)$", "", name.removeprefix("kvasir_"))
+        part = re.sub(r"_(seconds|bytes|tokens)$", "", re.sub(r"^(agent|router|gateway)_", "", base))
+        parts = {part, part.removeprefix("blocks_"), part.removeprefix("storage_"), part.removeprefix("blocks_peer_")}
+        known = f"| `{base}` |" in table or any(f'"{prefix}{at}"' in sources for at in parts for prefix in ("", "agent_"))
+        assert known, f"{name} is no metric"
+
+
 def table(fleet: Fleet) -> str:
     """All metrics, with their kinds, help and the programs that have them."""
     found: dict[str, tuple[str, str, list[str]]] = {}
@@ -211,8 +254,12 @@ def main() -> None:
             wait_for(f"{service} knows all workers", lambda: get(at)[1].count("kvasir_router_active_requests{") == WORKERS)
         known_at = time.monotonic()
         fill(fleet)
+        start_full_agent(fleet)
+        # The gateway's errors have no sample before the first one.
+        get(fleet.url("gateway", 8000, "/v1/completions"), {"model": "unknown", "prompt": "hi"})
         check_queries(fleet)
         check_table(fleet, regenerate)
+        check_names()
         # Until then, a worker that came later costs more than blocks in its cache are worth.
         wait_for("the slow start of workers is over", lambda: time.monotonic() > known_at + SLOW_START_SECONDS)
         check_losses(fleet)

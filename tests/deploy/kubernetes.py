@@ -38,7 +38,22 @@ FURTHER = {
         "nats": {"enabled": False},
         "agent": {"daemonSet": {"enabled": True, "model": "m"}},
     },
-    "NATS elsewhere": {"nats": {"url": "tls://nats-0.nats:4222"}, "engine": {"enabled": True}},
+    "NATS elsewhere": {
+        "nats": {"url": "tls://nats-0.nats:4222,tls://nats-1.nats:4222", "credentials": {"secret": "1"}},
+        "engine": {
+            "enabled": True,
+            "model": "123",
+            "env": [{"name": "HF_TOKEN", "value": "1"}],
+            "volumes": [{"name": "models", "emptyDir": {}}],
+            "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+            "resources": {"limits": {"amd.com/gpu": 1}},
+            "pod": {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        },
+        "agent": {"args": ["--lora", "7=a,b"], "env": [{"name": "KVASIR_AGENT_LOG_FILTER", "value": "debug"}]},
+        "index": {"env": [{"name": "KVASIR_MAX_INDEX_BYTES", "value": "1GiB"}], "pod": {"nodeSelector": {"a": "b"}}},
+        "gateway": {"replicas": 12, "autoscaling": {"enabled": True}},
+        "image": {"pullSecrets": [{"name": "registry"}]},
+    },
     "serve before engines with keys": {
         **yaml.safe_load((VALUES / "serve.yaml").read_text()),
         "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}},
@@ -49,6 +64,15 @@ FURTHER = {
 }
 # What the chart refuses, with a part of its message.
 REFUSED = {
+    "tls.clients needs tls.secret": {"tls": {"clients": True}},
+    "need each other": {"identities": {"secret": "own"}},
+    "with agents needs NATS": {
+        "index": {"shards": 1},
+        "nats": {"enabled": False},
+        "engine": {"enabled": True},
+        "identities": {"secret": "own"},
+        "token": {"secret": "own"},
+    },
     "no certificate has the nodes": {
         "index": {"shards": 1},
         "nats": {"enabled": False},
@@ -128,6 +152,9 @@ def check_references(documents: list[dict]) -> None:
             for address in re.findall(r"(?:https?|nats)://([^\s,;]+):\d+", " ".join(stated)):
                 if address == "$(POD_IP)":
                     continue
+                if address.endswith(".nats"):
+                    # NATS of the user.
+                    continue
                 parts = address.removesuffix(".$(POD_NAMESPACE).svc").split(".")
                 assert parts[-1] in services, f"{name}: {address} is no service of {services}"
                 assert len(parts) == 1 or parts[0] in {*replicas, "$(POD_NAME)"}, f"{name}: {address} is none of the pods {replicas}"
@@ -187,7 +214,7 @@ def main() -> None:
         programs = check(documents, options.kvasir)
         print(f"{name}: {len(documents)} documents, {programs} containers of ours accept their configuration")
     for name, stated in FURTHER.items():
-        for release in (RELEASE, "a-release-whose-name-is-as-long-as-helm-allows-it-to-"):
+        for release in (RELEASE, "123", "a-release-whose-name-is-as-long-as-helm-allows-it-to-"):
             chart.validate_schema(stated)
             documents = [yaml.safe_load(document) for document in render(chart, stated, release)]
             assert check(documents, options.kvasir) > 0, name

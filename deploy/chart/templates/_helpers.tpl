@@ -2,12 +2,12 @@
 
 {{- define "kvasir.labels" -}}
 app.kubernetes.io/name: kvasir
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "kvasir.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 labels:
   {{- include "kvasir.labels" . | nindent 2 }}
   app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -15,6 +15,17 @@ labels:
 
 {{- define "kvasir.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- /* Variables of one program for NATS. */}}
+{{- define "kvasir.natsEnv" -}}
+- {name: {{ .prefix }}_NATS_URL, value: {{ include "kvasir.nats" .root | quote }}}
+{{- if .delivers }}
+- {name: {{ .prefix }}_NATS_DELIVERY, value: jetstream}
+{{- end }}
+{{- if .root.Values.nats.credentials.secret }}
+- {name: {{ .prefix }}_NATS_CREDENTIALS, value: /etc/kvasir/nats/credentials}
+{{- end }}
 {{- end }}
 
 {{- define "kvasir.scheme" -}}{{ ternary "https" "http" (ne .Values.tls.secret "") }}{{- end }}
@@ -46,6 +57,12 @@ certificates cover names with at least three parts. */}}
 
 {{- /* Variables of one program for TLS, identities and tokens. */}}
 {{- define "kvasir.security" -}}
+{{- if and .root.Values.tls.clients (not .root.Values.tls.secret) }}
+{{- fail "tls.clients needs tls.secret" }}
+{{- end }}
+{{- if ne (empty .root.Values.identities.secret) (empty .root.Values.token.secret) }}
+{{- fail "identities.secret and token.secret need each other: by the token, the programs identify themselves to each other" }}
+{{- end }}
 {{- if .root.Values.tls.secret }}
 - {name: {{ .prefix }}_INSECURE, value: "false"}
 - {name: {{ .prefix }}_TLS_CERT, value: /etc/kvasir/tls/tls.crt}
@@ -64,6 +81,9 @@ certificates cover names with at least three parts. */}}
 {{- end }}
 
 {{- define "kvasir.securityMounts" -}}
+{{- if .Values.nats.credentials.secret }}
+- {name: nats, mountPath: /etc/kvasir/nats, readOnly: true}
+{{- end }}
 {{- if .Values.tls.secret }}
 - {name: tls, mountPath: /etc/kvasir/tls, readOnly: true}
 {{- end }}
@@ -76,23 +96,30 @@ certificates cover names with at least three parts. */}}
 {{- end }}
 
 {{- define "kvasir.securityVolumes" -}}
+{{- if .Values.nats.credentials.secret }}
+- {name: nats, secret: {secretName: {{ .Values.nats.credentials.secret | quote }}, defaultMode: 288}}
+{{- end }}
 {{- if .Values.tls.secret }}
-- {name: tls, secret: {secretName: {{ .Values.tls.secret }}, defaultMode: 288}}
+- {name: tls, secret: {secretName: {{ .Values.tls.secret | quote }}, defaultMode: 288}}
 {{- end }}
 {{- if .Values.identities.secret }}
-- {name: identities, secret: {secretName: {{ .Values.identities.secret }}, defaultMode: 288}}
+- {name: identities, secret: {secretName: {{ .Values.identities.secret | quote }}, defaultMode: 288}}
 {{- end }}
 {{- if .Values.token.secret }}
-- {name: token, secret: {secretName: {{ .Values.token.secret }}, defaultMode: 288}}
+- {name: token, secret: {secretName: {{ .Values.token.secret | quote }}, defaultMode: 288}}
+{{- end }}
+{{- end }}
+
+{{- define "kvasir.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
 {{- /* Parts of each pod of ours. */}}
 {{- define "kvasir.pod" -}}
 automountServiceAccountToken: false
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "kvasir.pullSecrets" . }}
 securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
 {{- end }}
 
@@ -111,6 +138,11 @@ livenessProbe:
   httpGet: {path: /livez, port: side, scheme: {{ $scheme }}}
   periodSeconds: 10
   failureThreshold: 6
+{{- end }}
+
+{{- /* For programs that serve clients: time for running requests, after load balancers have stopped sending new ones. */}}
+{{- define "kvasir.drain" -}}
+lifecycle: {preStop: {exec: {command: [sleep, "5"]}}}
 {{- end }}
 
 {{- define "kvasir.spread" -}}
