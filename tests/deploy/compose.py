@@ -24,7 +24,7 @@ START_SECONDS, STOP_SECONDS = 60, 30
 
 
 def read_image(target: str) -> tuple[list[str], dict[str, str]]:
-    """Entry point and environment of a target of the Dockerfile, with those of the stages that it begins with."""
+    """Entry point and environment of a Dockerfile target, including its parent stages."""
     stages: dict[str, tuple[str, list[str]]] = {}
     name = ""
     text = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", " ")
@@ -93,7 +93,7 @@ class Fleet:
         self.running: dict[str, subprocess.Popen] = {}
 
     def place(self, service: str, text: str) -> str:
-        """Replaces addresses and folders of containers by those of this machine."""
+        """Replaces container addresses and folders by local ones."""
         text = text.replace("0.0.0.0", self.addresses[service])
         text = self.host.sub(lambda found: self.addresses[found[1]], text)
         for volume in self.services[service].get("volumes", []):

@@ -19,7 +19,7 @@ def panel(number: int, described: dict) -> dict:
         {"refId": chr(ord("A") + place), "datasource": SOURCE, "expr": query, "legendFormat": legend}
         for place, (legend, query) in enumerate(described["queries"].items())
     ]
-    # A panel that is empty in a healthy fleet says so.
+    # The description of a panel states whether the panel is empty in a healthy fleet.
     note = " Usually empty." if described.get("usually_empty") else ""
     defaults = {"unit": described["unit"]} | ({} if described.get("may_be_negative") else {"min": 0})
     return {

@@ -22,8 +22,8 @@ const CONTEXT_COST: f64 = 1.0 / 32.0;
 /// Cost of a block recently assigned to the worker. High enough that workers with otherwise equal cost, such as idle
 /// ones, alternate by work (D156).
 const GIVEN_COST: f64 = 1.0 / 32.0;
-/// Maximum cost of what was recently assigned to the worker, as a share of the prompt. So it never outweighs a larger hit,
-/// such as that of a conversation. Prompts that share less, such as a system prompt, are shared out.
+/// Maximum cost of recently assigned blocks, as a share of the prompt. A larger hit, as in a conversation, always
+/// outweighs this cost. A smaller hit, such as a system prompt, need not.
 const GIVEN_SHARE_MAX: f64 = 0.75;
 
 /// Cost of a block in use, in blocks of prefill.
@@ -175,8 +175,8 @@ impl FromStr for DecodePrice {
 }
 
 impl DecodePrice {
-    /// Returns the cost that a worker's active requests, and what it was given before, add for one more request, in blocks
-    /// of prefill. What it was given costs at most `given_cost_max`.
+    /// Cost of a worker's active requests and recently assigned blocks for one more request, in blocks of prefill. The
+    /// assigned blocks cost at most `given_cost_max`.
     #[inline(always)]
     fn decode_cost(self, input: &CostInput, given_cost_max: f64) -> f64 {
         let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
