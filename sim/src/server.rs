@@ -152,8 +152,20 @@ impl Server {
     /// # Errors
     /// As [`Server::start_with`].
     pub async fn serve_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        Self::serve_with(addresses, &[], flags).await
+    }
+
+    /// Like [`Server::serve_at`], with environment variables.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn serve_with(
+        addresses: Addresses,
+        variables: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Result<Self> {
         let mut program = Command::new(binary_of(KVASIR)?);
-        program.arg("serve");
+        program.arg("serve").envs(variables.iter().copied());
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 

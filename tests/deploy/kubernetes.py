@@ -56,7 +56,7 @@ FURTHER = {
     },
     "serve before engines with keys": {
         **yaml.safe_load((VALUES / "serve.yaml").read_text()),
-        "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}},
+        "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}, "discovery": "dns"},
         "tls": {"secret": "own", "clients": True},
         "monitoring": {"enabled": True},
         "networkPolicy": {"enabled": True},

@@ -119,6 +119,10 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- /* Parts of each pod of ours. */}}
 {{- define "kvasir.pod" -}}
 automountServiceAccountToken: false
+{{ include "kvasir.podSecurity" . }}
+{{- end }}
+
+{{- define "kvasir.podSecurity" -}}
 {{- include "kvasir.pullSecrets" . }}
 securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
 {{- end }}

@@ -36,10 +36,11 @@ pub struct Options {
     #[arg(value_name = "ENGINE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<String>,
-    /// List of further engines that may change: file:PATH (one engine per line, as on the command line), dns:NAME:PORT
-    /// (all addresses of a name, such as a headless Kubernetes service) or dns:_PORT._tcp.NAME (hosts and ports in SRV
-    /// records). After a comma, dns takes what holds for each engine, such as key-file=PATH. Read every 5 seconds, and
-    /// at SIGHUP
+    /// List of further engines that may change. file:PATH: one engine per line, as on the command line. dns:NAME:PORT:
+    /// all addresses of a name. dns:_PORT._tcp.NAME: hosts and ports in SRV records.
+    /// kubernetes:[NAMESPACE/]SERVICE:PORT: the pods of a Kubernetes service, watched at the API server; PORT is a
+    /// number or a name. What holds for each engine of a name or service follows after commas, such as key-file=PATH.
+    /// Files and DNS are read every 5 seconds, and at SIGHUP
     #[arg(long, value_name = "SOURCE")]
     pub engines_from: Option<String>,
     /// Check each engine with two short requests before it is ready: do events arrive, do tokens and block size agree,
@@ -347,7 +348,7 @@ mod tests {
             (&["a:1", "--indexer=http://h:1"], "indexer: is an option of kvasir gateway"),
             (
                 &["a:1", "--engines-from=x"],
-                "engines-from: \"x\" must be file:PATH, dns:NAME:PORT, or dns:_PORT._tcp.NAME",
+                "engines-from: \"x\" must be file:PATH, dns:NAME:PORT, dns:_PORT._tcp.NAME for SRV records, or",
             ),
             (
                 &["a:1", "--listen=0.0.0.0:8080"],

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::select;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 /// Interval of asking the engines.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -74,9 +74,18 @@ pub(crate) async fn follow(
             (empty, first) = (None, FIRST_INTERVAL);
             INTERVAL
         };
-        select! {
-            () = sleep(pause) => {}
-            _again = hangup.recv() => tracing::info!("SIGHUP: asking the engines"),
+        let ended = Instant::now();
+        loop {
+            // Engines that are new in the list are asked soon, but not at each of many changes.
+            let pause = if watch.has_changed() { FIRST_INTERVAL } else { pause };
+            select! {
+                () = sleep_until(ended + pause) => break,
+                () = watch.changed() => engines.apply_list(&mut watch).await,
+                _again = hangup.recv() => {
+                    tracing::info!("SIGHUP: asking the engines");
+                    break;
+                }
+            }
         }
     }
 }

@@ -2,11 +2,13 @@
 //! fail on purpose.
 
 mod answers;
+mod api_server;
 mod disaggregated;
 mod fake;
 mod faults;
 mod fleet;
 mod images;
+mod kubernetes;
 mod serve;
 mod sources;
 mod tokens;

@@ -20,6 +20,8 @@ const EVENTS_PORT: u16 = 5557;
 const REPLAY_PORT: u16 = 5558;
 /// Worker label: address of the engine.
 const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
+/// Worker label: id of the pod that the engine is.
+pub(super) const POD_LABEL: &str = "pod-uid";
 
 /// Facts about an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -257,7 +259,7 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
         lease: None,
         profile: WorkerProfile {
             total_kv_blocks: facts.blocks,
-            labels: [(ADDRESS_LABEL.to_owned(), url)].into(),
+            labels: labels(spec, url),
             ..WorkerProfile::default()
         },
         kind: HolderKind::Worker,
@@ -267,6 +269,12 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
             ..EngineFacts::default()
         },
     })
+}
+
+/// Address of the engine, and the pod that it is.
+fn labels(spec: &EngineSpec, url: String) -> BTreeMap<String, String> {
+    let uid = spec.pod.iter().map(|pod| (POD_LABEL.to_owned(), pod.uid.clone()));
+    uid.chain([(ADDRESS_LABEL.to_owned(), url)]).collect()
 }
 
 /// The sockets of each rank: the port of rank 0, plus the rank.

@@ -1,7 +1,8 @@
 //! Follows the engines: registers engines that answer, and removes engines that stay silent or are no longer named.
 
-use super::facts::{Facts, FactsError, ask, registration};
-use super::source::{EngineSource, distinct};
+use super::facts::{Facts, FactsError, POD_LABEL, ask, registration};
+use super::pods::Listed;
+use super::source::{EngineList, EngineSource, distinct};
 use super::spec::EngineSpec;
 use futures::{StreamExt, stream};
 use kvasir_gateway::config::EngineKeys;
@@ -13,7 +14,9 @@ use kvasir_proto::pb::{
 };
 use kvasir_tls::Channel;
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::time::Duration;
+use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
@@ -55,8 +58,13 @@ pub struct Seen {
 #[derive(Debug, Default)]
 pub struct Watch {
     known: BTreeMap<String, Known>,
+    list: Option<EngineList>,
     /// The last list that could be read.
     specs: Vec<EngineSpec>,
+    /// Parts of this list that cannot be used, each with the reason.
+    list_faults: Vec<(String, String)>,
+    /// Whether the list has changed since the last round began: engines may be new.
+    has_changed: bool,
     /// Why the list could not be read.
     list_problem: Option<String>,
     /// Whether workers of earlier processes, which a checkpoint brought back, were compared with the list.
@@ -86,8 +94,24 @@ impl Watch {
     #[must_use]
     pub fn faults(&self) -> Vec<(String, String)> {
         let of_list = self.list_problem.iter().map(|why| ("engines-from".to_owned(), why.clone()));
+        let of_list = of_list.chain(self.list_faults.iter().cloned());
         let fault = |(name, known): (&String, &Known)| Some((name.clone(), known.problem.clone()?));
         of_list.chain(self.known.iter().filter_map(fault)).collect()
+    }
+
+    /// Waits until the list of engines changes, as far as its source tells it. May be cancelled at any time.
+    pub async fn changed(&mut self) {
+        match &mut self.list {
+            Some(list) => list.changed().await,
+            None => pending().await,
+        }
+        self.has_changed = true;
+    }
+
+    /// Whether the list has changed since the last round began.
+    #[must_use]
+    pub const fn has_changed(&self) -> bool {
+        self.has_changed
     }
 
     /// Whether an engine of this name is followed.
@@ -113,23 +137,10 @@ impl Engines {
         unchecked: &mpsc::Sender<Seen>,
         is_faulty: impl Fn(&str) -> bool,
     ) {
-        self.read_list(watch).await;
-        if watch.specs.is_empty() {
-            return;
-        }
-        let names: Vec<_> = watch.specs.iter().map(EngineSpec::name).collect();
-        if !watch.has_compared {
-            watch.has_compared = self.remove_strangers(&names).await;
-        }
-        let gone = watch.known.keys().filter(|name| !names.contains(name));
-        for name in gone.cloned().collect::<Vec<_>>() {
-            if let Some((seen, registration)) =
-                watch.known.remove(&name).and_then(|at| at.registered)
-            {
-                tracing::info!(engine = name, "the engine is no longer named: removed");
-                self.keys.remove(&seen.spec.url);
-                self.remove(&registration).await;
-            }
+        watch.has_changed = false;
+        self.apply_list(watch).await;
+        if !watch.has_compared && watch.list_problem.is_none() {
+            watch.has_compared = self.remove_strangers(&watch.specs).await;
         }
         let asking = watch.specs.clone().into_iter().map(|spec| {
             let before = watch.known.get(&spec.name()).and_then(|known| known.registered.as_ref());
@@ -142,7 +153,19 @@ impl Engines {
         // In the order of the list: of two engines with one socket, the first one has it.
         let asking: Vec<_> = asking.collect();
         let mut answers = stream::iter(asking).buffered(ASKED_MAX);
-        while let Some((spec, facts)) = answers.next().await {
+        loop {
+            let answer = select! {
+                answer = answers.next() => answer,
+                // The removal of an engine does not wait for others that are silent.
+                () = watch.changed() => {
+                    self.apply_list(watch).await;
+                    continue;
+                }
+            };
+            let Some((spec, facts)) = answer else { return };
+            if !watch.specs.contains(&spec) {
+                continue;
+            }
             let name = spec.name();
             let known = watch.known.remove(&name);
             let mut known = self.update(&spec, facts, known).await;
@@ -161,21 +184,48 @@ impl Engines {
         }
     }
 
+    /// Reads the list. Removes engines that are no longer named, and those whose pod is another one now.
+    pub async fn apply_list(&self, watch: &mut Watch) {
+        self.read_list(watch).await;
+        let specs = &watch.specs;
+        let gone = watch.known.iter().filter(|(name, known)| {
+            let named = specs.iter().find(|spec| spec.name() == **name);
+            let pod = known.registered.as_ref().map(|(seen, _)| &seen.spec.pod);
+            named.is_none_or(|spec| pod.is_some_and(|pod| *pod != spec.pod))
+        });
+        for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            if let Some((seen, registration)) =
+                watch.known.remove(&name).and_then(|known| known.registered)
+            {
+                tracing::info!(engine = name, "the engine is no longer named: removed");
+                self.keys.remove(&seen.spec.url);
+                self.remove(&registration).await;
+            }
+        }
+    }
+
     /// Reads the list. If it cannot be read, the engines stay as they are.
     async fn read_list(&self, watch: &mut Watch) {
         let mut specs = self.named.clone();
-        let listed = match &self.source {
-            Some(source) => timeout(LIST_TIMEOUT, source.list())
-                .await
-                .unwrap_or_else(|_late| Err(format!("no answer within {LIST_TIMEOUT:?}"))),
-            None => Ok(Vec::new()),
+        let list = match &self.source {
+            Some(source) => {
+                let list = watch.list.get_or_insert_with(|| EngineList::new(source.clone()));
+                let late = |_late| Err(format!("no answer within {LIST_TIMEOUT:?}"));
+                timeout(LIST_TIMEOUT, list.read()).await.unwrap_or_else(late)
+            }
+            None => Ok(Listed::default()),
         };
-        let listed = listed.and_then(|listed| {
+        let listed = list.and_then(|Listed { specs: listed, faults }| {
             specs.extend(listed);
-            distinct(specs)
+            Ok((distinct(specs)?, faults))
         });
         match listed {
-            Ok(specs) => {
+            Ok((specs, faults)) => {
+                for (name, why) in faults.iter().filter(|fault| !watch.list_faults.contains(fault))
+                {
+                    tracing::error!("engines-from: {name}: {why}");
+                }
+                watch.list_faults = faults;
                 watch.specs = specs;
                 watch.list_problem = None;
             }
@@ -306,8 +356,9 @@ impl Engines {
         Ok(listed.into_inner().workers)
     }
 
-    /// Removes workers that a checkpoint brought back and that are no longer named. Returns whether the index answered.
-    async fn remove_strangers(&self, names: &[String]) -> bool {
+    /// Removes workers that a checkpoint brought back and that are no longer named, or whose pod is another one now. Returns
+    /// whether the index answered.
+    async fn remove_strangers(&self, specs: &[EngineSpec]) -> bool {
         let workers = match self.workers().await {
             Ok(workers) => workers,
             Err(why) => {
@@ -315,7 +366,14 @@ impl Engines {
                 return false;
             }
         };
-        for worker in workers.into_iter().filter(|at| !names.contains(&at.worker_id)) {
+        let is_named = |worker: &WorkerInfo| {
+            let labels =
+                worker.registration.iter().filter_map(|at| Some(&at.profile.as_ref()?.labels));
+            let pod = labels.flatten().find(|label| label.key == POD_LABEL).map(|at| &at.value);
+            let mut same = specs.iter().filter(|spec| spec.name() == worker.worker_id);
+            same.any(|spec| spec.pod.as_ref().map(|pod| &pod.uid) == pod)
+        };
+        for worker in workers.into_iter().filter(|worker| !is_named(worker)) {
             tracing::info!(engine = worker.worker_id, "the engine is no longer named: removed");
             let WorkerInfo { worker_id, model, tenant, .. } = worker;
             self.send_removal(RemoveWorkerRequest { worker_id, model, tenant }).await;

@@ -2,10 +2,13 @@
 
 mod facts;
 mod follow;
+mod kubernetes;
+mod pods;
 mod source;
 mod spec;
 
 pub use facts::{Facts, FactsError, ask, registration};
 pub use follow::{Engines, Seen, Watch};
-pub use source::{ENGINES_MAX, EngineSource, distinct};
-pub use spec::EngineSpec;
+pub use pods::{Listed, ServicePort};
+pub use source::{ENGINES_MAX, EngineList, EngineSource, Stated, distinct};
+pub use spec::{EngineSpec, Pod};

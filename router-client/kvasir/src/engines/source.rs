@@ -1,10 +1,13 @@
-//! Where the engines come from: the command line, a file, or DNS.
+//! Where the engines come from: the command line, a file, DNS, or Kubernetes.
 
 use super::EngineSpec;
+use super::kubernetes::ServiceWatch;
+use super::pods::{Listed, ServicePort};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::RData;
 use hyper::http::uri::Authority;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tokio::fs;
@@ -24,6 +27,15 @@ pub enum EngineSource {
     Dns(String, u16, Stated),
     /// Hosts and ports in the SRV records of a name.
     Srv(String, Stated),
+    /// The pods of a Kubernetes service.
+    Kubernetes(ServicePort, Stated),
+}
+
+/// A list of engines that is being read.
+#[derive(Debug)]
+pub struct EngineList {
+    source: EngineSource,
+    watch: Option<ServiceWatch>,
 }
 
 /// What the user states of each engine of a name: `[,key=value]...`, as after an engine's URL.
@@ -31,9 +43,17 @@ pub enum EngineSource {
 pub struct Stated(String);
 
 impl Stated {
-    /// Engine at a host and port, with the stated facts.
-    fn engine(&self, at: &str) -> Result<EngineSpec, String> {
-        format!("{at}{}", self.0).parse()
+    /// Engine at a host and port, with the stated facts and `own` ones, which hold where both differ.
+    pub(super) fn engine(&self, at: &str, own: &str) -> Result<EngineSpec, String> {
+        format!("{at}{}{own}", self.0).parse()
+    }
+
+    /// Splits `AT[,key=value]...`.
+    pub(super) fn split(text: &str) -> Result<(&str, Self), String> {
+        let (at, facts) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let stated = Self(facts.to_owned());
+        stated.engine("localhost:1", "")?;
+        Ok((at, stated))
     }
 }
 
@@ -43,15 +63,14 @@ impl FromStr for EngineSource {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || {
             format!(
-                "{text:?} must be file:PATH, dns:NAME:PORT, or dns:_PORT._tcp.NAME for SRV records"
+                "{text:?} must be file:PATH, dns:NAME:PORT, dns:_PORT._tcp.NAME for SRV records, or \
+                 kubernetes:[NAMESPACE/]SERVICE:PORT"
             )
         };
         match text.split_once(':').ok_or_else(form)? {
             ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
             ("dns", rest) => {
-                let (at, facts) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
-                let stated = Stated(facts.to_owned());
-                stated.engine("localhost:1")?;
+                let (at, stated) = Stated::split(rest)?;
                 if at.starts_with('_') && !at.contains(':') {
                     return Ok(Self::Srv(at.to_owned(), stated));
                 }
@@ -59,19 +78,36 @@ impl FromStr for EngineSource {
                 let port = port.parse().ok().filter(|port| *port > 0 && !name.is_empty());
                 Ok(Self::Dns(name.to_owned(), port.ok_or_else(form)?, stated))
             }
+            ("kubernetes", rest) => {
+                let (at, stated) = Stated::split(rest)?;
+                Ok(Self::Kubernetes(at.parse().map_err(|()| form())?, stated))
+            }
             _ => Err(form()),
         }
     }
 }
 
-impl EngineSource {
-    /// The current engines.
+impl EngineList {
+    /// A list that has not been read yet.
+    #[must_use]
+    pub const fn new(source: EngineSource) -> Self {
+        Self { source, watch: None }
+    }
+
+    /// The current engines. May be cancelled at any time.
     ///
     /// # Errors
-    /// If the file or the name cannot be read, or the file has an invalid line.
-    pub async fn list(&self) -> Result<Vec<EngineSpec>, String> {
-        match self {
-            Self::File(path) => {
+    /// If the file, the name or the service cannot be read, or the file has an invalid line.
+    pub async fn read(&mut self) -> Result<Listed, String> {
+        let specs = match &self.source {
+            EngineSource::Kubernetes(at, stated) => {
+                let watch = match &mut self.watch {
+                    Some(watch) => watch,
+                    none @ None => none.insert(ServiceWatch::start(at, stated).await?),
+                };
+                return watch.list().await;
+            }
+            EngineSource::File(path) => {
                 let at_file = |why: String| format!("{}: {why}", path.display());
                 let size =
                     fs::metadata(path).await.map_err(|error| at_file(error.to_string()))?.len();
@@ -85,22 +121,32 @@ impl EngineSource {
                 if specs.is_empty() {
                     return Err(at_file("lists no engine".to_owned()));
                 }
-                Ok(specs)
+                specs
             }
-            Self::Dns(name, port, stated) => {
+            EngineSource::Dns(name, port, stated) => {
                 let found = lookup_host((name.as_str(), *port)).await;
                 let found = found.map_err(|error| format!("{name}: {error}"))?;
-                let specs = found.map(|address| stated.engine(&address.to_string()));
+                let specs = found.map(|address| stated.engine(&address.to_string(), ""));
                 let mut specs = specs.collect::<Result<Vec<EngineSpec>, _>>()?;
                 specs.sort_by_key(EngineSpec::name);
-                Ok(specs)
+                specs
             }
-            Self::Srv(name, stated) => {
+            EngineSource::Srv(name, stated) => {
                 // Built each time, since the system's configuration may have changed.
                 let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
                 let resolver = resolver.map_err(|error| format!("{name}: {error}"))?;
-                services(&resolver, name, stated).await
+                services(&resolver, name, stated).await?
             }
+        };
+        Ok(Listed { specs, faults: Vec::new() })
+    }
+
+    /// Waits until the list changes, as far as its source tells it: without end for files and DNS. May be cancelled at
+    /// any time.
+    pub async fn changed(&mut self) {
+        match &mut self.watch {
+            Some(watch) => watch.changed().await,
+            None => pending().await,
         }
     }
 }
@@ -119,7 +165,7 @@ async fn services(
     // By port 0 or the target ".", a name says that the service is not there.
     let records = records.filter(|(target, port)| *port != 0 && target != ".");
     let specs = records.map(|(target, port)| format!("{}:{port}", target.trim_end_matches('.')));
-    let mut specs = specs.map(|at| stated.engine(&at)).collect::<Result<Vec<_>, _>>()?;
+    let mut specs = specs.map(|at| stated.engine(&at, "")).collect::<Result<Vec<_>, _>>()?;
     if specs.is_empty() {
         return Err(format!("{name}: has no SRV records"));
     }
@@ -186,7 +232,22 @@ mod tests {
             read("dns:_http._tcp.vllm.prod.svc"),
             Ok(EngineSource::Srv("_http._tcp.vllm.prod.svc".to_owned(), none()))
         );
-        for text in ["", "file:", "dns:vllm", "dns::8000", "dns:vllm:0", "srv:x:1"] {
+        for text in ["kubernetes:vllm:8000", "kubernetes:prod/vllm:http,key-file=/k"] {
+            assert!(matches!(read(text), Ok(EngineSource::Kubernetes(..))), "{text}");
+        }
+        for text in [
+            "",
+            "file:",
+            "dns:vllm",
+            "dns::8000",
+            "dns:vllm:0",
+            "srv:x:1",
+            "kubernetes:vllm",
+            "kubernetes:/vllm:8000",
+            "kubernetes:prod/:8000",
+            "kubernetes:a/b/c:8000",
+            "kubernetes:vllm:0",
+        ] {
             read(text).expect_err(text);
         }
         let error = read("dns:vllm:8000,kye-file=/k").expect_err("no such key");
@@ -198,9 +259,9 @@ mod tests {
         let facts = "key-file=/k,block-size=16,events=tcp://*:5600";
         for (at, address) in [("127.0.0.1:8000", "127.0.0.1:8000"), ("::1:8000", "[::1]:8000")] {
             let source: EngineSource = format!("dns:{at},{facts}").parse().expect("a source");
-            let listed = source.list().await.expect("an address");
+            let listed = EngineList::new(source).read().await.expect("an address");
             let expected = format!("{address},{facts}").parse().expect("an engine");
-            assert_eq!(listed, [expected]);
+            assert_eq!(listed.specs, [expected]);
         }
     }
 

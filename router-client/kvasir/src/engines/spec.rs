@@ -26,12 +26,26 @@ pub struct EngineSpec {
     pub model: Option<String>,
     /// File with the key of the engine's API.
     pub key_file: Option<PathBuf>,
+    /// The pod that the engine is; `None` for an address.
+    pub pod: Option<Pod>,
+}
+
+/// A pod of Kubernetes. Another pod with the same name or address is another engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Name, unique in its namespace at a time.
+    pub name: String,
+    /// Id, never used again.
+    pub uid: String,
 }
 
 impl EngineSpec {
-    /// Name of the worker: host and port of the URL, with its path if it has one.
+    /// Name of the worker: host and port of the URL, with its path if it has one; a pod's name in place of its address.
     #[must_use]
     pub fn name(&self) -> String {
+        if let (Some(pod), Some(port)) = (&self.pod, self.url.port_u16()) {
+            return format!("{}:{port}", pod.name);
+        }
         let authority = self.url.authority().map_or("", |at| at.as_str());
         format!("{authority}{}", self.url.path().trim_end_matches('/'))
     }
@@ -77,8 +91,15 @@ impl FromStr for EngineSpec {
         if url.port_u16().is_none() {
             return Err(format!("{url} has no port: write http://HOST:PORT"));
         }
-        let mut spec =
-            Self { url, events: None, replay: None, block_size: None, model: None, key_file: None };
+        let mut spec = Self {
+            url,
+            events: None,
+            replay: None,
+            block_size: None,
+            model: None,
+            key_file: None,
+            pod: None,
+        };
         for part in parts {
             let (key, value) = part.trim().split_once('=').unwrap_or((part, ""));
             if value.is_empty() {
