@@ -219,6 +219,8 @@ async fn another_pod_inherits_no_blocks() -> Result<()> {
     };
     cluster.add("vllm-0", "uid-1", &engine);
     renamed(&cluster, "uid-1").await?;
+    // Only then do all further batches count.
+    cluster.blocks(&names[0], &engine).await?;
     let (blocks, truth) = fill(&cluster, &names[0], &["four", "five"]).await?;
     ensure!(blocks < truth, "another id: {blocks} of {truth}\n{}", cluster.kvasir.output());
     let before = blocks;
