@@ -74,8 +74,12 @@ impl config::Options for Options {
          most of its prompt cached and least to do. Index, router and gateway run in this process";
     const EXAMPLE: &'static str = "http://gpu-0:8000 http://gpu-1:8000";
     const VARIABLE_PREFIX: &'static str = "KVASIR_SERVE_";
-    const DEFAULTS: &'static [(&'static str, &'static str)] =
-        &[("listen", "127.0.0.1:8080"), ("http-listen", "127.0.0.1:9095")];
+    // The engines' list shows what is wrong with Kubernetes, once.
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[
+        ("listen", "127.0.0.1:8080"),
+        ("http-listen", "127.0.0.1:9095"),
+        ("log-filter", "info,kube_client=error,kube_runtime=error"),
+    ];
     const HIDDEN: &'static [&'static str] = &["engine", "indexer", "tenant"];
     const RETIRED: &'static [&'static [Retired]] = GatewayOptions::RETIRED;
     const SHORT_HELP: &'static [&'static str] = &[

@@ -351,7 +351,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("engine::order", "buffer held jitter outcomes core rounds"),
     ("engine::scrape", "kind error exposition cache target fetch engine"),
-    ("router-client/kvasir::engines", "spec source facts follow"),
+    ("router-client/kvasir::engines", "spec pods kubernetes source facts follow"),
     ("engine::recover", "config step progress recovery inputs validate rules_test"),
     (
         "engine::sequence",

@@ -1,18 +1,18 @@
 //! Follows the pods of a Kubernetes service.
 
 use super::pods::{Listed, PodMeta, ServicePort, engines};
-use super::source::Stated;
+use super::spec::Stated;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Resource, ResourceExt};
 use kube::core::NamespaceResourceScope;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Store, store};
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::{WatchStreamExt, watcher::Config};
+use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Client, Error};
 use kvasir_tasks::causes::causes;
 use serde::de::DeserializeOwned;

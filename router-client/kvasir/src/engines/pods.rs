@@ -1,8 +1,6 @@
 //! Engines that are the pods of a Kubernetes service. Pure: reads objects of the API.
 
-use super::EngineSpec;
-use super::source::Stated;
-use super::spec::Pod;
+use super::spec::{EngineSpec, Pod, Stated};
 use k8s_openapi::api::core::v1::{self, ObjectReference};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PartialObjectMeta;

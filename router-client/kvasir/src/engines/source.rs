@@ -1,8 +1,8 @@
 //! Where the engines come from: the command line, a file, DNS, or Kubernetes.
 
-use super::EngineSpec;
 use super::kubernetes::ServiceWatch;
 use super::pods::{Listed, ServicePort};
+use super::spec::{EngineSpec, Stated};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::RData;
 use hyper::http::uri::Authority;
@@ -36,25 +36,6 @@ pub enum EngineSource {
 pub struct EngineList {
     source: EngineSource,
     watch: Option<ServiceWatch>,
-}
-
-/// What the user states of each engine of a name: `[,key=value]...`, as after an engine's URL.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stated(String);
-
-impl Stated {
-    /// Engine at a host and port, with the stated facts and `own` ones, which hold where both differ.
-    pub(super) fn engine(&self, at: &str, own: &str) -> Result<EngineSpec, String> {
-        format!("{at}{}{own}", self.0).parse()
-    }
-
-    /// Splits `AT[,key=value]...`.
-    pub(super) fn split(text: &str) -> Result<(&str, Self), String> {
-        let (at, facts) = text.split_at(text.find(',').unwrap_or(text.len()));
-        let stated = Self(facts.to_owned());
-        stated.engine("localhost:1", "")?;
-        Ok((at, stated))
-    }
 }
 
 impl FromStr for EngineSource {
@@ -310,7 +291,7 @@ mod tests {
         let resolver = TokioResolver::builder_with_config(config, runtime).build();
         let resolver = resolver.expect("a resolver");
         let asking = async {
-            let stated = Stated(",key-file=/k".to_owned());
+            let (_, stated) = Stated::split("name,key-file=/k").expect("facts");
             let unknown = services(&resolver, "_http._tcp.other.", &stated).await;
             assert!(unknown.expect_err("no such name").contains("_http._tcp.other."));
             services(&resolver, known, &stated).await.expect("records")

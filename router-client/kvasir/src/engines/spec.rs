@@ -130,6 +130,28 @@ impl FromStr for EngineSpec {
     }
 }
 
+/// What the user states of each engine of a name: `[,key=value]...`, as after an engine's URL.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stated(String);
+
+impl Stated {
+    /// Engine at a host and port, with the stated facts and `own` ones, which hold where both differ.
+    pub(super) fn engine(&self, at: &str, own: &str) -> Result<EngineSpec, String> {
+        format!("{at}{}{own}", self.0).parse()
+    }
+
+    /// Splits `AT[,key=value]...`.
+    ///
+    /// # Errors
+    /// If a fact is invalid; the message names it.
+    pub(super) fn split(text: &str) -> Result<(&str, Self), String> {
+        let (at, facts) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let stated = Self(facts.to_owned());
+        stated.engine("localhost:1", "")?;
+        Ok((at, stated))
+    }
+}
+
 /// Replaces the host `*` of a ZMQ endpoint, as engines write their own sockets, by the engine's host.
 fn at_engine(endpoint: &str, engine: &Uri) -> String {
     let host = engine.host().unwrap_or_default();
