@@ -28,7 +28,7 @@ fix: ## Format the code and regenerate generated files
 	@scripts/fix
 
 lint: ## Check formatting and lints
-	@source .ci/env && cargo fmt --all --check && cargo clippy --locked --workspace --all-targets -- -D warnings
+	@scripts/lint
 
 bench: ## Measure and write the benchmark report
 	@benches/report $(ARGS)

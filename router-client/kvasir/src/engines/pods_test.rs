@@ -5,7 +5,7 @@ fn at(text: &str) -> ServicePort {
     text.parse().expect("a port of a service")
 }
 
-fn slice(family: &str, ports: Value, endpoints: Value) -> Arc<EndpointSlice> {
+fn slice(family: &str, ports: &Value, endpoints: &Value) -> Arc<EndpointSlice> {
     let slice = json!({
         "metadata": {"name": format!("vllm-{family}")},
         "addressType": family,
@@ -15,7 +15,7 @@ fn slice(family: &str, ports: Value, endpoints: Value) -> Arc<EndpointSlice> {
     Arc::new(serde_json::from_value(slice).expect("a slice"))
 }
 
-fn endpoint(address: &str, pod: &str, conditions: Value) -> Value {
+fn endpoint(address: &str, pod: &str, conditions: &Value) -> Value {
     json!({
         "addresses": [address],
         "conditions": conditions,
@@ -53,16 +53,16 @@ fn ports_of_services_are_numbers_or_names() {
 fn a_pod_is_one_engine_until_it_is_deleted() {
     let ports = json!([{"name": "http", "port": 8000}]);
     let four = json!([
-        endpoint("10.0.0.2", "b", json!({"ready": false})),
-        endpoint("10.0.0.1", "a", json!({})),
-        endpoint("10.0.0.3", "ending", json!({"ready": true, "serving": true, "terminating": true})),
-        endpoint("10.0.0.4", "deleted", json!({"ready": true})),
-        endpoint("10.0.0.5", "unknown", json!({"ready": true})),
+        endpoint("10.0.0.2", "b", &json!({"ready": false})),
+        endpoint("10.0.0.1", "a", &json!({})),
+        endpoint("10.0.0.3", "ending", &json!({"ready": true, "serving": true, "terminating": true})),
+        endpoint("10.0.0.4", "deleted", &json!({"ready": true})),
+        endpoint("10.0.0.5", "unknown", &json!({"ready": true})),
         {"addresses": ["10.0.0.9"]},
         {"addresses": []},
     ]);
-    let six = json!([endpoint("fd00::1", "a", json!({})), endpoint("fd00::6", "six", json!({}))]);
-    let slices = [slice("IPv6", ports.clone(), six), slice("IPv4", ports, four)];
+    let six = json!([endpoint("fd00::1", "a", &json!({})), endpoint("fd00::6", "six", &json!({}))]);
+    let slices = [slice("IPv6", &ports, &six), slice("IPv4", &ports, &four)];
     let pods = [
         pod("a", json!({})),
         pod("b", json!({})),
@@ -92,8 +92,8 @@ fn a_pod_is_one_engine_until_it_is_deleted() {
 fn pods_state_facts_which_precede_those_of_the_option() {
     let ports = json!([{"name": "http", "port": 8000}]);
     let endpoints =
-        json!([endpoint("10.0.0.1", "a", json!({})), endpoint("10.0.0.2", "b", json!({}))]);
-    let slices = [slice("IPv4", ports, endpoints)];
+        json!([endpoint("10.0.0.1", "a", &json!({})), endpoint("10.0.0.2", "b", &json!({}))]);
+    let slices = [slice("IPv4", &ports, &endpoints)];
     let facts = json!({
         "labels": {"app": "vllm", "kvasir/agent": "true", "kvasir/model": "label", "kvasir/block-size": "32"},
         "annotations": {"kvasir/model": "annotation", "kvasir/events": "tcp://*:6000", "kvasir/role": "x"},
@@ -119,7 +119,7 @@ fn a_slice_without_the_named_port_is_a_fault() {
     for ports in
         [json!(null), json!([]), json!([{"name": "grpc", "port": 1}]), json!([{"port": 1}])]
     {
-        let slices = [slice("IPv4", ports, json!([{"addresses": ["10.0.0.1"]}]))];
+        let slices = [slice("IPv4", &ports, &json!([{"addresses": ["10.0.0.1"]}]))];
         let listed = engines(&at("vllm:http"), &Stated::default(), &slices, None);
         assert_eq!(listed.specs, []);
         assert!(listed.faults[0].1.contains("has no port named \"http\""), "{listed:?}");
