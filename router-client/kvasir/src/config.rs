@@ -38,8 +38,8 @@ pub struct Options {
     pub engines: Vec<String>,
     /// List of further engines that may change. file:PATH: one engine per line, as on the command line. dns:NAME:PORT:
     /// all addresses of a name. dns:_PORT._tcp.NAME: hosts and ports in SRV records.
-    /// kubernetes:[NAMESPACE/]SERVICE:PORT: the pods of a Kubernetes service, watched at the API server; PORT is a
-    /// number or a name. What holds for each engine of a name or service follows after commas, such as key-file=PATH.
+    /// kubernetes:[NAMESPACE/]SERVICE:PORT: the pods of a Kubernetes service, watched at the API server; PORT is the
+    /// number at which the pods listen, or the name of a port of the service. What holds for each engine of a name or service follows after commas, such as key-file=PATH.
     /// Files and DNS are read every 5 seconds, and at SIGHUP
     #[arg(long, value_name = "SOURCE")]
     pub engines_from: Option<String>,
@@ -78,7 +78,7 @@ impl config::Options for Options {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[
         ("listen", "127.0.0.1:8080"),
         ("http-listen", "127.0.0.1:9095"),
-        ("log-filter", "info,kube_client=error,kube_runtime=error"),
+        ("log-filter", "info,kube_client=off,kube_runtime=off"),
     ];
     const HIDDEN: &'static [&'static str] = &["engine", "indexer", "tenant"];
     const RETIRED: &'static [&'static [Retired]] = GatewayOptions::RETIRED;

@@ -279,7 +279,7 @@ async fn a_watch_outlives_what_the_api_server_does() -> Result<()> {
         replace(former, name).await.with_context(|| format!("{gone:?}"))?;
     }
     // Refusals are shown, with the fix, and change nothing.
-    for status in [403, 500] {
+    for status in [403, 503] {
         cluster.api.refuse(Some(status));
         cluster.api.cut();
         cluster
@@ -326,6 +326,28 @@ async fn faults_of_pods_and_services_are_named() -> Result<()> {
     cluster.workers(&[]).await?;
     cluster.api.put("services", service());
     cluster.workers(&named(&[("vllm-0", right), ("vllm-1", wrong)])).await?;
+    // The service is made again: its slices come later, and until then its pods are not known to be gone.
+    cluster.api.delete("services", "vllm")?;
+    cluster.readyz("no service", |text| text.contains("has no service vllm")).await?;
+    for pod in ["vllm-0", "vllm-1"] {
+        cluster.api.delete("endpointslices", &format!("vllm-{pod}"))?;
+    }
+    cluster.api.put("services", service());
+    cluster.readyz("no slices", |text| text.contains("has no endpointslices yet")).await?;
+    cluster.workers(&named(&[("vllm-0", right), ("vllm-1", wrong)])).await?;
+    cluster.api.put("endpointslices", slice("vllm-0", "uid-0", right.address(), false));
+    cluster.api.put("endpointslices", slice("vllm-1", "uid-1", wrong.address(), false));
+    let is_over = |text: &str| !text.contains("kubernetes: ");
+    cluster.readyz("the slices", is_over).await?;
+    cluster.api.put(
+        "services",
+        json!({"metadata": {"name": "empty"}, "spec": {"selector": {"app": "x"}}}),
+    );
+    let placeholder = json!({"name": "empty-1", "labels": {"kubernetes.io/service-name": "empty"}});
+    cluster.api.put(
+        "endpointslices",
+        json!({"metadata": placeholder, "addressType": "IPv4", "ports": [], "endpoints": null}),
+    );
     let config = cluster.api.kubeconfig().display().to_string();
     let check = async |from: &str, config: &str| {
         let mut command = Command::new(binary_of("kvasir")?);
@@ -343,6 +365,7 @@ async fn faults_of_pods_and_services_are_named() -> Result<()> {
     );
     for (from, config, part) in [
         ("kubernetes:vllm:grpc", config.as_str(), "no port named \"grpc\""),
+        ("kubernetes:empty:http", &config, "its selector app=x matches no pod in namespace prod"),
         ("kubernetes:other:http", &config, "namespace prod has no service other"),
         ("kubernetes:vllm:http", "/no/such/file", "name a kubeconfig in KUBECONFIG"),
     ] {

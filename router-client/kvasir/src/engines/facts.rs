@@ -21,7 +21,7 @@ const REPLAY_PORT: u16 = 5558;
 /// Worker label: address of the engine.
 const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
 /// Worker label: id of the pod that the engine is.
-pub(super) const POD_LABEL: &str = "pod-uid";
+const POD_LABEL: &str = "pod-uid";
 
 /// Facts about an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -242,7 +242,6 @@ async fn get(
 /// If a stated endpoint has no port, or the ranks' endpoints collide.
 pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, FactsError> {
     let refused = |error: &dyn ToString| FactsError::Stated(error.to_string());
-    let url = spec.url.to_string().trim_end_matches('/').to_owned();
     Ok(Registration {
         worker: WorkerId::new(&spec.name()).map_err(|error| refused(&error))?,
         partition: PartitionKey::new(&facts.model, "").map_err(|error| refused(&error))?,
@@ -259,7 +258,7 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
         lease: None,
         profile: WorkerProfile {
             total_kv_blocks: facts.blocks,
-            labels: labels(spec, url),
+            labels: labels(spec),
             ..WorkerProfile::default()
         },
         kind: HolderKind::Worker,
@@ -271,8 +270,9 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
     })
 }
 
-/// Address of the engine, and the pod that it is.
-fn labels(spec: &EngineSpec, url: String) -> BTreeMap<String, String> {
+/// Labels of the worker: address of the engine, and the pod that it is.
+pub(super) fn labels(spec: &EngineSpec) -> BTreeMap<String, String> {
+    let url = spec.url.to_string().trim_end_matches('/').to_owned();
     let uid = spec.pod.iter().map(|pod| (POD_LABEL.to_owned(), pod.uid.clone()));
     uid.chain([(ADDRESS_LABEL.to_owned(), url)]).collect()
 }

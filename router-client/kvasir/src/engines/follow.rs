@@ -1,6 +1,6 @@
 //! Follows the engines: registers engines that answer, and removes engines that stay silent or are no longer named.
 
-use super::facts::{Facts, FactsError, POD_LABEL, ask, registration};
+use super::facts::{Facts, FactsError, ask, labels, registration};
 use super::pods::Listed;
 use super::source::{EngineList, EngineSource, distinct};
 use super::spec::EngineSpec;
@@ -105,7 +105,6 @@ impl Watch {
             Some(list) => list.changed().await,
             None => pending().await,
         }
-        self.has_changed = true;
     }
 
     /// Whether the list has changed since the last round began.
@@ -137,8 +136,8 @@ impl Engines {
         unchecked: &mpsc::Sender<Seen>,
         is_faulty: impl Fn(&str) -> bool,
     ) {
-        watch.has_changed = false;
         self.apply_list(watch).await;
+        watch.has_changed = false;
         if !watch.has_compared && watch.list_problem.is_none() {
             watch.has_compared = self.remove_strangers(&watch.specs).await;
         }
@@ -184,14 +183,16 @@ impl Engines {
         }
     }
 
-    /// Reads the list. Removes engines that are no longer named, and those whose pod is another one now.
+    /// Reads the list. Removes engines that are no longer named, and those whose pod or address is another one now.
     pub async fn apply_list(&self, watch: &mut Watch) {
         self.read_list(watch).await;
-        let specs = &watch.specs;
+        let specs: BTreeMap<_, _> = watch.specs.iter().map(|spec| (spec.name(), spec)).collect();
         let gone = watch.known.iter().filter(|(name, known)| {
-            let named = specs.iter().find(|spec| spec.name() == **name);
-            let pod = known.registered.as_ref().map(|(seen, _)| &seen.spec.pod);
-            named.is_none_or(|spec| pod.is_some_and(|pod| *pod != spec.pod))
+            let is_other = |spec: &&EngineSpec| {
+                let registered = known.registered.as_ref();
+                registered.is_some_and(|(seen, _)| labels(&seen.spec) != labels(spec))
+            };
+            specs.get(*name).is_none_or(is_other)
         });
         for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             if let Some((seen, registration)) =
@@ -226,6 +227,7 @@ impl Engines {
                     tracing::error!("engines-from: {name}: {why}");
                 }
                 watch.list_faults = faults;
+                watch.has_changed |= watch.specs != specs;
                 watch.specs = specs;
                 watch.list_problem = None;
             }
@@ -234,6 +236,7 @@ impl Engines {
                     tracing::error!("engines-from: {why}");
                 }
                 watch.list_problem = Some(why);
+                watch.list_faults.clear();
                 if watch.specs.is_empty() {
                     watch.specs.clone_from(&self.named);
                 }
@@ -356,8 +359,8 @@ impl Engines {
         Ok(listed.into_inner().workers)
     }
 
-    /// Removes workers that a checkpoint brought back and that are no longer named, or whose pod is another one now. Returns
-    /// whether the index answered.
+    /// Removes workers that a checkpoint brought back and that are no longer named, or whose pod or address is another one now.
+    /// Returns whether the index answered.
     async fn remove_strangers(&self, specs: &[EngineSpec]) -> bool {
         let workers = match self.workers().await {
             Ok(workers) => workers,
@@ -367,11 +370,11 @@ impl Engines {
             }
         };
         let is_named = |worker: &WorkerInfo| {
-            let labels =
-                worker.registration.iter().filter_map(|at| Some(&at.profile.as_ref()?.labels));
-            let pod = labels.flatten().find(|label| label.key == POD_LABEL).map(|at| &at.value);
+            let profile = worker.registration.as_ref().and_then(|at| at.profile.as_ref());
+            let stated = profile.into_iter().flat_map(|profile| &profile.labels);
+            let stated = stated.map(|label| (label.key.clone(), label.value.clone())).collect();
             let mut same = specs.iter().filter(|spec| spec.name() == worker.worker_id);
-            same.any(|spec| spec.pod.as_ref().map(|pod| &pod.uid) == pod)
+            same.any(|spec| labels(spec) == stated)
         };
         for worker in workers.into_iter().filter(|worker| !is_named(worker)) {
             tracing::info!(engine = worker.worker_id, "the engine is no longer named: removed");

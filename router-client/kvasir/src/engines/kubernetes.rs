@@ -27,6 +27,10 @@ use tokio::time::sleep;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which the API server ends a watch, in seconds. A connection that died silently is noticed 5 seconds later.
 const WATCH_SECONDS: u32 = 60;
+/// Maximum silence of the API server: longer than a watch without events.
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
+/// Maximum number of changes that are applied as one.
+const CHANGES_MAX: usize = 1_000;
 /// Pause before another attempt to watch.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Label of the endpoint slices of a service.
@@ -52,14 +56,21 @@ impl ServiceWatch {
     /// # Errors
     /// If no API server is configured.
     pub(super) async fn start(at: &ServicePort, stated: &Stated) -> Result<Self, String> {
-        let unusable = |error: &(dyn std::error::Error + 'static)| {
-            let why = causes(error);
-            format!("kubernetes: {why}: run in a pod, or name a kubeconfig in KUBECONFIG")
-        };
-        let mut config = kube::Config::infer().await.map_err(|error| unusable(&error))?;
+        let mut config = kube::Config::infer().await.map_err(|error| {
+            let why = causes(&error);
+            format!(
+                "kubernetes: {why}: in a pod, mount the service account's token (automountServiceAccountToken: true); elsewhere, \
+                 name a kubeconfig in KUBECONFIG"
+            )
+        })?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
+        // Its pauses between attempts grow to minutes, in silence.
+        config.default_retry = false;
         let namespace = at.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let client = Client::try_from(config)
+            .map_err(|error| format!("kubernetes: {}: correct the kubeconfig", causes(&error)))?;
         let named = Config::default().fields(&format!("metadata.name={}", at.service));
         let own = Config::default().labels(&format!("{SERVICE_LABEL}={}", at.service));
         let service = Followed::new(Api::namespaced(client.clone(), &namespace), named);
@@ -83,15 +94,37 @@ impl ServiceWatch {
             let Self { at: ServicePort { service, .. }, namespace, .. } = self;
             return Err(format!("kubernetes: namespace {namespace} has no service {service}"));
         }
+        // The API server keeps a slice even of a service whose pods are all gone.
+        if self.pods.is_some() && self.slices.known.is_empty() {
+            let service = &self.at.service;
+            return Err(format!("kubernetes: service {service} has no endpointslices yet"));
+        }
         let pods = self.pods.as_ref().map(|(_, pods)| pods.known.state());
         let slices = self.slices.known.state();
         let mut listed = engines(&self.at, &self.stated, &slices, pods.as_deref());
+        if let Some((selector, _)) = self.pods.as_ref().filter(|(_, pods)| pods.known.is_empty()) {
+            let why = format!(
+                "its selector {} matches no pod in namespace {}: correct the selector, or start engines",
+                terms(selector),
+                self.namespace
+            );
+            listed.faults.push((format!("service {}", self.at.service), why));
+        }
         listed.faults.extend(self.problem().map(|why| ("kubernetes".to_owned(), why)));
         Ok(listed)
     }
 
-    /// Waits until the service or its pods change, or a problem appears.
+    /// Waits until the service or its pods change, or a problem appears. Further changes that are known by then are part of
+    /// the same one. May be cancelled at any time.
     pub(super) async fn changed(&mut self) {
+        self.change().await;
+        let mut more = CHANGES_MAX;
+        while more > 0 && self.change().now_or_never().is_some() {
+            more -= 1;
+        }
+    }
+
+    async fn change(&mut self) {
         let pods = async {
             match &mut self.pods {
                 Some((_, pods)) => pods.next().await,
@@ -114,8 +147,7 @@ impl ServiceWatch {
             return;
         }
         self.pods = selector.map(|selector| {
-            let terms = selector.iter().map(|(key, value)| format!("{key}={value}"));
-            let labels = Config::default().labels(&terms.collect::<Vec<_>>().join(","));
+            let labels = Config::default().labels(&terms(&selector));
             let api = Api::namespaced(self.client.clone(), &self.namespace);
             (selector, Followed::new(api, labels))
         });
@@ -136,6 +168,12 @@ impl Debug for ServiceWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServiceWatch").field("at", &self.at).finish_non_exhaustive()
     }
+}
+
+/// A selector as text.
+fn terms(selector: &BTreeMap<String, String>) -> String {
+    let terms = selector.iter().map(|(key, value)| format!("{key}={value}"));
+    terms.collect::<Vec<_>>().join(",")
 }
 
 /// Objects of one kind, as they are at the API server.
@@ -202,8 +240,9 @@ impl<K: Object> Followed<K> {
                     if is_stuck(&error) {
                         self.events = watch(&self.api, &self.config, PAUSE);
                     }
-                    if let Some(why) = explain(&error) {
-                        self.problem = Some(why);
+                    let problem = explain(&error).or_else(|| self.problem.clone());
+                    if self.problem != problem {
+                        self.problem = problem;
                         return;
                     }
                 }
@@ -229,7 +268,10 @@ fn watch<K: Object>(
 /// not tell that it succeeds again.
 const fn is_stuck(error: &watcher::Error) -> bool {
     match error {
-        watcher::Error::WatchStartFailed(_) | watcher::Error::WatchError(_) => true,
+        watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchError(_)
+        // An event that cannot be read, and would not come again.
+        | watcher::Error::WatchFailed(Error::SerdeError(_)) => true,
         watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchFailed(_)
         | watcher::Error::NoResourceVersion => false,
@@ -250,7 +292,11 @@ fn explain(error: &watcher::Error) -> Option<String> {
     };
     match status.code {
         GONE => None,
-        401 | 403 => Some(format!(
+        401 => Some(format!(
+            "{}: the API server does not accept the credentials: renew the token of the kubeconfig or of the service account",
+            status.message
+        )),
+        403 => Some(format!(
             "{}: give the service account a role that may list and watch services, endpointslices and pods",
             status.message
         )),

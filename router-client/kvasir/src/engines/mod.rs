@@ -10,5 +10,5 @@ mod spec;
 pub use facts::{Facts, FactsError, ask, registration};
 pub use follow::{Engines, Seen, Watch};
 pub use pods::{Listed, ServicePort};
-pub use source::{ENGINES_MAX, EngineList, EngineSource, distinct};
-pub use spec::{EngineSpec, Pod, Stated};
+pub use source::{EngineList, EngineSource, distinct};
+pub use spec::{ENGINES_MAX, EngineSpec, Pod, Stated};

@@ -1,6 +1,6 @@
 //! Engines that are the pods of a Kubernetes service. Pure: reads objects of the API.
 
-use super::spec::{EngineSpec, Pod, Stated};
+use super::spec::{ENGINES_MAX, EngineSpec, Pod, Stated};
 use k8s_openapi::api::core::v1::{self, ObjectReference};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PartialObjectMeta;
@@ -49,10 +49,12 @@ impl FromStr for ServicePort {
         if !names.iter().all(is_valid) {
             return Err(());
         }
+        // A name has a letter.
+        let is_name = port.chars().any(|c| c.is_ascii_alphabetic());
         let port = match port.parse() {
-            Ok(0) => return Err(()),
-            Ok(number) => Port::Number(number),
-            Err(_name) => Port::Name(port.to_owned()),
+            Ok(number) if number > 0 => Port::Number(number),
+            Err(_name) if is_name => Port::Name(port.to_owned()),
+            Ok(_) | Err(_) => return Err(()),
         };
         Ok(Self { namespace, service: service.to_owned(), port })
     }
@@ -84,7 +86,8 @@ pub(super) fn engines(
     slices.sort_by_key(|slice| (&slice.address_type, &slice.metadata.name));
     let mut listed = Listed::default();
     let mut seen = BTreeSet::new();
-    for slice in slices {
+    // An empty slice, as of a service without pods, has no ports.
+    for slice in slices.into_iter().filter(|slice| !slice.endpoints.is_empty()) {
         let Some(port) = port_of(at, slice) else {
             let Port::Name(name) = &at.port else { continue };
             let why =
@@ -124,9 +127,28 @@ pub(super) fn engines(
             }
         }
     }
+    listed.specs.sort_by_key(EngineSpec::name);
+    // The others stay, so that engines that go are still noticed.
+    let mut earlier = String::new();
+    listed.specs.retain(|spec| {
+        let name = spec.name();
+        let is_new = name != earlier;
+        if !is_new {
+            listed.faults.push((name.clone(), "another pod has the same name".to_owned()));
+        }
+        earlier = name;
+        is_new
+    });
+    if listed.specs.len() > ENGINES_MAX {
+        let why = format!(
+            "{} engines are too many: the first {ENGINES_MAX} are used",
+            listed.specs.len()
+        );
+        listed.faults.push((format!("service {}", at.service), why));
+        listed.specs.truncate(ENGINES_MAX);
+    }
     listed.faults.sort();
     listed.faults.dedup();
-    listed.specs.sort_by_key(EngineSpec::name);
     listed
 }
 

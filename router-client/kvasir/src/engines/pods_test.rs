@@ -42,9 +42,18 @@ fn ports_of_services_are_numbers_or_names() {
         (named.namespace.as_deref(), named.port),
         (Some("prod"), Port::Name("http".to_owned()))
     );
-    for text in
-        ["vllm", "vllm:", ":1", "/vllm:1", "a/:1", "a/b/c:1", "vllm:0", "v llm:1", "vllm:8000/"]
-    {
+    for text in [
+        "vllm",
+        "vllm:",
+        ":1",
+        "/vllm:1",
+        "a/:1",
+        "a/b/c:1",
+        "vllm:0",
+        "vllm:80000",
+        "v llm:1",
+        "vllm:8000/",
+    ] {
         text.parse::<ServicePort>().expect_err(text);
     }
 }
@@ -124,4 +133,27 @@ fn a_slice_without_the_named_port_is_a_fault() {
         assert_eq!(listed.specs, []);
         assert!(listed.faults[0].1.contains("has no port named \"http\""), "{listed:?}");
     }
+    // The slice of a service without pods, or without pods of this family.
+    let empty = [slice("IPv6", &json!([]), &json!(null))];
+    assert_eq!(engines(&at("vllm:http"), &Stated::default(), &empty, None), Listed::default());
+}
+
+#[test]
+fn too_many_pods_and_equal_names_leave_the_others() {
+    let ports = json!([{"name": "http", "port": 8000}]);
+    let many = (0..=ENGINES_MAX).map(|number| {
+        let address = format!("10.0.{}.{}", number / 256, number % 256);
+        json!({"addresses": [address]})
+    });
+    let slices = [slice("IPv4", &ports, &many.collect())];
+    let listed = engines(&at("vllm:http"), &Stated::default(), &slices, None);
+    assert_eq!(listed.specs.len(), ENGINES_MAX);
+    assert!(listed.faults[0].1.contains("1025 engines are too many"), "{:?}", listed.faults);
+    let mut again = endpoint("10.0.0.2", "a", &json!({}));
+    again["targetRef"]["uid"] = json!("other");
+    let two = json!([endpoint("10.0.0.1", "a", &json!({})), again]);
+    let listed =
+        engines(&at("vllm:http"), &Stated::default(), &[slice("IPv4", &ports, &two)], None);
+    assert_eq!(names(&listed), ["a:8000"]);
+    assert_eq!(listed.faults, [("a:8000".to_owned(), "another pod has the same name".to_owned())]);
 }

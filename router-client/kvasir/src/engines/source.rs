@@ -2,7 +2,7 @@
 
 use super::kubernetes::ServiceWatch;
 use super::pods::{Listed, ServicePort};
-use super::spec::{EngineSpec, Stated};
+use super::spec::{ENGINES_MAX, EngineSpec, Stated};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::RData;
 use hyper::http::uri::Authority;
@@ -13,8 +13,6 @@ use std::str::FromStr;
 use tokio::fs;
 use tokio::net::lookup_host;
 
-/// Maximum number of engines.
-pub const ENGINES_MAX: usize = 1_024;
 /// Maximum size of a file of engines, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -228,6 +226,7 @@ mod tests {
             "kubernetes:prod/:8000",
             "kubernetes:a/b/c:8000",
             "kubernetes:vllm:0",
+            "kubernetes:vllm:80000",
         ] {
             read(text).expect_err(text);
         }

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// Maximum number of engines.
+pub const ENGINES_MAX: usize = 1_024;
 /// Maximum size of a key file, in bytes.
 const KEY_BYTES_MAX: u64 = 4_096;
 
