@@ -28,6 +28,12 @@ labels:
 {{- end }}
 {{- end }}
 
+{{- /* Value of --engines-from. */}}
+{{- define "kvasir.engineList" -}}
+{{- $key := ternary ",key-file=/etc/kvasir/engine-key/key" "" (ne .Values.serve.engineKey.secret "") -}}
+{{ .Values.serve.discovery }}:{{ include "kvasir.name" . }}-engines:{{ int .Values.serve.enginePort }}{{ $key }}
+{{- end }}
+
 {{- define "kvasir.scheme" -}}{{ ternary "https" "http" (ne .Values.tls.secret "") }}{{- end }}
 
 {{- define "kvasir.nats" -}}

@@ -36,11 +36,11 @@ pub struct Options {
     #[arg(value_name = "ENGINE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<String>,
-    /// List of further engines that may change. file:PATH: one engine per line, as on the command line. dns:NAME:PORT:
-    /// all addresses of a name. dns:_PORT._tcp.NAME: hosts and ports in SRV records.
-    /// kubernetes:[NAMESPACE/]SERVICE:PORT: the pods of a Kubernetes service, watched at the API server; PORT is the
-    /// number at which the pods listen, or the name of a port of the service. What holds for each engine of a name or service follows after commas, such as key-file=PATH.
-    /// Files and DNS are read every 5 seconds, and at SIGHUP
+    /// List of further engines that may change: file:PATH (one engine per line, as on the command line), dns:NAME:PORT
+    /// (all addresses of a name), dns:_PORT._tcp.NAME (hosts and ports in SRV records) or
+    /// kubernetes:[NAMESPACE/]SERVICE:PORT (pods of a service; PORT is the pods' port, or its name in the service).
+    /// Facts about each engine, such as key-file=PATH, follow after commas. Files and DNS are read every 5 seconds and
+    /// at SIGHUP, Kubernetes is watched
     #[arg(long, value_name = "SOURCE")]
     pub engines_from: Option<String>,
     /// Check each engine with two short requests before it is ready: do events arrive, do tokens and block size agree,
@@ -74,7 +74,7 @@ impl config::Options for Options {
          most of its prompt cached and least to do. Index, router and gateway run in this process";
     const EXAMPLE: &'static str = "http://gpu-0:8000 http://gpu-1:8000";
     const VARIABLE_PREFIX: &'static str = "KVASIR_SERVE_";
-    // The engines' list shows what is wrong with Kubernetes, once.
+    // `--engines-from` logs each problem with Kubernetes once.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[
         ("listen", "127.0.0.1:8080"),
         ("http-listen", "127.0.0.1:9095"),

@@ -35,7 +35,7 @@ const CHANGES_MAX: usize = 1_000;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Label of the endpoint slices of a service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// HTTP status: the API server no longer knows the version from which a watch starts.
+/// HTTP status: the version from which a watch starts is too old.
 const GONE: u16 = 410;
 
 /// A service's pods, as the API server tells them.
@@ -46,7 +46,7 @@ pub(super) struct ServiceWatch {
     namespace: String,
     service: Followed<Service>,
     slices: Followed<EndpointSlice>,
-    /// Labels by which the service selects its pods, and the pods; `None` if it selects none.
+    /// Labels by which the service selects its pods, and the pods; `None` for a service without a selector.
     pods: Option<(BTreeMap<String, String>, Followed<PodMeta>)>,
 }
 
@@ -201,16 +201,9 @@ trait Object:
 {
 }
 
-impl<K> Object for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl Object for Service {}
+impl Object for EndpointSlice {}
+impl Object for PodMeta {}
 
 impl<K: Object> Followed<K> {
     fn new(api: Api<K>, config: Config) -> Self {
@@ -264,8 +257,8 @@ fn watch<K: Object>(
     sleep(pause).map(|()| events).flatten_stream().boxed()
 }
 
-/// Whether a stream would ask again for what was refused, such as a version that the API server no longer knows, or would
-/// not tell that it succeeds again.
+/// Whether the stream has to be made again: it would repeat a request that was refused, such as one with a version that is
+/// gone, or succeed without an event that ends the problem.
 const fn is_stuck(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::WatchStartFailed(_)
