@@ -99,7 +99,7 @@ impl Watch {
         of_list.chain(self.known.iter().filter_map(fault)).collect()
     }
 
-    /// Waits until the list of engines changes, as far as its source tells it. May be cancelled at any time.
+    /// Waits until Kubernetes reports a change of the list; see [`EngineList::changed`]. May be cancelled at any time.
     pub async fn changed(&mut self) {
         match &mut self.list {
             Some(list) => list.changed().await,

@@ -82,7 +82,7 @@ impl ServiceWatch {
     /// The service's engines, as soon as they are known. While the API server is away, the last ones, with the reason.
     ///
     /// # Errors
-    /// If the engines are not known yet, and the API server does not answer or refuses; if there is no such service.
+    /// If the API server refuses or is silent before the first list is complete; if the service or its slices are missing.
     pub(super) async fn list(&mut self) -> Result<Listed, String> {
         while !self.is_known() {
             if let Some(why) = self.problem() {
@@ -297,7 +297,7 @@ fn explain(error: &watcher::Error) -> Option<String> {
     }
 }
 
-/// The same pause before each attempt.
+/// Pauses of [`PAUSE`], without growth: kube resets growing ones at each attempt.
 struct Pauses;
 
 impl Iterator for Pauses {

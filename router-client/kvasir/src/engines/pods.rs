@@ -69,8 +69,8 @@ pub struct Listed {
     pub faults: Vec<(String, String)>,
 }
 
-/// Returns the engines of a service. Pods that are being deleted are none. With `pods`, an endpoint without its pod waits
-/// for the pod's metadata; `None` if the service selects no pods.
+/// Returns the engines of a service, without pods that are being deleted. `pods` is `None` for a service without a selector.
+/// Otherwise an endpoint counts once `pods` has the metadata of its pod.
 pub(super) fn engines(
     at: &ServicePort,
     stated: &Stated,
@@ -152,7 +152,7 @@ pub(super) fn engines(
     listed
 }
 
-/// The number of the port in a slice; `None` if the slice does not have it.
+/// The number of the port in a slice; `None` if the slice lacks the port.
 fn port_of(at: &ServicePort, slice: &EndpointSlice) -> Option<u16> {
     match &at.port {
         Port::Number(number) => Some(*number),

@@ -120,8 +120,8 @@ impl EngineList {
         Ok(Listed { specs, faults: Vec::new() })
     }
 
-    /// Waits until the list changes, as far as its source tells it: without end for files and DNS. May be cancelled at
-    /// any time.
+    /// Waits until Kubernetes reports a change of the list. Files and DNS report none, so the wait has no end. May be
+    /// cancelled at any time.
     pub async fn changed(&mut self) {
         match &mut self.watch {
             Some(watch) => watch.changed().await,
