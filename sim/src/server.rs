@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -167,6 +167,14 @@ impl Server {
         let mut program = Command::new(binary_of(KVASIR)?);
         program.arg("serve").envs(variables.iter().copied());
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
+    }
+
+    /// Starts a program with the common flags at these addresses.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn program_at(program: &Path, addresses: Addresses, flags: &[&str]) -> Result<Self> {
+        Self::launch(Command::new(program), (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(

@@ -8,8 +8,10 @@
 mod checkpoint;
 mod folder;
 mod journal;
+mod rolling;
 
 use anyhow::Result;
+use rolling::{Fleet, Kind, Version};
 use std::env;
 
 /// Name of the version that is to be recorded first, if one is.
@@ -39,4 +41,18 @@ async fn journals_of_older_versions_are_read() -> Result<()> {
         journal::check(&version).await?;
     }
     Ok(())
+}
+
+/// Upgrades a fleet under load, and takes the upgrade back in the opposite order. `KVASIR_OLDER_PROGRAMS` names a folder
+/// with programs of an older version; without it, this version is restarted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_versions_are_mixed() -> Result<()> {
+    let older = Version::older();
+    let mut fleet = Fleet::start(&older).await?;
+    let up = fleet.roll(&Version::This, [Kind::Index, Kind::Agent, Kind::Gateway]).await?;
+    fleet.check().await?;
+    let down = fleet.roll(&older, [Kind::Gateway, Kind::Agent, Kind::Index]).await?;
+    fleet.check().await?;
+    println!("{older:?}: {up} requests during the upgrade, {down} while it was taken back");
+    fleet.stop().await
 }
