@@ -13,12 +13,14 @@ use kvasir_proto::pb::{
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use kvasir_tls::Channel;
+use kvasir_trace::{sampled, step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
+use tracing::Instrument;
 
 /// Timeout of [`IndexerClient::list_workers`], all pages together.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -242,7 +244,9 @@ impl IndexerClient {
         again: impl FnOnce() -> FindMatchesRequest,
     ) -> Result<FindMatchesResponse, Status> {
         let pipelined = match self.config.calls {
-            Calls::Pipelined => !self.without_stream.load(Ordering::Relaxed),
+            // The queries of a stream share its headers. So a query of a sampled trace is sent in a call of its own, whose
+            // headers continue the trace.
+            Calls::Pipelined => !self.without_stream.load(Ordering::Relaxed) && sampled().is_none(),
             Calls::Single => false,
         };
         if pipelined {
@@ -255,8 +259,9 @@ impl IndexerClient {
             }
             request = again();
         }
+        let span = step(|| tracing::info_span!("find_matches", otel.kind = "client"));
         // On the heap: this call is rare, and would enlarge each query's future by 10 KB.
         let mut stub = self.stub.clone();
-        Box::pin(stub.find_matches(request)).await.map(Response::into_inner)
+        Box::pin(stub.find_matches(request).instrument(span)).await.map(Response::into_inner)
     }
 }

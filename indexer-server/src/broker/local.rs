@@ -1,6 +1,6 @@
 use super::Connection;
 use crate::ingest::{AskError, LocalIndexers, Parts};
-use async_nats::{Message, StatusCode, Subscriber};
+use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use kvasir_proto::broker::{LocalCall, answer, local_subject};
@@ -8,6 +8,7 @@ use kvasir_proto::convert::{
     BytesError, DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery,
     LocalSource,
 };
+use kvasir_trace::inject_with;
 
 /// Queries agents at their workers' subjects.
 #[derive(Debug, Clone)]
@@ -33,8 +34,9 @@ impl LocalByBroker {
             let inbox = client.new_inbox();
             let refused = |error: &dyn std::fmt::Display| AskError::Refused(error.to_string());
             let parts = client.subscribe(inbox.clone()).await.map_err(|error| refused(&error))?;
+            let headers = trace_headers();
             client
-                .publish_with_reply(subject.clone(), inbox, question.into())
+                .publish_with_reply_and_headers(subject.clone(), inbox, headers, question.into())
                 .await
                 .map_err(|error| refused(&error))?;
             Ok::<_, AskError>(Answer { client, subject, parts, taken: 0, confirm: None })
@@ -69,6 +71,13 @@ impl LocalIndexers for LocalByBroker {
         let parts = self.send_request(&source, LocalCall::Digests, query.encode());
         parts.map(|part| DigestsPart::decode(part?).map_err(unread)).boxed()
     }
+}
+
+/// Headers that continue the current trace; empty without one.
+fn trace_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    inject_with(|name, value| headers.insert(name, value));
+    headers
 }
 
 fn unread(error: BytesError) -> AskError {

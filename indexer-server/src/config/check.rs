@@ -89,7 +89,6 @@ impl Config {
                     message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
                     connection_calls_max: CONNECTION_CALLS_MAX,
                     connection_asking_streams_max: CONNECTION_ASKING_STREAMS_MAX,
-                    spans: process.log.otlp_endpoint.is_some(),
                 },
             },
             http: process.http,

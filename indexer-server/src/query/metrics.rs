@@ -1,3 +1,4 @@
+use kvasir_process::telemetry::TimeHistogram;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
@@ -12,7 +13,7 @@ pub struct QueryMetrics {
     pub query_blocks: Counter,
     /// Matched blocks of the best worker, summed over all queries: the numerator of the hit rate.
     pub hit_blocks: Counter,
-    latency: Histogram,
+    latency: TimeHistogram,
     matched: Histogram,
 }
 
@@ -25,7 +26,7 @@ impl QueryMetrics {
             query_blocks: Counter::default(),
             hit_blocks: Counter::default(),
             // From a short hit (0.25 us) to a lookup that waited for many critical sections (0.26 s).
-            latency: Histogram::new((0..21).map(|step| 0.25e-6 * f64::from(1_u32 << step))),
+            latency: TimeHistogram::new((0..21).map(|step| 0.25e-6 * f64::from(1_u32 << step))),
             // From one block to the longest chain.
             matched: Histogram::new(
                 std::iter::once(0.0).chain((0..17).map(|step| f64::from(1_u32 << step))),
@@ -61,7 +62,7 @@ impl QueryMetrics {
         self.queries.inc();
         self.query_blocks.inc_by(u64::from(requested));
         self.hit_blocks.inc_by(u64::from(hit));
-        self.latency.observe(took.as_secs_f64());
+        self.latency.observe(took);
         self.matched.observe(f64::from(hit));
     }
 }

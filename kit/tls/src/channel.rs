@@ -1,10 +1,11 @@
-//! gRPC channels that send a bearer token with each call.
+//! gRPC channels that send a bearer token and the trace context with each call.
 
 use crate::TlsError;
 use crate::again::Repeatable;
 use crate::pem::{Contents, Source};
 use crate::reload::Reloaded;
 use futures::future::BoxFuture;
+use kvasir_trace::inject;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
     Ok(header)
 }
 
-/// A connection to a server that sends the token of its [`Dialer`](crate::Dialer) with each call. Calls that the server
+/// A connection to a server that sends the token of its [`Dialer`](crate::Dialer) with each call, and the caller's trace
+/// context. Calls that the server
 /// rejects before they begin, because the connection is old, are retried on another one. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Channel(Route);
@@ -120,6 +122,7 @@ impl Service<Request<Body>> for Channel {
                 if let Some(token) = token {
                     request.headers_mut().insert(AUTHORIZATION, token.header());
                 }
+                inject(request.headers_mut());
                 let (request, repeatable) = Repeatable::new(request);
                 let first = Service::call(transport, request);
                 Box::pin(repeatable.answer(transport.clone(), first))

@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt};
 use kvasir_feed::pause::Pauses;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::port::let_in;
+use kvasir_process::telemetry::request_span;
 use kvasir_proto::broker::{LocalCall, Namespace, local_subject};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::codec::decode;
@@ -21,6 +22,7 @@ use tokio::select;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
+use tracing::Instrument;
 
 /// Answers requests over NATS, and reconnects with backoff, until the service ends. Reports in `status` whether
 /// requests are received.
@@ -124,12 +126,15 @@ impl Answerer {
             return connection.with(reply.fail(&status)).await?.or(Ok(()));
         };
         let service = Arc::clone(&self.service);
-        answers.spawn(async move {
+        let headers = message.headers.unwrap_or_default();
+        let span = request_span(&message.subject, |name| Some(headers.get(name)?.as_str()));
+        let answering = async move {
             let _place = place;
             if let Err(CutOff(reason)) = answer(&service, &mut reply, call, message.payload).await {
                 tracing::info!(?call, reason, "an answer is cut off");
             }
-        });
+        };
+        answers.spawn(answering.instrument(span));
         Ok(())
     }
 }

@@ -134,7 +134,6 @@ fn port(guard: Guard, metrics: PortMetrics) -> Port {
         message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
         connection_calls_max: CONNECTION_CALLS_MAX,
         connection_asking_streams_max: CONNECTION_READERS_MAX,
-        spans: false,
     };
     Port {
         config,

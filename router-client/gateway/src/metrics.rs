@@ -4,12 +4,13 @@ use crate::request::Kind;
 use crate::tokens::Unknown;
 use hyper::StatusCode;
 use kvasir_process::net::Reasons;
+use kvasir_process::telemetry::TimeHistogram;
 use kvasir_router::output::OutputMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::exponential_buckets;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub struct GatewayMetrics {
     pub mismatched: Gauge,
     /// Counts how often a model's tokens were found to differ from the engines' tokens.
     pub mismatches: Counter,
-    duration: Histogram,
+    duration: TimeHistogram,
     /// Latency of answers.
     pub output: OutputMetrics,
 }
@@ -100,7 +101,7 @@ impl GatewayMetrics {
             in_flight: Gauge::default(),
             mismatched: Gauge::default(),
             mismatches: Counter::default(),
-            duration: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            duration: TimeHistogram::new(exponential_buckets(0.001, 2.0, 20)),
             output,
         };
         metrics.fill();
@@ -161,7 +162,7 @@ impl GatewayMetrics {
     /// Counts a finished request and its duration.
     pub fn ended(&self, kind: Kind, end: End, took: Duration) {
         self.requests.get_or_create(&RequestLabels { kind: kind.word(), end: end.word() }).inc();
-        self.duration.observe(took.as_secs_f64());
+        self.duration.observe(took);
     }
 
     /// Counts an error answered by the gateway.

@@ -2,6 +2,7 @@
 
 use crate::fetches::FetchCounters;
 use crate::fleet::{Fleet, Partition};
+use kvasir_process::telemetry::TimeHistogram;
 use kvasir_process::telemetry::{Row, encode_counter, encode_gauge};
 use kvasir_proto::pb;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
@@ -88,7 +89,7 @@ pub struct RequestMetrics {
     index: Family<OutcomeLabel, Counter>,
     prefill: Family<OutcomeLabel, Counter>,
     fetches: FetchCounters,
-    overhead: Family<PhaseLabel, Histogram, fn() -> Histogram>,
+    overhead: Family<PhaseLabel, TimeHistogram, fn() -> TimeHistogram>,
     input_tokens: Histogram,
     hit_ratio: Histogram,
     freed: Counter,
@@ -126,7 +127,7 @@ impl RequestMetrics {
             fetches: FetchCounters::registered(registry),
             // Buckets from 1 us to 8 s.
             overhead: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(1e-6, 4.0, 12))
+                TimeHistogram::new(exponential_buckets(1e-6, 4.0, 12))
             }),
             input_tokens: Histogram::new(exponential_buckets(16.0, 4.0, 9)),
             hit_ratio: Histogram::new(linear_buckets(0.0, 0.1, 11)),
@@ -229,7 +230,7 @@ impl RequestMetrics {
     /// Records the duration of a phase.
     fn took(&self, phase: Phase, time: Duration) {
         let label = PhaseLabel { phase: phase.word() };
-        self.overhead.get_or_create(&label).observe(time.as_secs_f64());
+        self.overhead.get_or_create(&label).observe(time);
     }
 
     /// Counts the end of a request. `expected_and_found` has the cached tokens that the router expected and that the

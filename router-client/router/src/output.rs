@@ -1,5 +1,6 @@
 //! Latency of answers, from reports of the serving process: time to first token, time between tokens, number of tokens.
 
+use kvasir_process::telemetry::TimeHistogram;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 /// Histograms of all answers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OutputMetrics {
-    time_to_first_token: Histogram,
+    time_to_first_token: TimeHistogram,
     inter_token_latency: Histogram,
     output_tokens: Histogram,
 }
@@ -26,7 +27,7 @@ impl OutputMetrics {
     pub fn registered(registry: &mut Registry, prefix: &str) -> Self {
         let registry = registry.sub_registry_with_prefix(prefix);
         let metrics = Self {
-            time_to_first_token: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            time_to_first_token: TimeHistogram::new(exponential_buckets(0.001, 2.0, 20)),
             inter_token_latency: Histogram::new(exponential_buckets(0.000_25, 2.0, 18)),
             output_tokens: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
         };
@@ -66,7 +67,7 @@ impl Pace {
         match self.last {
             None if tokens > 0 => {
                 let time = now.saturating_duration_since(self.began);
-                metrics.time_to_first_token.observe(time.as_secs_f64());
+                metrics.time_to_first_token.observe(time);
             }
             Some((last, before)) if tokens > before => {
                 let time = now.saturating_duration_since(last).as_secs_f64();

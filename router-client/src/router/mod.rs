@@ -44,12 +44,14 @@ use crate::route::{
 };
 use index::Overlaps;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
+use kvasir_trace::step;
 use shared::{Outcome, Place, Shared};
 use state::{Part, Pending};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 /// The load of a rank if it received a prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,6 +154,16 @@ impl Router {
     /// Chooses a worker for a request, by the overlaps `known`. If they are `None`, or after a wait in the queue,
     /// queries the index.
     async fn select_pending(
+        &self,
+        pending: Pending<'_>,
+        known: Option<Overlaps>,
+    ) -> Result<Reservation, RouteError> {
+        let span = step(|| tracing::info_span!("select_worker"));
+        self.attempt_until_placed(pending, known).instrument(span).await
+    }
+
+    /// Attempts to place a request until a worker has room, or the request gives up.
+    async fn attempt_until_placed(
         &self,
         mut pending: Pending<'_>,
         mut known: Option<Overlaps>,

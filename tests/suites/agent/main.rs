@@ -21,5 +21,6 @@ mod reasons;
 mod relay;
 mod stop;
 mod tamper;
+mod traces;
 mod uplinks;
 mod zmq;

@@ -4,7 +4,7 @@ use crate::fleet::MODEL;
 use anyhow::Result;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve;
@@ -30,6 +30,8 @@ pub struct Behaviour {
     pub features: Value,
     /// Status of `/tokenize`, 200 if `None`.
     pub tokenize: Option<u16>,
+    /// Whether completions are streams that end early.
+    pub breaks_off: bool,
 }
 
 /// A running engine; dropping it closes its port.
@@ -43,6 +45,8 @@ pub struct Fake {
 struct Shared {
     behaviour: Mutex<Behaviour>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
+    /// Header `traceparent` of the last completion.
+    traceparent: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -84,6 +88,11 @@ impl Fake {
         let calls = self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.get(page).copied().unwrap_or(0)
     }
+
+    /// Header `traceparent` of the last completion.
+    pub fn traceparent(&self) -> Option<String> {
+        self.shared.traceparent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Tokens of a text, as these engines make them.
@@ -112,11 +121,19 @@ async fn models(State(shared): At) -> String {
     json!({"object": "list", "data": models}).to_string()
 }
 
-async fn complete(State(shared): At) -> String {
+async fn complete(State(shared): At, headers: HeaderMap) -> Response {
     shared.count("complete");
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    *shared.traceparent.lock().unwrap_or_else(PoisonError::into_inner) =
+        traceparent.map(str::to_owned);
+    if shared.behaviour().breaks_off {
+        let half = "data: {\"choices\": [{\"index\": 0, \"text\": \"half\"}]}\n\n";
+        return ([("content-type", "text/event-stream")], half).into_response();
+    }
     let choice =
         json!({"index": 0, "text": "x", "message": {"content": "x"}, "finish_reason": "length"});
-    json!({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).to_string()
+    let usage = json!({"prompt_tokens": 1, "completion_tokens": 1});
+    json!({"choices": [choice], "usage": usage}).to_string().into_response()
 }
 
 async fn render(State(shared): At, body: String) -> Response {

@@ -12,3 +12,4 @@ mod kubernetes;
 mod serve;
 mod sources;
 mod tokens;
+mod traces;

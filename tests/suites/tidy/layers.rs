@@ -51,7 +51,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("shares", &["net"]),
             ("access", &["net", "quota"]),
             ("tls", &["access", "net"]),
-            ("port", &["access", "net", "quota", "tls"]),
+            ("port", &["access", "net", "quota", "telemetry", "tls"]),
             ("outlet", &[]),
             ("publish", &["net", "outlet", "port"]),
             ("http", &["access", "telemetry", "net", "tls"]),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::telemetry::VERSION;
 use crate::text::{KeyValues, Setting, Settings, Unset};
 use std::io::Write;
 use tempfile::NamedTempFile;

@@ -9,7 +9,7 @@ pub use crate::environment::VARIABLE_PREFIXES;
 pub use retired::{Retired, retired};
 
 use crate::environment::unknown_variables;
-use crate::telemetry::VERSION;
+use crate::telemetry::VERSION_TEXT;
 use crate::text::PAIRS;
 use clap::builder::OsStr as VariableName;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -320,7 +320,7 @@ fn command<O: Options>() -> Command {
     let print = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let print_config =
         "Print the effective configuration as TOML and exit, even if the program would refuse it";
-    let command = Command::new(O::PROGRAM).version(VERSION).arg(config);
+    let command = Command::new(O::PROGRAM).version(VERSION_TEXT.as_str()).arg(config);
     let has_positionals = O::augment_args(Command::new("")).get_positionals().next().is_some();
     // The doc comment of the options' type is for programmers.
     let command = with_retired::<O>(with_options::<O>(command))

@@ -15,8 +15,6 @@ pub struct PortConfig {
     pub connection_calls_max: u32,
     /// Maximum number of streams of one connection, except publishers' streams.
     pub connection_asking_streams_max: usize,
-    /// Whether each request gets a trace span.
-    pub spans: bool,
 }
 
 /// One connection may use one eighth of each limit that applies to all connections together.

@@ -1,6 +1,7 @@
 //! Serves the connections of a gRPC port, each from its first call to its last.
 
 use crate::net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance};
+use crate::telemetry::request_span;
 use crate::tls::Accepting;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 /// Handler of a connection's calls.
 pub(super) trait Calls:
@@ -52,8 +53,6 @@ pub(super) struct Serving<S> {
     /// Maximum age of connections; `None` is unlimited.
     pub(super) age: Option<Duration>,
     pub(super) metrics: ConnectionMetrics,
-    /// Whether each call gets a trace span.
-    pub(super) spans: bool,
 }
 
 impl<S: Calls> Serving<S> {
@@ -89,11 +88,12 @@ impl<S: Calls> Serving<S> {
     {
         let calls = self.calls;
         let client = Arc::clone(&peer);
-        let spans = self.spans;
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Arc::clone(&client));
-            let span = if spans { request_span(&request) } else { Span::none() };
+            let headers = request.headers();
+            let get = |name: &str| headers.get(name)?.to_str().ok();
+            let span = request_span(request.uri().path(), get);
             calls.clone().call(request).instrument(span)
         });
         let mut serving = pin!(self.http2.serve_connection(TokioIo::new(io), service));
@@ -137,10 +137,6 @@ impl<S: Calls> Serving<S> {
             }
         }
     }
-}
-
-fn request_span(request: &Request<Body>) -> Span {
-    tracing::info_span!("request", path = request.uri().path())
 }
 
 #[cfg(test)]

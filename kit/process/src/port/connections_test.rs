@@ -29,7 +29,7 @@ async fn open(calls: impl Calls, age: Option<Duration>) -> Opened {
     let mut http2 = http2::Builder::new(TokioExecutor::new());
     http2.timer(TokioTimer::new());
     let metrics = ConnectionMetrics::default();
-    let serving = Serving { calls, http2, age, metrics: metrics.clone(), spans: false };
+    let serving = Serving { calls, http2, age, metrics: metrics.clone() };
     let peer = Arc::new(Peer::new(None, PeerLimits { streams: 1, ..PeerLimits::default() }));
     let served = tokio::spawn(serving.connection(far, peer, CancellationToken::new()));
     let (client, connection) = handshake(near).await.expect("a connection");

@@ -139,7 +139,6 @@ impl Port {
             http2: self.http2(),
             age: self.guard.connection_age,
             metrics: self.metrics.connections,
-            spans: self.config.spans,
         };
         let stopped = set_health(&reporter, &names, ServingStatus::NotServing);
         serving.serve(accepting, &stop, stopped).await;

@@ -22,7 +22,6 @@ fn port(age: Duration) -> Port {
             message_bytes_max: 1 << 20,
             connection_calls_max: 128,
             connection_asking_streams_max: 8,
-            spans: false,
         },
         streams: STREAMS,
         roles: &[],

@@ -19,6 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use kvasir_router::fleet::Listing;
+use kvasir_trace::inject;
 use router_client::ListedWorker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -331,7 +332,9 @@ impl EngineClient {
         self.request(Request::get(page(from, path)).body(Full::default())?).await
     }
 
+    /// Sends a request, with the key of its engine. The engine continues the current trace.
     async fn request(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, EngineError> {
+        inject(request.headers_mut());
         if let Some(key) = self.keys.header(request.uri()) {
             request.headers_mut().insert(AUTHORIZATION, key);
         }

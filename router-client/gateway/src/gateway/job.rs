@@ -12,12 +12,14 @@ use kvasir_proto::convert::ModelType;
 use kvasir_proto::hash::Namespace;
 use kvasir_proto::types::{LocalHash, SequenceHash};
 use kvasir_router::fleet::Partition;
+use kvasir_trace::step;
 use router_client::route::FetchPlan;
 use router_client::router::{Choice, Hints};
 use router_client::{HashedPrompt, Prompt};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 /// Bytes of a prompt per token, an estimate for prompts without known tokens.
 const TOKEN_BYTES: usize = 4;
@@ -58,7 +60,9 @@ impl Gateway {
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
         let lacking = directory.workers_without(&target);
         let engines = directory.addresses(&target.partition, &lacking);
-        let found = self.parts.tokens.of(target.partition.model(), &request, &engines).await?;
+        let span = step(|| tracing::info_span!("tokenize"));
+        let tokens = self.parts.tokens.of(target.partition.model(), &request, &engines);
+        let found = tokens.instrument(span).await?;
         let block_size = partition.block_size.get();
         let hashing_began = Instant::now();
         let prompt = match &found {

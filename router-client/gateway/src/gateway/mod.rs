@@ -27,6 +27,7 @@ use kvasir_proto::types::WorkerId;
 use kvasir_router::fleet::Fleet;
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::recorder::Recorder;
+use kvasir_trace::step;
 use next_turn::NextTurn;
 use parking_lot::Mutex;
 use router_client::router::{Hints, IndexUse, Placement, RouteError};
@@ -39,6 +40,7 @@ use tokio::select;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 /// Maximum conversations that are prefilled ahead concurrently.
 const SPECULATIONS_MAX: usize = 64;
@@ -363,7 +365,11 @@ impl Gateway {
             rank: engine.has_ranks.then_some(worker.rank),
             request_id: Some(&request_id),
         };
-        let asking = self.parts.client.send(&engine.address, sent);
+        let address = &engine.address;
+        let span = step(
+            || tracing::info_span!("engine", otel.kind = "client", %worker, server.address = %address),
+        );
+        let asking = self.parts.client.send(address, sent).instrument(span);
         match self.alive(serving, asking).await {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => Err(serving.fail(error.to_string())),

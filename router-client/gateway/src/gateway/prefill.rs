@@ -5,10 +5,12 @@ use super::fetch::{PARAMETERS, add_plan};
 use super::job::Job;
 use super::{Gateway, bytes, while_alive};
 use crate::engines::Sent;
+use kvasir_trace::step;
 use router_client::route::FetchPlan;
 use router_client::router::Placement;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout_at;
+use tracing::Instrument;
 
 impl Gateway {
     /// Lets the prefill worker compute the prompt. Returns the parameters for the decode worker, or `None` if the
@@ -62,6 +64,8 @@ impl Gateway {
             }
             serde_json::from_slice::<Value>(&whole.body).map_err(|error| error.to_string())
         };
+        let span = step(|| tracing::info_span!("prefill", otel.kind = "client", %worker));
+        let asking = asking.instrument(span);
         let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
         let mut answer = answer.map_err(|_late| "no answer in time".to_owned())??;
         let parameters = answer.get_mut(PARAMETERS).map(Value::take);

@@ -58,7 +58,6 @@ pub async fn serve(
         message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
         connection_calls_max: CONNECTION_CALLS_MAX,
         connection_asking_streams_max: CONNECTION_READERS_MAX,
-        spans: false,
     };
     let port = Port {
         config,

@@ -1,0 +1,126 @@
+//! One trace for a request, from its client through gateway, index and engine, in a real collector.
+
+use crate::fake::{Behaviour, Fake};
+use crate::fleet::{Fleet, MODEL, PATIENCE, profile};
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb::WorkerRole;
+use kvasir_sim::client;
+use kvasir_sim::demo::metrics;
+use kvasir_sim::server::Server;
+use kvasir_tests::collector::{Collector, Span};
+use serde_json::json;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CLIENT: &str = "00f067aa0ba902b7";
+const PATH: &str = "/v1/completions";
+
+/// An index and a gateway that export spans, and one engine.
+async fn start(collector: &Collector) -> Result<(Fleet, Fake)> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let export = collector.option();
+    let server = Server::start_with(any, any, &[&export]).await?;
+    let indexer = client::connect(server.addresses.grpc).await?;
+    let index = server.addresses.grpc.to_string();
+    let timing = ["--timing", "discovery-interval=100ms"];
+    let flags = ["--indexer", &index, &export, "--tokens", "render"];
+    let gateway = Server::gateway(&[&flags[..], &timing].concat()).await?;
+    metrics::ready(gateway.addresses.http).await.with_context(|| gateway.output())?;
+    let mut fleet = Fleet { server, indexer, engines: Vec::new(), gateway };
+    let fake = Fake::start(Behaviour::default()).await?;
+    fleet.register("w0", profile(WorkerRole::Both, fake.address), Vec::new()).await?;
+    Ok((fleet, fake))
+}
+
+/// Sends a prompt with a trace context; returns the answer.
+async fn ask(fleet: &Fleet, traceparent: &str, is_stream: bool) -> Result<String> {
+    let body = json!({
+        "model": MODEL, "prompt": "a prompt of some blocks of 16 bytes each", "max_tokens": 1,
+        "stream": is_stream,
+    });
+    let body = body.to_string();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\ntraceparent: {traceparent}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(fleet.gateway.addresses.grpc).await?;
+    stream.write_all((head + &body).as_bytes()).await?;
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+    Ok(answer)
+}
+
+/// The span of the trace with this name, in this program, below this parent.
+fn find<'s>(spans: &'s [Span], service: &str, name: &str, parent: &str) -> Option<&'s Span> {
+    spans.iter().find(|at| {
+        (at.service.as_str(), at.name.as_str(), at.parent.as_str()) == (service, name, parent)
+            && at.trace == TRACE
+    })
+}
+
+/// Whether a histogram has a bucket whose exemplar is the trace.
+async fn has_exemplar(of: &Server, histogram: &str) -> Result<bool> {
+    let text = metrics::get(of.addresses.http, "/metrics").await?.1;
+    let exemplar = format!("# {{trace_id=\"{TRACE}\"}}");
+    let mut lines = text.lines();
+    Ok(lines.any(|line| line.starts_with(histogram) && line.contains(&exemplar)))
+}
+
+#[tokio::test]
+async fn a_request_is_one_trace_from_client_to_index_and_engine() -> Result<()> {
+    let collector = Collector::start().await?;
+    let (fleet, fake) = start(&collector).await?;
+    let answer = ask(&fleet, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", fleet.gateway.output());
+    let found = collector.wait_for(|spans| {
+        let request = find(spans, "gateway", PATH, CLIENT)?;
+        find(spans, "gateway", "tokenize", &request.id)?;
+        let select = find(spans, "gateway", "select_worker", &request.id)?;
+        let query = find(spans, "gateway", "find_matches", &select.id)?;
+        find(spans, "indexer-server", "/kvasir.v1.Indexer/FindMatches", &query.id)?;
+        let engine = find(spans, "gateway", "engine", &request.id)?;
+        Some((request.clone(), engine.clone()))
+    });
+    let (request, engine) = found.await?;
+    ensure!(request.attributes["http.response.status_code"] == "200", "{request:?}");
+    ensure!(engine.attributes["worker"] == "w0#0", "{engine:?}");
+    // The engine continues the trace.
+    let traceparent = fake.traceparent().context("the engine gets the header")?;
+    assert_eq!(traceparent, format!("00-{TRACE}-{}-01", engine.id));
+    for histogram in ["gateway_duration_seconds", "router_overhead_seconds"] {
+        let histogram = format!("kvasir_{histogram}_bucket");
+        ensure!(has_exemplar(&fleet.gateway, &histogram).await?, "{histogram}");
+    }
+    ensure!(has_exemplar(&fleet.server, "kvasir_lookup_seconds_bucket").await?);
+    fleet.stop().await
+}
+
+/// Log lines name the trace until the end of the answer, whether or not its spans are exported.
+#[tokio::test]
+async fn log_lines_of_a_request_name_its_trace() -> Result<()> {
+    let collector = Collector::start().await?;
+    let (fleet, fake) = start(&collector).await?;
+    for sampled in ["00", "01"] {
+        fake.change(Behaviour { breaks_off: true, ..Behaviour::default() });
+        let answer = ask(&fleet, &format!("00-{TRACE}-{CLIENT}-{sampled}"), true).await?;
+        ensure!(answer.contains("broke off"), "{answer}");
+        let traceparent = fake.traceparent().context("the engine gets the header")?;
+        ensure!(traceparent.starts_with(&format!("00-{TRACE}-")), "{traceparent}");
+        ensure!(traceparent.ends_with(&format!("-{sampled}")), "{traceparent}");
+    }
+    let log = fleet.gateway.output();
+    let lines = log.lines().filter(|line| line.contains("an answer broke off"));
+    let named = lines.filter(|line| line.contains(&format!("trace_id={TRACE}")));
+    assert_eq!(named.count(), 2, "{log}");
+    // The span ends with its answer. Only the sampled one is exported.
+    let found = collector.wait_for(|spans| {
+        find(spans, "gateway", PATH, CLIENT)?;
+        Some(spans.iter().filter(|at| at.name == PATH).count())
+    });
+    assert_eq!(found.await?, 1);
+    fleet.stop().await
+}
