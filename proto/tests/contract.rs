@@ -29,14 +29,15 @@ fn recorded() -> PathBuf {
 
 /// Type of a field, with its cardinality and oneof.
 fn field_type(field: &FieldDescriptorProto, of: &DescriptorProto) -> String {
-    let name = match field.r#type() {
-        Type::Message | Type::Enum => field.type_name().to_owned(),
-        simple => simple.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
+    let name = match field.type_name() {
+        "" => field.r#type().as_str_name().trim_start_matches("TYPE_").to_lowercase(),
+        named => named.to_owned(),
     };
     let repeated = if field.label() == Label::Repeated { "repeated " } else { "" };
-    let oneof = match (field.proto3_optional(), field.oneof_index) {
+    let oneof = field.oneof_index.and_then(|at| of.oneof_decl.get(usize::try_from(at).ok()?));
+    let oneof = match (field.proto3_optional(), oneof) {
         (true, _) => "optional ".to_owned(),
-        (false, Some(at)) => format!("oneof {} ", of.oneof_decl[at as usize].name()),
+        (false, Some(oneof)) => format!("oneof {} ", oneof.name()),
         (false, None) => String::new(),
     };
     format!("{oneof}{repeated}{name}")

@@ -148,7 +148,9 @@ def check_references(documents: list[dict]) -> None:
                     wanted = {port.get("targetPort", port["name"]) for port in spec["ports"]}
                     assert wanted <= ports, f"{name}: {wanted - ports} are no ports of {ports}"
         for container in containers(document):
-            stated = [env.get("value", "") for env in container.get("env", [])]
+            # The collector of traces is the user's.
+            own = [env for env in container.get("env", []) if not env["name"].endswith("_OTLP_ENDPOINT")]
+            stated = [env.get("value", "") for env in own]
             for address in re.findall(r"(?:https?|nats)://([^\s,;]+):\d+", " ".join(stated)):
                 if address == "$(POD_IP)":
                     continue

@@ -61,8 +61,8 @@ certificates cover names with at least three parts. */}}
 - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 {{- end }}
 
-{{- /* Variables of one program for TLS, identities and tokens. */}}
-{{- define "kvasir.security" -}}
+{{- /* Variables of one program for TLS, identities, tokens and traces. */}}
+{{- define "kvasir.commonEnv" -}}
 {{- if and .root.Values.tls.clients (not .root.Values.tls.secret) }}
 {{- fail "tls.clients needs tls.secret" }}
 {{- end }}
@@ -83,6 +83,13 @@ certificates cover names with at least three parts. */}}
 {{- end }}
 {{- if .root.Values.token.secret }}
 - {name: {{ .prefix }}_TOKEN_FILE, value: /etc/kvasir/token/token}
+{{- end }}
+{{- with .root.Values.tracing }}
+{{- if .endpoint }}
+- {name: {{ $.prefix }}_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .ratio | quote }}}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -5,7 +5,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Label of an exemplar.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,8 +27,8 @@ impl TimeHistogram {
     /// Counts a duration, in the current span.
     pub fn observe(&self, took: Duration) {
         let trace = sampled().map(|id| TraceLabel { trace_id: id.to_string() });
-        let at = trace.is_some().then(SystemTime::now);
-        self.0.observe(took.as_secs_f64(), trace, at);
+        // Without a timestamp, Prometheus takes that of the scrape.
+        self.0.observe(took.as_secs_f64(), trace, None);
     }
 }
 
