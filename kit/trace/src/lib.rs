@@ -1,6 +1,6 @@
 //! Continues a trace from process to process, in the headers of [W3C Trace Context](https://www.w3.org/TR/trace-context/).
 //!
-//! A program that exports spans sets the global propagator of `opentelemetry`. Without it, nothing is sent and nothing is
+//! A program that exports spans sets the global propagator of `opentelemetry`. Otherwise, headers are neither sent nor
 //! read. A program that links `router-client` and exports its own spans gets its traces continued in the index.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -38,7 +38,7 @@ pub fn inject(headers: &mut HeaderMap) {
     });
 }
 
-/// Like [`inject`], for other headers than those of HTTP: calls `set` with each name and value.
+/// [`inject`] for headers that are not HTTP headers: calls `set` with each name and value.
 pub fn inject_with(set: impl FnMut(&str, String)) {
     Context::map_current(|current| {
         if current.has_active_span() {

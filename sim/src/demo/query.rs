@@ -39,7 +39,8 @@ impl Query {
         block_size: usize,
     ) -> Result<Option<Self>> {
         let prompts = prompts.iter().map(|prompt| {
-            let (seed, mut locals) = (Namespace::default().seed(), Vec::new());
+            let seed = Namespace::default().seed();
+            let mut locals = Vec::new();
             local_hashes(&tokens_le(prompt), block_size, seed, &[], &mut locals);
             locals.iter().map(|local: &LocalHash| local.0).collect()
         });
@@ -101,7 +102,7 @@ impl Query {
     }
 }
 
-/// Asks the server how many of these leading blocks each worker has; largest first.
+/// Asks the server how many leading blocks of a prompt each worker has; largest first.
 async fn held(client: &mut Indexer, locals: &[u64]) -> Result<Vec<Held>> {
     let request = pb::FindMatchesRequest {
         model: MODEL.to_owned(),

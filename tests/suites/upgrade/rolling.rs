@@ -66,6 +66,19 @@ impl Version {
         env::var_os("KVASIR_OLDER_PROGRAMS").map_or(Self::This, |folder| Self::Older(folder.into()))
     }
 
+    /// Checks that a program is of this version, and not of the other one.
+    async fn check(&self, program: &Server) -> Result<()> {
+        let samples = metrics::fetch(program.addresses.http).await?;
+        let build = samples.iter().find(|at| at.name == "kvasir_build_info");
+        let labels = &build.context("metric kvasir_build_info")?.labels;
+        let is_this = labels.contains(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""));
+        match self {
+            Self::This => ensure!(is_this && labels.contains("commit="), "{labels}"),
+            Self::Older(_folder) => ensure!(!labels.contains("commit="), "{labels}"),
+        }
+        Ok(())
+    }
+
     async fn start(&self, kind: Kind, at: Addresses, flags: &[String]) -> Result<Server> {
         let program = match self {
             Self::This => binary_of(kind.program())?,
@@ -237,6 +250,7 @@ impl Fleet {
         member.process.stop().await;
         member.process = version.start(member.kind, addresses, &member.flags).await?;
         ensure!(member.process.addresses == addresses, "the ports are the same");
+        version.check(&member.process).await?;
         self.ready(&self.members[at]).await?;
         if self.members[at].kind == Kind::Gateway {
             self.balancer.0.send_modify(|gateways| gateways[at - first] = Some(addresses.grpc));

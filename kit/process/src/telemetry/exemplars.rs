@@ -19,7 +19,7 @@ struct TraceLabel {
 pub struct TimeHistogram(HistogramWithExemplars<TraceLabel>);
 
 impl TimeHistogram {
-    /// Creates a histogram with these upper bounds of its buckets, in seconds.
+    /// Creates a histogram whose buckets have the upper bounds `buckets`, in seconds.
     pub fn new(buckets: impl Iterator<Item = f64>) -> Self {
         Self(HistogramWithExemplars::new(buckets))
     }
@@ -27,7 +27,7 @@ impl TimeHistogram {
     /// Counts a duration, in the current span.
     pub fn observe(&self, took: Duration) {
         let trace = sampled().map(|id| TraceLabel { trace_id: id.to_string() });
-        // Without a timestamp, Prometheus takes that of the scrape.
+        // Prometheus adds the time of its scrape.
         self.0.observe(took.as_secs_f64(), trace, None);
     }
 }

@@ -15,14 +15,14 @@ pub(super) fn set_exports() {
     EXPORTS.store(true, Ordering::Relaxed);
 }
 
-/// A span that starts a trace, from `make`. Returns no span if the process exports none.
+/// A span that starts a trace, from `make`. Without an exporter, no span is made.
 #[must_use]
 pub fn root_span(make: impl FnOnce() -> Span) -> Span {
     if EXPORTS.load(Ordering::Relaxed) { make() } else { Span::none() }
 }
 
 /// Creates the span of a request with this path. The span continues the trace in the request's headers, which `get` reads
-/// by name. Log lines in the span contain its trace id. Returns no span if the process exports none.
+/// by name. Log lines in the span contain its trace id. Without an exporter, no span is made.
 #[must_use]
 pub fn request_span<'h>(path: &str, get: impl Fn(&str) -> Option<&'h str>) -> Span {
     if !EXPORTS.load(Ordering::Relaxed) {
