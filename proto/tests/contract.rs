@@ -115,7 +115,7 @@ fn each_incompatible_change_is_found() {
     let recorded = recorded.join("\n");
     assert_eq!(broken(&recorded, &file(&|_same| {})), Vec::<&str>::new());
     type Change<'c> = &'c dyn Fn(&mut FileDescriptorProto);
-    let changes: [(&str, Change<'_>, bool); 7] = [
+    let changes: [(&str, Change<'_>, bool); 11] = [
         (
             "a new field",
             &|file| {
@@ -132,6 +132,10 @@ fn each_incompatible_change_is_found() {
         ("another name", &|file| file.message_type[0].field[0].name = Some("x".to_owned()), true),
         ("another number", &|file| file.message_type[0].field[0].number = Some(9_999), true),
         ("another type", &|file| file.message_type[0].field[0].set_type(Type::Fixed64), true),
+        ("repeated", &|file| file.message_type[0].field[0].set_label(Label::Repeated), true),
+        ("a value is gone", &|file| drop(file.enum_type[0].value.remove(0)), true),
+        ("another value", &|file| file.enum_type[0].value[0].number = Some(9_999), true),
+        ("a call is gone", &|file| drop(file.service[0].method.remove(0)), true),
         ("a message is gone", &|file| drop(file.message_type.remove(0)), true),
         ("a call streams", &|file| file.service[0].method[0].server_streaming = Some(true), true),
     ];

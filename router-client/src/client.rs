@@ -13,7 +13,7 @@ use kvasir_proto::pb::{
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use kvasir_tls::Channel;
-use kvasir_trace::{sampled, step};
+use kvasir_trace::{fail, sampled, step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -259,9 +259,13 @@ impl IndexerClient {
             }
             request = again();
         }
-        let span = step(|| tracing::info_span!("find_matches", otel.kind = "client"));
+        let span = step!("find_matches", otel.kind = "client");
         // On the heap: this call is rare, and would enlarge each query's future by 10 KB.
         let mut stub = self.stub.clone();
-        Box::pin(stub.find_matches(request).instrument(span)).await.map(Response::into_inner)
+        let answer = Box::pin(stub.find_matches(request).instrument(span.clone())).await;
+        if let Err(status) = &answer {
+            fail(&span, status);
+        }
+        answer.map(Response::into_inner)
     }
 }

@@ -53,11 +53,14 @@ FURTHER = {
         "index": {"env": [{"name": "KVASIR_MAX_INDEX_BYTES", "value": "1GiB"}], "pod": {"nodeSelector": {"a": "b"}}},
         "gateway": {"replicas": 12, "autoscaling": {"enabled": True}},
         "image": {"pullSecrets": [{"name": "registry"}]},
+        "tracing": {"endpoint": "http://collector:4317", "ratio": 1e-05},
     },
     "serve before engines with keys": {
         **yaml.safe_load((VALUES / "serve.yaml").read_text()),
         "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}, "discovery": "dns"},
         "tls": {"secret": "own", "clients": True},
+        # helm --set makes strings of decimal numbers.
+        "tracing": {"endpoint": "http://collector:4317", "ratio": "0.5"},
         "monitoring": {"enabled": True},
         "networkPolicy": {"enabled": True},
     },

@@ -36,6 +36,8 @@ pub struct Span {
     pub id: String,
     /// Id of the parent; "" for none.
     pub parent: String,
+    /// `STATUS_CODE_ERROR` if it failed.
+    pub status: String,
     /// Attributes, as text.
     pub attributes: BTreeMap<String, String>,
 }
@@ -153,6 +155,7 @@ impl Reader {
             "Parent ID" => &mut span.parent,
             "ID" => &mut span.id,
             "Name" => &mut span.name,
+            "Status code" => &mut span.status,
             _ => return None,
         };
         value.clone_into(field);

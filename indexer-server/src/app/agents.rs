@@ -10,6 +10,8 @@ use kvasir_proto::convert::{
     DigestsPart, DigestsQuery, EventsPart, EventsQuery, LOCAL_INDEXER_BY_BROKER, LocalDumpPart,
     LocalDumpQuery,
 };
+use kvasir_trace::{fail, span};
+use std::task::{Context, Poll};
 
 /// Agents at URLs, and agents behind the broker.
 #[derive(Debug)]
@@ -40,8 +42,15 @@ fn refused<P: Send + 'static>(error: AskError) -> Parts<P> {
 
 /// Receives an answer in a span of its own. The agent continues its trace.
 fn traced<P: Send + 'static>(call: &'static str, agent: &str, mut parts: Parts<P>) -> Parts<P> {
-    let span = root_span(|| tracing::info_span!("ask_agent", otel.kind = "client", call, agent));
-    stream::poll_fn(move |context| span.in_scope(|| parts.poll_next_unpin(context))).boxed()
+    let span = root_span(|| span!("ask_agent", otel.kind = "client", call, agent));
+    let next = move |context: &mut Context<'_>| {
+        let polled = span.in_scope(|| parts.poll_next_unpin(context));
+        if let Poll::Ready(Some(Err(error))) = &polled {
+            fail(&span, error);
+        }
+        polled
+    };
+    stream::poll_fn(next).boxed()
 }
 
 impl LocalIndexers for Agents {

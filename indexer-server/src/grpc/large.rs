@@ -9,6 +9,7 @@ use std::thread;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tonic::Status;
+use tracing::Span;
 
 /// Maximum concurrent large queries, on any number of cores.
 const AT_ONCE_MAX: usize = 8;
@@ -43,9 +44,10 @@ impl Large {
         let turn = acquire(self.0).await?;
         let waiting = Waiting::default();
         let _caller = Caller(waiting.clone());
+        let span = Span::current();
         let done = spawn_blocking(move || {
             let _turns = (own, turn);
-            work(&waiting)
+            span.in_scope(|| work(&waiting))
         });
         done.await.map_err(|error| {
             tracing::error!(%error, "a query could not be answered");

@@ -10,10 +10,13 @@ pub const VARIABLE_PREFIXES: [&str; 5] =
     ["KVASIR_", "KVASIR_AGENT_", "KVASIR_GATEWAY_", "KVASIR_ROUTER_", "KVASIR_SERVE_"];
 
 /// Variables of the repository's scripts and tests, which are set when scripts or tests start programs.
-const TOOLS: [&str; 9] = [
+const TOOLS: [&str; 12] = [
     "KVASIR_CACHE",
+    "KVASIR_COMMIT",
     "KVASIR_INDEXER_SERVER",
     "KVASIR_KVBM_AGENT",
+    "KVASIR_OLDER_PROGRAMS",
+    "KVASIR_OLDER_VERSION",
     "KVASIR_PYTHON",
     "KVASIR_REGENERATE",
     "KVASIR_ROCKSDB_CRC_FLAGS",

@@ -98,8 +98,8 @@ pub struct ProcessOptions {
     /// Log filter: a level, or module=level pairs separated by commas
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_filter: String,
-    /// OTLP endpoint that receives spans (gRPC without TLS), such as http://127.0.0.1:4317. If not set: no spans are
-    /// exported
+    /// OTLP endpoint that receives spans (gRPC without TLS), such as http://127.0.0.1:4317. All requests are traced, unless
+    /// OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG select a share. If not set: no spans are exported
     #[arg(long, value_name = "URL")]
     pub otlp_endpoint: Option<String>,
     /// Maximum time for a graceful shutdown, after which the process exits

@@ -8,8 +8,15 @@ use opentelemetry::Context;
 use opentelemetry::global::get_text_map_propagator;
 use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{TraceContextExt, TraceId};
+use std::fmt::Display;
 use std::marker::PhantomData;
 use tracing::Span;
+
+#[doc(hidden)]
+pub use tracing;
+
+/// Target of the spans of traces, which are exported.
+pub const TARGET: &str = "kvasir::trace";
 
 /// Trace id of the current span, if its trace is sampled.
 #[must_use]
@@ -21,10 +28,37 @@ pub fn sampled() -> Option<TraceId> {
     })
 }
 
-/// A span of a step of the current trace, from `make`. Without a sampled trace, no span is made.
-#[must_use]
-pub fn step(make: impl FnOnce() -> Span) -> Span {
-    if sampled().is_some() { make() } else { Span::none() }
+/// A span of a step of the current trace, with a name and fields as in `tracing::info_span!`. Without a sampled trace, no
+/// span is made.
+#[macro_export]
+macro_rules! step {
+    ($name:literal $(, $($fields:tt)*)?) => {
+        if $crate::sampled().is_some() {
+            $crate::span!($name $(, $($fields)*)?)
+        } else {
+            $crate::tracing::Span::none()
+        }
+    };
+}
+
+/// A span of a trace, with a name and fields as in `tracing::info_span!`.
+#[macro_export]
+macro_rules! span {
+    ($name:literal $(, $($fields:tt)*)?) => {
+        $crate::tracing::info_span!(
+            target: $crate::TARGET,
+            $name,
+            otel.status_code = $crate::tracing::field::Empty,
+            otel.status_description = $crate::tracing::field::Empty
+            $(, $($fields)*)?
+        )
+    };
+}
+
+/// Marks a span of a trace as failed.
+pub fn fail(span: &Span, why: &dyn Display) {
+    span.record("otel.status_code", "ERROR");
+    span.record("otel.status_description", tracing::field::display(why));
 }
 
 /// Adds the current span to the headers of a call, so that the called process continues the trace. Without a current
@@ -109,7 +143,7 @@ mod tests {
         {
             let guard = context(flags).attach();
             assert_eq!(sampled(), trace);
-            assert_eq!(step(|| tracing::info_span!("step")).is_none(), trace.is_none());
+            assert_eq!(step!("step", at = 7).is_none(), trace.is_none());
             inject(&mut headers);
             drop(guard);
             let read = extract(|name| headers.get(name)?.to_str().ok());

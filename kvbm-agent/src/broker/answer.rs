@@ -127,7 +127,8 @@ impl Answerer {
         };
         let service = Arc::clone(&self.service);
         let headers = message.headers.unwrap_or_default();
-        let span = request_span(&message.subject, |name| Some(headers.get(name)?.as_str()));
+        let path = format!("nats/LocalIndexer/{call:?}");
+        let span = request_span(&path, |name| Some(headers.get(name)?.as_str()));
         let answering = async move {
             let _place = place;
             if let Err(CutOff(reason)) = answer(&service, &mut reply, call, message.payload).await {

@@ -5,13 +5,12 @@ use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::request::{ApiRequest, Kind};
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use http_body_util::BodyExt;
-use hyper::body::{Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::service::TowerToHyperService;
@@ -23,13 +22,11 @@ use kvasir_process::net::{
 };
 use kvasir_process::quota::Quota;
 use kvasir_process::shares::{LargestShare, SharedLimit, TakenShare};
-use kvasir_process::telemetry::{Readiness, record_status, request_span};
+use kvasir_process::telemetry::{Readiness, TracedBody, record_status, request_span};
 use kvasir_process::tls::{Accepting, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::select;
@@ -37,7 +34,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 /// Timeout for the head of a request, on a new or a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
@@ -266,41 +263,6 @@ async fn read_body(
     if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
 }
 
-/// The body of an answer, in the span of its request.
-struct Traced {
-    body: Body,
-    span: Span,
-}
-
-impl HttpBody for Traced {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, span } = &mut *self;
-        span.in_scope(|| Pin::new(body).poll_frame(context))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Traced {
-    /// A request that its client abandons ends here.
-    fn drop(&mut self) {
-        let Self { body, span } = self;
-        span.in_scope(|| *body = Body::empty());
-    }
-}
-
 impl Server {
     fn refuse(&self, error: ApiError) -> Response {
         self.gateway.metrics().error(error.status());
@@ -322,7 +284,7 @@ impl Server {
             return response;
         }
         record_status(&span, response.status());
-        response.map(|body| Body::new(Traced { body, span }))
+        response.map(|body| Body::new(TracedBody::new(body, span)))
     }
 
     async fn serve_completion(

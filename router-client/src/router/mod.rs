@@ -158,7 +158,7 @@ impl Router {
         pending: Pending<'_>,
         known: Option<Overlaps>,
     ) -> Result<Reservation, RouteError> {
-        let span = step(|| tracing::info_span!("select_worker"));
+        let span = step!("select_worker");
         self.attempt_until_placed(pending, known).instrument(span).await
     }
 

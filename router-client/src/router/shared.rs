@@ -12,6 +12,7 @@ use crate::route::{
 };
 use kvasir_proto::convert::{ReuseReport, WorkerAddress};
 use kvasir_proto::types::{PromptReuse, WorkerId, WorkerKey};
+use kvasir_trace::step;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 /// Maximum placements and reports being sent to the index concurrently. Further ones are dropped.
 const RECORDINGS_MAX: usize = 256;
@@ -176,7 +178,7 @@ impl Shared {
         if self.is_refused(&rank.worker) {
             return;
         }
-        self.spawn_recording(async move {
+        let reporting = async move {
             let Err(error) = index.report_reuse(&report).await else { return };
             let worker = report.address.worker;
             if !error.is_refusal() {
@@ -191,7 +193,8 @@ impl Shared {
                 );
             }
             refused.insert(worker, Instant::now() + REFUSED_PAUSE);
-        });
+        };
+        self.spawn_recording(reporting.instrument(step!("report_reuse")));
     }
 
     /// Whether the index has refused a report of the worker within [`REFUSED_PAUSE`].
@@ -228,7 +231,7 @@ impl Shared {
                 tracing::debug!(%error, worker = %rank, "a placement is not recorded");
             }
         };
-        if !self.spawn_recording(recording) {
+        if !self.spawn_recording(recording.instrument(step!("record_placement"))) {
             self.state().counts.unrecorded += 1;
         }
     }

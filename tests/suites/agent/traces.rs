@@ -74,5 +74,5 @@ async fn they_share_it_over_nats_too() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let broker = NatsServer::start(folder.path()).await?;
     let links: &[&str] = &["--nats-url", &broker.url(), "--nats-delivery", "core"];
-    is_one_trace([links, links], ANY, "kvasir.v1.local.").await
+    is_one_trace([links, links], ANY, "nats/LocalIndexer/").await
 }

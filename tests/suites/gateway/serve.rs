@@ -28,12 +28,12 @@ struct Served {
     state: tempfile::TempDir,
 }
 
-async fn start_engine(config: ServerConfig) -> Result<EngineServer> {
+pub async fn start_engine(config: ServerConfig) -> Result<EngineServer> {
     EngineServer::start(config, Text::load(&tokenizer(), None)?).await
 }
 
 /// An engine as a user names it: these engines do not use the usual ports.
-fn spec(engine: &EngineServer) -> String {
+pub fn spec(engine: &EngineServer) -> String {
     let sockets = engine.engine().endpoints();
     let replay = sockets.replay.clone();
     format!("http://{},events={},replay={replay}", engine.address(), sockets.live)
@@ -79,7 +79,7 @@ impl Served {
 }
 
 /// Starts `kvasir serve` with a folder for its state, and waits until it is ready.
-async fn serve(state: &Path, at: Addresses, flags: &[&str]) -> Result<Server> {
+pub async fn serve(state: &Path, at: Addresses, flags: &[&str]) -> Result<Server> {
     let state = state.to_str().context("a path")?;
     let own = ["--checkpoint-dir", state];
     let kvasir = Server::serve_at(at, &[QUICK, &own, flags].concat()).await?;

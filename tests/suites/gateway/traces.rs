@@ -1,21 +1,28 @@
 //! One trace for a request, from its client through gateway, index and engine, in a real collector.
 
 use crate::fake::{Behaviour, Fake};
-use crate::fleet::{Fleet, MODEL, PATIENCE, profile};
+use crate::fleet::{FAST, Fleet, MODEL, PATIENCE, engine, profile};
+use crate::serve::{serve, spec, start_engine};
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
 use kvasir_proto::pb::WorkerRole;
 use kvasir_sim::client;
 use kvasir_sim::demo::metrics;
-use kvasir_sim::server::Server;
+use kvasir_sim::server::{Addresses, Server};
 use kvasir_tests::collector::{Collector, Span};
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tonic::Request;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
+/// A client that does not want to be traced.
+const SILENT_CLIENT: &str = "00f067aa0ba902b8";
+/// Tokens of a query that the index answers on another thread.
+const LARGE: u32 = 1 << 19;
 const PATH: &str = "/v1/completions";
 
 /// An index and a gateway that export spans, and one engine.
@@ -36,7 +43,7 @@ async fn start(collector: &Collector) -> Result<(Fleet, Fake)> {
 }
 
 /// Sends a prompt with a trace context; returns the answer.
-async fn ask(fleet: &Fleet, traceparent: &str, is_stream: bool) -> Result<String> {
+async fn ask(gateway: &Server, traceparent: &str, is_stream: bool) -> Result<String> {
     let body = json!({
         "model": MODEL, "prompt": "a prompt of some blocks of 16 bytes each", "max_tokens": 1,
         "stream": is_stream,
@@ -47,7 +54,7 @@ async fn ask(fleet: &Fleet, traceparent: &str, is_stream: bool) -> Result<String
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    let mut stream = TcpStream::connect(fleet.gateway.addresses.grpc).await?;
+    let mut stream = TcpStream::connect(gateway.addresses.grpc).await?;
     stream.write_all((head + &body).as_bytes()).await?;
     let mut answer = String::new();
     timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
@@ -63,9 +70,9 @@ fn find<'s>(spans: &'s [Span], service: &str, name: &str, parent: &str) -> Optio
 }
 
 /// Whether a histogram has a bucket whose exemplar is the trace.
-async fn has_exemplar(of: &Server, histogram: &str) -> Result<bool> {
+async fn has_exemplar(of: &Server, histogram: &str, trace: &str) -> Result<bool> {
     let text = metrics::get(of.addresses.http, "/metrics").await?.1;
-    let exemplar = format!("# {{trace_id=\"{TRACE}\"}}");
+    let exemplar = format!("# {{trace_id=\"{trace}\"}}");
     let mut lines = text.lines();
     Ok(lines.any(|line| line.starts_with(histogram) && line.contains(&exemplar)))
 }
@@ -74,7 +81,7 @@ async fn has_exemplar(of: &Server, histogram: &str) -> Result<bool> {
 async fn a_request_is_one_trace_from_client_to_index_and_engine() -> Result<()> {
     let collector = Collector::start().await?;
     let (fleet, fake) = start(&collector).await?;
-    let answer = ask(&fleet, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
+    let answer = ask(&fleet.gateway, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", fleet.gateway.output());
     let found = collector.wait_for(|spans| {
         let request = find(spans, "gateway", PATH, CLIENT)?;
@@ -93,10 +100,69 @@ async fn a_request_is_one_trace_from_client_to_index_and_engine() -> Result<()> 
     assert_eq!(traceparent, format!("00-{TRACE}-{}-01", engine.id));
     for histogram in ["gateway_duration_seconds", "router_overhead_seconds"] {
         let histogram = format!("kvasir_{histogram}_bucket");
-        ensure!(has_exemplar(&fleet.gateway, &histogram).await?, "{histogram}");
+        ensure!(has_exemplar(&fleet.gateway, &histogram, TRACE).await?, "{histogram}");
     }
-    ensure!(has_exemplar(&fleet.server, "kvasir_lookup_seconds_bucket").await?);
+    ensure!(has_exemplar(&fleet.server, "kvasir_lookup_seconds_bucket", TRACE).await?);
     fleet.stop().await
+}
+
+#[tokio::test]
+async fn a_large_query_is_in_its_trace_too() -> Result<()> {
+    const LARGE_TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4737";
+    let collector = Collector::start().await?;
+    let (mut fleet, _fake) = start(&collector).await?;
+    let tokens = (0..LARGE).flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+    let mut request = Request::new(pb::FindMatchesRequest {
+        model: MODEL.to_owned(),
+        token_ids_le: tokens.into(),
+        ..Default::default()
+    });
+    let traceparent = format!("00-{LARGE_TRACE}-{CLIENT}-01").parse()?;
+    request.metadata_mut().insert("traceparent", traceparent);
+    fleet.indexer.find_matches(request).await?;
+    ensure!(has_exemplar(&fleet.server, "kvasir_lookup_seconds_bucket", LARGE_TRACE).await?);
+    fleet.stop().await
+}
+
+/// A call that fails is marked, whether the server refuses it before or after it has begun.
+#[tokio::test]
+async fn a_failed_call_is_marked_in_its_trace() -> Result<()> {
+    let collector = Collector::start().await?;
+    let (mut fleet, _fake) = start(&collector).await?;
+    let mut request = Request::new(pb::FindMatchesRequest::default());
+    let traceparent = format!("00-{TRACE}-{CLIENT}-01").parse()?;
+    request.metadata_mut().insert("traceparent", traceparent);
+    fleet.indexer.find_matches(request).await.expect_err("model is required");
+    let path = "/kvasir.v1.Indexer/FindMatches";
+    let found = collector.wait_for(|spans| find(spans, "indexer-server", path, CLIENT).cloned());
+    let span = found.await?;
+    ensure!(span.status == "STATUS_CODE_ERROR", "{span:?}");
+    fleet.stop().await
+}
+
+/// In `kvasir serve`, the gateway calls the index within the process.
+#[tokio::test]
+async fn one_process_has_the_same_spans() -> Result<()> {
+    let collector = Collector::start().await?;
+    let engine = start_engine(engine(FAST)).await?;
+    let state = tempfile::tempdir()?;
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let flags = [&spec(&engine), &collector.option()];
+    let mut kvasir =
+        serve(state.path(), Addresses { grpc: any, http: any }, &flags.map(String::as_str)).await?;
+    let answer = ask(&kvasir, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", kvasir.output());
+    let found = collector.wait_for(|spans| {
+        let service = "kvasir serve";
+        let request = find(spans, service, PATH, CLIENT)?;
+        let select = find(spans, service, "select_worker", &request.id)?;
+        let query = find(spans, service, "find_matches", &select.id)?;
+        find(spans, service, "/kvasir.v1.Indexer/FindMatches", &query.id).map(drop)
+    });
+    found.await?;
+    kvasir.stop().await;
+    engine.stop().await?;
+    Ok(())
 }
 
 /// Log lines name the trace until the end of the answer, whether or not its spans are exported.
@@ -104,9 +170,10 @@ async fn a_request_is_one_trace_from_client_to_index_and_engine() -> Result<()> 
 async fn log_lines_of_a_request_name_its_trace() -> Result<()> {
     let collector = Collector::start().await?;
     let (fleet, fake) = start(&collector).await?;
-    for sampled in ["00", "01"] {
+    for (client, sampled) in [(SILENT_CLIENT, "00"), (CLIENT, "01")] {
         fake.change(Behaviour { breaks_off: true, ..Behaviour::default() });
-        let answer = ask(&fleet, &format!("00-{TRACE}-{CLIENT}-{sampled}"), true).await?;
+        let traceparent = format!("00-{TRACE}-{client}-{sampled}");
+        let answer = ask(&fleet.gateway, &traceparent, true).await?;
         ensure!(answer.contains("broke off"), "{answer}");
         let traceparent = fake.traceparent().context("the engine gets the header")?;
         ensure!(traceparent.starts_with(&format!("00-{TRACE}-")), "{traceparent}");
@@ -116,11 +183,13 @@ async fn log_lines_of_a_request_name_its_trace() -> Result<()> {
     let lines = log.lines().filter(|line| line.contains("an answer broke off"));
     let named = lines.filter(|line| line.contains(&format!("trace_id={TRACE}")));
     assert_eq!(named.count(), 2, "{log}");
-    // The span ends with its answer. Only the sampled one is exported.
+    // Only the sampled one is exported, which came later. It has failed, after a head with status 200.
     let found = collector.wait_for(|spans| {
-        find(spans, "gateway", PATH, CLIENT)?;
-        Some(spans.iter().filter(|at| at.name == PATH).count())
+        let request = find(spans, "gateway", PATH, CLIENT)?.clone();
+        Some((request, find(spans, "gateway", PATH, SILENT_CLIENT).is_some()))
     });
-    assert_eq!(found.await?, 1);
+    let (request, is_silent_exported) = found.await?;
+    ensure!(request.status == "STATUS_CODE_ERROR", "{request:?}");
+    ensure!(!is_silent_exported);
     fleet.stop().await
 }

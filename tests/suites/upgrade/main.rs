@@ -44,12 +44,13 @@ async fn journals_of_older_versions_are_read() -> Result<()> {
 }
 
 /// Upgrades a fleet under load, and takes the upgrade back in the opposite order. `KVASIR_OLDER_PROGRAMS` names a folder
-/// with programs of an older version; without it, this version is restarted twice.
+/// with programs of the version `KVASIR_OLDER_VERSION`; without it, this version is restarted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_while_versions_are_mixed() -> Result<()> {
-    let older = Version::older();
+    let older = Version::older()?;
+    let this = Version::this();
     let mut fleet = Fleet::start(&older).await?;
-    let up = fleet.roll(&Version::This, [Kind::Index, Kind::Agent, Kind::Gateway]).await?;
+    let up = fleet.roll(&this, [Kind::Index, Kind::Agent, Kind::Gateway]).await?;
     fleet.check().await?;
     let down = fleet.roll(&older, [Kind::Gateway, Kind::Agent, Kind::Index]).await?;
     fleet.check().await?;

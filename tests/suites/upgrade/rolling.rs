@@ -9,6 +9,7 @@ use kvasir_sim::engine::live::LiveConfig;
 use kvasir_sim::engine::openai::client::call;
 use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
 use kvasir_sim::engine::timed::StepModel;
+use kvasir_sim::place::free_port;
 use kvasir_sim::server::{Addresses, Server, binary_of};
 use kvasir_tests::nats::NatsServer;
 use serde_json::{Value, json};
@@ -53,40 +54,43 @@ impl Kind {
 
 /// The programs of a version.
 #[derive(Debug, Clone)]
-pub enum Version {
-    /// This build.
-    This,
-    /// The programs in a folder.
-    Older(PathBuf),
+pub struct Version {
+    /// Folder of the programs; `None` for this build.
+    folder: Option<PathBuf>,
+    /// Version that the programs state.
+    version: String,
 }
 
 impl Version {
-    /// The version in the folder `KVASIR_OLDER_PROGRAMS`, else this one.
-    pub fn older() -> Self {
-        env::var_os("KVASIR_OLDER_PROGRAMS").map_or(Self::This, |folder| Self::Older(folder.into()))
+    /// This build.
+    pub fn this() -> Self {
+        Self { folder: None, version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 
-    /// Checks that a program is of this version, and not of the other one.
-    async fn check(&self, program: &Server) -> Result<()> {
-        let samples = metrics::fetch(program.addresses.http).await?;
-        let build = samples.iter().find(|at| at.name == "kvasir_build_info");
-        let labels = &build.context("metric kvasir_build_info")?.labels;
-        let is_this = labels.contains(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""));
-        match self {
-            Self::This => ensure!(is_this && labels.contains("commit="), "{labels}"),
-            Self::Older(_folder) => ensure!(!labels.contains("commit="), "{labels}"),
-        }
-        Ok(())
+    /// The version in the folder `KVASIR_OLDER_PROGRAMS`, else this one.
+    ///
+    /// # Errors
+    /// If the variable `KVASIR_OLDER_VERSION` does not say which version that is.
+    pub fn older() -> Result<Self> {
+        let Some(folder) = env::var_os("KVASIR_OLDER_PROGRAMS") else { return Ok(Self::this()) };
+        let version = env::var("KVASIR_OLDER_VERSION").context("KVASIR_OLDER_VERSION")?;
+        Ok(Self { folder: Some(folder.into()), version })
     }
 
     async fn start(&self, kind: Kind, at: Addresses, flags: &[String]) -> Result<Server> {
-        let program = match self {
-            Self::This => binary_of(kind.program())?,
-            Self::Older(folder) => folder.join(kind.program()),
+        let program = match &self.folder {
+            None => binary_of(kind.program())?,
+            Some(folder) => folder.join(kind.program()),
         };
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let started = Server::program_at(&program, at, &flags).await;
-        started.with_context(|| format!("{kind:?} of {self:?}"))
+        let process = started.with_context(|| format!("{kind:?} of {self:?}"))?;
+        ensure!(process.addresses == at, "{kind:?} has its ports: {:?}", process.addresses);
+        let samples = metrics::fetch(process.addresses.http).await?;
+        let build = samples.iter().find(|at| at.name == "kvasir_build_info");
+        let labels = &build.context("metric kvasir_build_info")?.labels;
+        ensure!(labels.contains(&format!("version=\"{}\"", self.version)), "{self:?}: {labels}");
+        Ok(process)
     }
 }
 
@@ -99,7 +103,14 @@ struct Member {
 
 /// The gateways as a load balancer sees them, which takes a gateway out before it is stopped.
 #[derive(Debug, Clone)]
-struct Balancer(watch::Sender<Vec<Option<SocketAddr>>>);
+struct Balancer(watch::Sender<Vec<Backend>>);
+
+#[derive(Debug, Clone)]
+struct Backend {
+    at: SocketAddr,
+    is_in: bool,
+    in_flight: usize,
+}
 
 /// What the clients have got so far.
 #[derive(Debug, Clone, Default)]
@@ -129,9 +140,10 @@ async fn engine() -> Result<EngineServer> {
     EngineServer::start(config, Text::load(&tokenizer(), None)?).await
 }
 
-fn anywhere() -> Addresses {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    Addresses { grpc: any, http: any }
+/// Ports that a restarted program gets again.
+fn free() -> Result<Addresses> {
+    let free = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)));
+    Ok(Addresses { grpc: free()?, http: free()? })
 }
 
 fn owned(flags: &[&str]) -> Vec<String> {
@@ -163,7 +175,7 @@ impl Fleet {
         for number in 0..REPLICAS {
             let checkpoints = folder.path().join(format!("index-{number}"));
             let flags = vec![format!("--checkpoint-dir={}", checkpoints.display())];
-            let process = version.start(Kind::Index, anywhere(), &flags).await?;
+            let process = version.start(Kind::Index, free()?, &flags).await?;
             members.push(Member { kind: Kind::Index, process, flags });
         }
         let indexes = members.iter().map(|at| format!("http://{}", at.process.addresses.grpc));
@@ -181,15 +193,16 @@ impl Fleet {
                 format!("--label=http=http://{}", engine.address()),
                 format!("--journal-dir={}", journal.display()),
             ]);
-            let process = version.start(Kind::Agent, anywhere(), &flags).await?;
+            let process = version.start(Kind::Agent, free()?, &flags).await?;
             members.push(Member { kind: Kind::Agent, process, flags });
             engines.push(engine);
         }
         let flags = owned(&["--indexer", &indexes, "--replica-sync", "--nats-url", &nats.url()]);
         let mut gateways = Vec::new();
         for _ in 0..REPLICAS {
-            let process = version.start(Kind::Gateway, anywhere(), &flags).await?;
-            gateways.push(Some(process.addresses.grpc));
+            let process = version.start(Kind::Gateway, free()?, &flags).await?;
+            let at = process.addresses.grpc;
+            gateways.push(Backend { at, is_in: true, in_flight: 0 });
             members.push(Member { kind: Kind::Gateway, process, flags: flags.clone() });
         }
         let balancer = Balancer(watch::Sender::new(gateways));
@@ -240,26 +253,20 @@ impl Fleet {
     }
 
     async fn replace(&mut self, at: usize, version: &Version) -> Result<()> {
-        let gateways = self.members.iter().filter(|at| at.kind == Kind::Gateway).count();
-        let first = self.members.len() - gateways;
         let member = &mut self.members[at];
         let addresses = member.process.addresses;
         if member.kind == Kind::Gateway {
-            self.balancer.0.send_modify(|gateways| gateways[at - first] = None);
+            self.balancer.take_out(addresses.grpc).await?;
         }
         member.process.stop().await;
         member.process = version.start(member.kind, addresses, &member.flags).await?;
-        ensure!(member.process.addresses == addresses, "the ports are the same");
-        version.check(&member.process).await?;
         self.ready(&self.members[at]).await?;
-        if self.members[at].kind == Kind::Gateway {
-            self.balancer.0.send_modify(|gateways| gateways[at - first] = Some(addresses.grpc));
-        }
+        self.balancer.set(addresses.grpc, |backend| backend.is_in = true);
         Ok(())
     }
 
-    /// Checks that each index holds what the engines do, and that each gateway finds it there.
-    pub async fn check(&self) -> Result<()> {
+    /// Waits until each index holds what the engines do.
+    async fn settled(&self) -> Result<()> {
         for member in self.members.iter().filter(|at| at.kind == Kind::Index) {
             let mut indexer = client::connect(member.process.addresses.grpc).await?;
             for (number, engine) in self.engines.iter().enumerate() {
@@ -273,18 +280,22 @@ impl Fleet {
                 .with_context(|| member.process.output())?;
             }
         }
-        for (number, gateway) in (0..).zip(self.balancer.0.borrow().clone()) {
-            let gateway = gateway.context("all gateways are back")?;
-            let mut cached = Vec::new();
+        Ok(())
+    }
+
+    /// Checks that each gateway sends a prompt to the worker that has it.
+    pub async fn check(&self) -> Result<()> {
+        self.settled().await?;
+        for (number, gateway) in (1..).zip(self.balancer.0.borrow().clone()) {
+            ensure!(gateway.is_in, "all gateways are back");
             for round in 0..4 {
-                let prompt = prompt(1_000 * (number + 1), round);
-                ask(gateway, &prompt).await?;
-                let answer = ask(gateway, &prompt).await?;
-                let details = &answer["usage"]["prompt_tokens_details"];
-                cached.push(details["cached_tokens"].as_u64().unwrap_or(0));
+                let prompt = prompt(1_000 * number, round);
+                ask(gateway.at, &prompt).await?;
+                self.settled().await?;
+                let answer = ask(gateway.at, &prompt).await?;
+                let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+                ensure!(cached.is_some_and(|tokens| tokens > 0), "{answer}");
             }
-            // By chance, one of two workers would be right in one of sixteen cases.
-            ensure!(cached.iter().all(|tokens| *tokens > 0), "cached: {cached:?}");
         }
         Ok(())
     }
@@ -323,17 +334,64 @@ async fn ask(gateway: SocketAddr, prompt: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
+/// A request at a gateway, until it is dropped.
+struct Place {
+    balancer: Balancer,
+    at: SocketAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.balancer.set(self.at, |backend| backend.in_flight -= 1);
+    }
+}
+
+impl Balancer {
+    fn set(&self, at: SocketAddr, change: impl Fn(&mut Backend)) {
+        self.0
+            .send_modify(|all| all.iter_mut().filter(|backend| backend.at == at).for_each(change));
+    }
+
+    /// Sends no more requests to a gateway, and waits until it has answered those under way.
+    async fn take_out(&self, at: SocketAddr) -> Result<()> {
+        self.set(at, |backend| backend.is_in = false);
+        let mut backends = self.0.subscribe();
+        let is_idle = |all: &Vec<Backend>| {
+            all.iter().filter(|backend| backend.at == at).all(|backend| backend.in_flight == 0)
+        };
+        let idle = timeout(PATIENCE, backends.wait_for(is_idle)).await;
+        idle.map_err(|_late| anyhow!("the gateway does not answer"))??;
+        Ok(())
+    }
+
+    /// Chooses a gateway for the request with this number.
+    async fn choose(&self, number: usize) -> Option<Place> {
+        let mut backends = self.0.subscribe();
+        loop {
+            let mut chosen = None;
+            self.0.send_modify(|all| {
+                let mut open: Vec<_> = all.iter_mut().filter(|backend| backend.is_in).collect();
+                let len = open.len().max(1);
+                if let Some(backend) = open.get_mut(number % len) {
+                    backend.in_flight += 1;
+                    chosen = Some(backend.at);
+                }
+            });
+            if let Some(at) = chosen {
+                return Some(Place { balancer: self.clone(), at });
+            }
+            backends.wait_for(|all| all.iter().any(|backend| backend.is_in)).await.ok()?;
+        }
+    }
+}
+
 /// Sends requests, one after the other, until it is dropped.
 async fn client(number: u64, balancer: Balancer, answers: watch::Sender<Answers>) {
-    let mut gateways = balancer.0.subscribe();
     for turn in 0.. {
-        let open: Vec<_> = match gateways.wait_for(|all| all.iter().any(Option::is_some)).await {
-            Ok(all) => all.iter().flatten().copied().collect(),
-            Err(_gone) => return,
-        };
-        let gateway = open[(number + turn) as usize % open.len()];
+        let Some(place) = balancer.choose((number + turn) as usize).await else { return };
         let prompt = prompt(number * PROMPTS + turn % PROMPTS, turn);
-        let asked = ask(gateway, &prompt).await;
+        let asked = ask(place.at, &prompt).await;
+        drop(place);
         answers.send_modify(|answers| match asked {
             Ok(_answer) => answers.answered += 1,
             Err(error) => answers.failed.push(format!("{error:#}")),

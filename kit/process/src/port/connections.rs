@@ -1,7 +1,6 @@
 //! Serves the connections of a gRPC port, each from its first call to its last.
 
 use crate::net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance};
-use crate::telemetry::request_span;
 use crate::tls::Accepting;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -20,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
-use tracing::Instrument;
 
 /// Handler of a connection's calls.
 pub(super) trait Calls:
@@ -91,10 +89,7 @@ impl<S: Calls> Serving<S> {
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Arc::clone(&client));
-            let headers = request.headers();
-            let get = |name: &str| headers.get(name)?.to_str().ok();
-            let span = request_span(request.uri().path(), get);
-            calls.clone().call(request).instrument(span)
+            calls.clone().call(request)
         });
         let mut serving = pin!(self.http2.serve_connection(TokioIo::new(io), service));
         let opened = Instant::now();

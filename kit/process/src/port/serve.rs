@@ -11,6 +11,7 @@ use crate::access::Guard;
 use crate::net::{
     CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, Listening, PeerLimits,
 };
+use crate::telemetry::TraceCalls;
 use crate::tls::{Accepting, warn_if_open};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -67,7 +68,7 @@ impl Services {
             request.extensions_mut().insert(Arc::clone(&anyone));
             request
         };
-        LocalServer::new(self.routes.routes().prepare().map_request(admit))
+        LocalServer::new(TraceCalls(self.routes.routes().prepare()).map_request(admit))
     }
 }
 
@@ -135,7 +136,7 @@ impl Port {
         let calls =
             RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics.clone(), &stop);
         let serving = Serving {
-            calls: authenticate.layer(calls.layer(routes.routes().prepare())),
+            calls: authenticate.layer(calls.layer(TraceCalls(routes.routes().prepare()))),
             http2: self.http2(),
             age: self.guard.connection_age,
             metrics: self.metrics.connections,

@@ -1,8 +1,10 @@
 //! Histograms of times whose buckets name a trace, so that people can look at a slow request.
 
+use super::trace::exports;
 use kvasir_trace::sampled;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::fmt;
 use std::time::Duration;
@@ -13,22 +15,38 @@ struct TraceLabel {
     trace_id: String,
 }
 
-/// A histogram of durations in seconds. Each bucket keeps the trace id of its last observation in a sampled trace, as an
-/// exemplar. Cheap to clone: clones share the buckets.
+/// A histogram of durations in seconds. If the process exports spans, each bucket keeps the trace id of its last
+/// observation in a sampled trace, as an exemplar. Cheap to clone: clones share the buckets.
 #[derive(Debug, Clone)]
-pub struct TimeHistogram(HistogramWithExemplars<TraceLabel>);
+pub struct TimeHistogram(Kind);
+
+/// Exemplars need a second lock.
+#[derive(Debug, Clone)]
+enum Kind {
+    Plain(Histogram),
+    Traced(HistogramWithExemplars<TraceLabel>),
+}
 
 impl TimeHistogram {
     /// Creates a histogram whose buckets have the upper bounds `buckets`, in seconds.
     pub fn new(buckets: impl Iterator<Item = f64>) -> Self {
-        Self(HistogramWithExemplars::new(buckets))
+        Self(match exports() {
+            true => Kind::Traced(HistogramWithExemplars::new(buckets)),
+            false => Kind::Plain(Histogram::new(buckets)),
+        })
     }
 
     /// Counts a duration, in the current span.
     pub fn observe(&self, took: Duration) {
-        let trace = sampled().map(|id| TraceLabel { trace_id: id.to_string() });
-        // Prometheus adds the time of its scrape.
-        self.0.observe(took.as_secs_f64(), trace, None);
+        let seconds = took.as_secs_f64();
+        match &self.0 {
+            Kind::Plain(histogram) => histogram.observe(seconds),
+            Kind::Traced(histogram) => {
+                let trace = sampled().map(|id| TraceLabel { trace_id: id.to_string() });
+                // Prometheus adds the time of its scrape.
+                histogram.observe(seconds, trace, None);
+            }
+        }
     }
 }
 
@@ -38,7 +56,10 @@ impl TypedMetric for TimeHistogram {
 
 impl EncodeMetric for TimeHistogram {
     fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
-        self.0.encode(encoder)
+        match &self.0 {
+            Kind::Plain(histogram) => histogram.encode(encoder),
+            Kind::Traced(histogram) => histogram.encode(encoder),
+        }
     }
 
     fn metric_type(&self) -> MetricType {

@@ -1,4 +1,5 @@
 use super::{COMMIT, VERSION, trace};
+use kvasir_trace::TARGET;
 use opentelemetry::KeyValue;
 use opentelemetry::global::set_text_map_propagator;
 use opentelemetry::trace::TracerProvider;
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{FilterExt, FilterFn, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -96,7 +98,7 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     // Parse the filter first: with an invalid filter, no exporter is started.
     let filter: EnvFilter = config.filter.parse()?;
     let spans = config.otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
-    let layers = layers(name, config.format, filter, spans.as_ref());
+    let layers = layers((name, config.format), filter, spans.as_ref(), io::stderr);
     tracing_subscriber::registry().with(layers).try_init()?;
     if spans.is_some() {
         set_text_map_propagator(TraceContextPropagator::new());
@@ -106,24 +108,28 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
 }
 
 /// Returns the layer for log lines and, with an exporter, the layer for spans.
-fn layers(
-    name: &'static str,
-    format: LogFormat,
+fn layers<W>(
+    (name, format): (&'static str, LogFormat),
     filter: EnvFilter,
     spans: Option<&SdkTracerProvider>,
-) -> Vec<Box<dyn Layer<Registry> + Send + Sync>> {
+    writer: W,
+) -> Vec<Box<dyn Layer<Registry> + Send + Sync>>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let colours = io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours);
     let lines = match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    let mut layers = vec![lines.with_filter(filter.and(without_secrets())).boxed()];
+    let mut layers =
+        vec![lines.with_filter(filter.and(without_secrets()).and(without_steps())).boxed()];
     // Without an exporter, add no layer. An empty layer has no filter, so all spans of the transport would be created
     // for it, which costs a fifth of a call's processor time.
     layers.extend(spans.map(|provider| {
         let exported = tracing_opentelemetry::layer().with_tracer(provider.tracer(name));
-        exported.with_filter(EXPORT_LEVEL.and(without_secrets()).and(without_labels())).boxed()
+        exported.with_filter(EXPORT_LEVEL.and(without_secrets()).and(only_traces())).boxed()
     }));
     layers
 }
@@ -135,9 +141,14 @@ fn without_secrets() -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
     filter_fn(shows_no_secret).with_max_level_hint(LevelFilter::TRACE)
 }
 
-/// Filter of spans that only label the log lines of a task, which may run for days: all spans of level ERROR.
-fn without_labels() -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
-    filter_fn(|of| !of.is_span() || *of.level() != Level::ERROR)
+/// Filter that admits spans of traces, and all events. Other spans label the log lines of a task, which may run for days.
+fn only_traces() -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
+    filter_fn(|of| of.is_event() || of.target() == TARGET).with_max_level_hint(LevelFilter::TRACE)
+}
+
+/// Filter that admits no spans of steps of a trace. Spans of requests label log lines.
+fn without_steps() -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
+    filter_fn(|of| of.target() != TARGET || *of.level() == Level::ERROR)
         .with_max_level_hint(LevelFilter::TRACE)
 }
 
@@ -174,6 +185,8 @@ impl Logging {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex, PoisonError};
     use tracing::subscriber::with_default;
     use tracing::{info_span, trace_span};
 
@@ -187,7 +200,7 @@ mod tests {
                 ("info,h2=trace", LevelFilter::TRACE),
             ] {
                 let filter = filter.parse().expect("a filter");
-                let layers = layers("test", LogFormat::Text, filter, spans);
+                let layers = layers(("test", LogFormat::Text), filter, spans, io::stderr);
                 assert_eq!(layers.max_level_hint(), Some(level));
             }
         }
@@ -199,7 +212,7 @@ mod tests {
         let provider = SdkTracerProvider::builder().build();
         for spans in [None, Some(&provider)] {
             let filter = "info".parse().expect("a filter");
-            let layers = layers("test", LogFormat::Text, filter, spans);
+            let layers = layers(("test", LogFormat::Text), filter, spans, io::stderr);
             with_default(tracing_subscriber::registry().with(layers), || {
                 assert!(
                     trace_span!("frame").is_disabled(),
@@ -208,6 +221,48 @@ mod tests {
                 );
                 assert!(!info_span!("call").is_disabled());
             });
+        }
+    }
+
+    /// Lines of a log.
+    #[derive(Debug, Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Also with a filter that admits no span of a lower level.
+    #[test]
+    fn log_lines_of_a_request_name_its_trace() {
+        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+        set_text_map_propagator(TraceContextPropagator::new());
+        trace::set_exports();
+        let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-00");
+        let get = |name: &str| (name == "traceparent").then_some(traceparent.as_str());
+        let provider = SdkTracerProvider::builder().build();
+        for format in [LogFormat::Text, LogFormat::Json] {
+            for filter in ["info", "warn", "error,kvasir_process=warn"] {
+                let filter: EnvFilter = filter.parse().expect("a filter");
+                let lines = Lines::default();
+                let to = lines.clone();
+                let made = layers(("test", format), filter, Some(&provider), move || to.clone());
+                with_default(tracing_subscriber::registry().with(made), || {
+                    trace::request_span("/v1/models", get).in_scope(|| {
+                        kvasir_trace::span!("step").in_scope(|| tracing::warn!("late"));
+                    });
+                });
+                let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let lines = String::from_utf8(lines).expect("text");
+                assert!(lines.contains("late") && lines.contains(TRACE), "{lines}");
+                assert!(!lines.contains("step"), "a step labels no lines: {lines}");
+            }
         }
     }
 }

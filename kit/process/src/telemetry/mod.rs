@@ -8,6 +8,7 @@ mod readiness;
 mod registry;
 mod rows;
 mod trace;
+mod traced;
 
 pub use build_info::{COMMIT, VERSION, VERSION_TEXT};
 pub use exemplars::TimeHistogram;
@@ -16,3 +17,4 @@ pub use readiness::{NotReady, Readiness};
 pub use registry::{CONTENT_TYPE, Metrics, new_registry};
 pub use rows::{Row, encode_counter, encode_gauge};
 pub use trace::{record_status, request_span, root_span};
+pub use traced::{TraceCalls, TracedBody};

@@ -1,7 +1,7 @@
 //! Spans of requests, which continue the traces of their callers.
 
 use hyper::StatusCode;
-use kvasir_trace::extract;
+use kvasir_trace::{TARGET, extract, fail};
 use opentelemetry::trace::{TraceContextExt, TraceId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::Span;
@@ -15,25 +15,32 @@ pub(super) fn set_exports() {
     EXPORTS.store(true, Ordering::Relaxed);
 }
 
+pub(super) fn exports() -> bool {
+    EXPORTS.load(Ordering::Relaxed)
+}
+
 /// A span that starts a trace, from `make`. Without an exporter, no span is made.
 #[must_use]
 pub fn root_span(make: impl FnOnce() -> Span) -> Span {
-    if EXPORTS.load(Ordering::Relaxed) { make() } else { Span::none() }
+    if exports() { make() } else { Span::none() }
 }
 
 /// Creates the span of a request with this path. The span continues the trace in the request's headers, which `get` reads
-/// by name. Log lines in the span contain its trace id. Without an exporter, no span is made.
+/// by name, or the current one. Log lines in the span contain its trace id. Without an exporter, no span is made.
 #[must_use]
 pub fn request_span<'h>(path: &str, get: impl Fn(&str) -> Option<&'h str>) -> Span {
-    if !EXPORTS.load(Ordering::Relaxed) {
+    if !exports() {
         return Span::none();
     }
-    let span = tracing::info_span!(
+    // The highest level: every filter that admits a log line admits the span, which labels the line.
+    let span = tracing::error_span!(
+        target: TARGET,
         "request",
         otel.name = path,
         otel.kind = "server",
-        http.response.status_code = Empty,
         otel.status_code = Empty,
+        otel.status_description = Empty,
+        http.response.status_code = Empty,
         trace_id = Empty,
     );
     let caller = extract(get);
@@ -52,6 +59,6 @@ pub fn request_span<'h>(path: &str, get: impl Fn(&str) -> Option<&'h str>) -> Sp
 pub fn record_status(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
-        span.record("otel.status_code", "ERROR");
+        fail(span, &status);
     }
 }

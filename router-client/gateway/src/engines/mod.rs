@@ -19,12 +19,13 @@ use hyper_util::rt::TokioExecutor;
 use kvasir_proto::convert::ImageTokens;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use kvasir_router::fleet::Listing;
-use kvasir_trace::inject;
+use kvasir_trace::{fail, inject};
 use router_client::ListedWorker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
+use tracing::Span;
 
 /// Worker label: the address of the worker's engine.
 pub const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
@@ -90,7 +91,11 @@ pub struct Sent<'a> {
 
 /// An answer whose body has not been read yet.
 #[derive(Debug)]
-pub struct Answer(Response<Incoming>);
+pub struct Answer {
+    response: Response<Incoming>,
+    /// Span of the request, until the end of the body.
+    span: Span,
+}
 
 /// A complete answer.
 #[derive(Debug, Clone)]
@@ -339,7 +344,11 @@ impl EngineClient {
             request.headers_mut().insert(AUTHORIZATION, key);
         }
         let answer = self.client.request(request).await;
-        answer.map(Answer).map_err(|error| {
+        let span = Span::current();
+        if let Err(error) = &answer {
+            fail(&span, error);
+        }
+        answer.map(|response| Answer { response, span }).map_err(|error| {
             let cause = std::error::Error::source(&error);
             let text = causes(cause).unwrap_or_else(|| error.to_string());
             let is_tls = cause.is_some_and(|cause| cause.is::<TlsRefusal>());
@@ -365,7 +374,7 @@ impl Answer {
     /// Status of the answer.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.0.status()
+        self.response.status()
     }
 
     /// Reads the complete answer.
@@ -381,7 +390,8 @@ impl Answer {
     /// # Errors
     /// If it breaks off or is too long.
     pub async fn whole_within(self, bytes_max: usize) -> Result<Whole, EngineError> {
-        let (head, body) = self.0.into_parts();
+        let Self { response, span: _until_the_end } = self;
+        let (head, body) = response.into_parts();
         let collected = Limited::new(body, bytes_max).collect().await;
         let body = collected.map_err(|error| EngineError::Body(error.to_string()))?.to_bytes();
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
@@ -392,7 +402,11 @@ impl Answer {
     pub fn pieces(
         self,
     ) -> impl futures::Stream<Item = Result<Bytes, EngineError>> + Send + Unpin + use<> {
-        let stream = Body::new(self.0.into_body()).into_data_stream();
-        TryStreamExt::map_err(stream, |error| EngineError::Body(error.to_string()))
+        let Self { response, span } = self;
+        let stream = Body::new(response.into_body()).into_data_stream();
+        TryStreamExt::map_err(stream, move |error| {
+            fail(&span, &error);
+            EngineError::Body(error.to_string())
+        })
     }
 }

@@ -60,7 +60,7 @@ impl Gateway {
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
         let lacking = directory.workers_without(&target);
         let engines = directory.addresses(&target.partition, &lacking);
-        let span = step(|| tracing::info_span!("tokenize"));
+        let span = step!("tokenize");
         let tokens = self.parts.tokens.of(target.partition.model(), &request, &engines);
         let found = tokens.instrument(span).await?;
         let block_size = partition.block_size.get();

@@ -366,9 +366,7 @@ impl Gateway {
             request_id: Some(&request_id),
         };
         let address = &engine.address;
-        let span = step(
-            || tracing::info_span!("engine", otel.kind = "client", %worker, server.address = %address),
-        );
+        let span = step!("engine", otel.kind = "client", %worker, server.address = %address);
         let asking = self.parts.client.send(address, sent).instrument(span);
         match self.alive(serving, asking).await {
             Some(Ok(answer)) => Ok(answer),

@@ -9,12 +9,14 @@ use crate::engines::Sent;
 use crate::request::{ApiRequest, Kind, Prompt};
 use kvasir_access::Principal;
 use kvasir_proto::types::WorkerKey;
+use kvasir_trace::step;
 use router_client::route::Pin;
 use router_client::router::{Ended, Hints};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 /// A request whose conversation is prefilled ahead.
 #[derive(Debug)]
@@ -72,7 +74,7 @@ impl Gateway {
             return;
         }
         let gateway = Arc::clone(self);
-        self.speculations.spawn(async move {
+        let computing_ahead = async move {
             let computing = Box::pin(gateway.compute_ahead(request, worker));
             match gateway.stop.run_until_cancelled(computing).await {
                 Some(Ok(())) => gateway.parts.metrics.speculation("done"),
@@ -82,7 +84,8 @@ impl Gateway {
                 }
                 None => gateway.parts.metrics.speculation("failed"),
             }
-        });
+        };
+        self.speculations.spawn(computing_ahead.instrument(step!("compute_ahead")));
     }
 
     /// Sends the conversation to the worker with one output token, so that its cache has the conversation before the

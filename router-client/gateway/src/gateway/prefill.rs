@@ -64,7 +64,7 @@ impl Gateway {
             }
             serde_json::from_slice::<Value>(&whole.body).map_err(|error| error.to_string())
         };
-        let span = step(|| tracing::info_span!("prefill", otel.kind = "client", %worker));
+        let span = step!("prefill", otel.kind = "client", %worker);
         let asking = asking.instrument(span);
         let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
         let mut answer = answer.map_err(|_late| "no answer in time".to_owned())??;

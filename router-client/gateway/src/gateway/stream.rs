@@ -13,10 +13,12 @@ use axum::response::Response;
 use futures::{Stream, stream};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
+use kvasir_trace::fail;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tracing::Span;
 
 /// A stream to a client.
 struct Streaming<S> {
@@ -116,6 +118,7 @@ where
     fn failed(&mut self, why: &str) {
         if let Some(mut serving) = self.serving.take() {
             tracing::warn!(worker = %serving.worker(), why, "an answer broke off");
+            fail(&Span::current(), &why);
             self.ending.set(End::Failed);
             let _reported = serving.fail(why.to_owned());
         }
