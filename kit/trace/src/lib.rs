@@ -12,9 +12,6 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use tracing::Span;
 
-#[doc(hidden)]
-pub use tracing;
-
 /// Target of the spans of traces, which are exported.
 pub const TARGET: &str = "kvasir::trace";
 
@@ -36,7 +33,7 @@ macro_rules! step {
         if $crate::sampled().is_some() {
             $crate::span!($name $(, $($fields)*)?)
         } else {
-            $crate::tracing::Span::none()
+            ::tracing::Span::none()
         }
     };
 }
@@ -45,11 +42,11 @@ macro_rules! step {
 #[macro_export]
 macro_rules! span {
     ($name:literal $(, $($fields:tt)*)?) => {
-        $crate::tracing::info_span!(
+        ::tracing::info_span!(
             target: $crate::TARGET,
             $name,
-            otel.status_code = $crate::tracing::field::Empty,
-            otel.status_description = $crate::tracing::field::Empty
+            otel.status_code = ::tracing::field::Empty,
+            otel.status_description = ::tracing::field::Empty
             $(, $($fields)*)?
         )
     };

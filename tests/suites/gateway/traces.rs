@@ -1,7 +1,7 @@
 //! One trace for a request, from its client through gateway, index and engine, in a real collector.
 
 use crate::fake::{Behaviour, Fake};
-use crate::fleet::{FAST, Fleet, MODEL, PATIENCE, engine, profile};
+use crate::fleet::{FAST, Fleet, MODEL, PATIENCE, engine, profile, until};
 use crate::serve::{serve, spec, start_engine};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -179,7 +179,12 @@ async fn log_lines_of_a_request_name_its_trace() -> Result<()> {
         ensure!(traceparent.starts_with(&format!("00-{TRACE}-")), "{traceparent}");
         ensure!(traceparent.ends_with(&format!("-{sampled}")), "{traceparent}");
     }
-    let log = fleet.gateway.output();
+    // Lines are read a moment after they are written.
+    let log = until("two lines", async || {
+        let log = fleet.gateway.output();
+        Ok((log.matches("an answer broke off").count() == 2).then_some(log))
+    });
+    let log = log.await?;
     let lines = log.lines().filter(|line| line.contains("an answer broke off"));
     let named = lines.filter(|line| line.contains(&format!("trace_id={TRACE}")));
     assert_eq!(named.count(), 2, "{log}");

@@ -271,9 +271,10 @@ impl Fleet {
             let mut indexer = client::connect(member.process.addresses.grpc).await?;
             for (number, engine) in self.engines.iter().enumerate() {
                 let worker = worker(number);
-                let truth = engine.engine().truth().await?.copies;
-                ensure!(!truth.is_empty(), "{worker} has no blocks");
+                // Engines may still end requests whose clients are gone.
                 until(&format!("{worker} is equal"), async || {
+                    let truth = engine.engine().truth().await?.copies;
+                    ensure!(!truth.is_empty(), "{worker} has no blocks");
                     Ok(client::dump_device_copies(&mut indexer, MODEL, &worker).await? == truth)
                 })
                 .await
@@ -286,7 +287,8 @@ impl Fleet {
     /// Checks that each gateway sends a prompt to the worker that has it.
     pub async fn check(&self) -> Result<()> {
         self.settled().await?;
-        for (number, gateway) in (1..).zip(self.balancer.0.borrow().clone()) {
+        let gateways = self.balancer.0.borrow().clone();
+        for (number, gateway) in (1..).zip(gateways) {
             ensure!(gateway.is_in, "all gateways are back");
             for round in 0..4 {
                 let prompt = prompt(1_000 * number, round);
