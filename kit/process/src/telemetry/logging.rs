@@ -238,6 +238,23 @@ mod tests {
         }
     }
 
+    /// What is logged in a step of a request with this header.
+    fn log_in_request(traceparent: &str, format: LogFormat, filter: &str) -> String {
+        let get = |name: &str| (name == "traceparent").then_some(traceparent);
+        let provider = SdkTracerProvider::builder().build();
+        let lines = Lines::default();
+        let to = lines.clone();
+        let filter = filter.parse().expect("a filter");
+        let layers = layers(("test", format), filter, Some(&provider), move || to.clone());
+        with_default(tracing_subscriber::registry().with(layers), || {
+            let request = trace::request_span("/v1/models", get);
+            let in_step = || kvasir_trace::span!("step").in_scope(|| tracing::warn!("late"));
+            request.in_scope(in_step);
+        });
+        let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        String::from_utf8(lines).expect("text")
+    }
+
     /// Also with a filter that admits no span of a lower level.
     #[test]
     fn log_lines_of_a_request_name_its_trace() {
@@ -245,21 +262,9 @@ mod tests {
         set_text_map_propagator(TraceContextPropagator::new());
         trace::set_exports();
         let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-00");
-        let get = |name: &str| (name == "traceparent").then_some(traceparent.as_str());
-        let provider = SdkTracerProvider::builder().build();
         for format in [LogFormat::Text, LogFormat::Json] {
             for filter in ["info", "warn", "error,kvasir_process=warn"] {
-                let filter: EnvFilter = filter.parse().expect("a filter");
-                let lines = Lines::default();
-                let to = lines.clone();
-                let made = layers(("test", format), filter, Some(&provider), move || to.clone());
-                with_default(tracing_subscriber::registry().with(made), || {
-                    trace::request_span("/v1/models", get).in_scope(|| {
-                        kvasir_trace::span!("step").in_scope(|| tracing::warn!("late"));
-                    });
-                });
-                let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let lines = String::from_utf8(lines).expect("text");
+                let lines = log_in_request(&traceparent, format, filter);
                 assert!(lines.contains("late") && lines.contains(TRACE), "{lines}");
                 assert!(!lines.contains("step"), "a step labels no lines: {lines}");
             }
