@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients/python/src
 from kvasir import Indexer  # noqa: E402
 
 SETTLE_SECONDS = 30
+HEAR_SECONDS = 2
 # Kinds of requests with their weights.
 KINDS = {"prefix": 4, "chat": 4, "stream": 2, "salt": 2, "adapter": 2, "other name": 1, "long": 1}
 WORDS = "a licence to use, to copy, to change and to hand on this work, without any further condition".split()
@@ -116,6 +117,18 @@ class Fleet:
         )
         next(iter(stream))
         stream.close()
+
+    def applied(self) -> dict[str, list[str]]:
+        """Last applied batches, by worker."""
+        listed = self.index.list_workers()
+        return {worker.worker_id: [str(source.applied) for source in worker.sources] for worker in listed}
+
+    def hear(self, worker: str, before: dict[str, list[str]]) -> None:
+        """Waits for a batch of an engine that has stored blocks: it comes a moment after the answer. If the engine computed
+        only blocks that it had, there is none."""
+        deadline = time.monotonic() + HEAR_SECONDS
+        while self.applied().get(worker) == before.get(worker) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def settle(self) -> None:
         """Waits until the index has applied all that the engines have published: nothing changes between two looks."""
@@ -221,7 +234,10 @@ def one_alone(fleet: Fleet, workload: Workload, tally: Tally, phase: str, asked:
     fleet.settle()
     tokens = fleet.tokens(asked)
     predictions = fleet.predict(tokens, asked)
+    before = fleet.applied()
     seen = fleet.send(asked)
+    if len(tokens) // Engine.BLOCK_SIZE > seen.cached // Engine.BLOCK_SIZE:
+        fleet.hear(seen.worker, before)
     workload.answered(asked, seen.reply)
     tally.add(phase, asked, len(tokens), predictions.get(seen.worker, 0), seen)
     return seen
