@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -169,12 +170,17 @@ impl Server {
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
-    /// Starts a program with the common flags at these addresses.
+    /// Starts a program with the common flags at these addresses. The command may be another one that becomes the
+    /// program, such as `nsenter`.
     ///
     /// # Errors
     /// As [`Server::start_with`].
-    pub async fn program_at(program: &Path, addresses: Addresses, flags: &[&str]) -> Result<Self> {
-        Self::launch(Command::new(program), (addresses.grpc, addresses.http), flags).await
+    pub async fn program_at(
+        program: Command,
+        addresses: Addresses,
+        flags: &[&str],
+    ) -> Result<Self> {
+        Self::launch(program, (addresses.grpc, addresses.http), flags).await
     }
 
     async fn launch(
@@ -345,9 +351,11 @@ pub fn binary_of(name: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// `wanted` if it is free, else any port of the same interface.
+/// `wanted`, or any port of the same interface if `wanted` is in use. An address of another network namespace cannot be
+/// tried.
 fn usable_address(wanted: SocketAddr) -> SocketAddr {
-    if TcpListener::bind(wanted).is_ok() {
+    let tried = TcpListener::bind(wanted);
+    if !tried.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
         return wanted;
     }
     eprintln!("{wanted} is in use: taking another port");

@@ -6,6 +6,7 @@
 //! - [`raw_codec`]: gRPC messages as bytes.
 //! - [`wheel`]: programs from PyPI.
 //! - [`nats`]: a real nats-server process.
+//! - [`authority`]: certificates for tests.
 //! - [`collector`]: a real OpenTelemetry collector.
 
 pub mod oracle;
@@ -13,6 +14,7 @@ pub mod script;
 
 pub mod image_store;
 
+pub mod authority;
 pub mod collector;
 pub mod nats;
 pub mod raw_codec;

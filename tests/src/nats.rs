@@ -7,6 +7,7 @@ use kvasir_sim::place::free_port;
 use kvasir_sim::server::{Output, last_lines, read_lines};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ const READY: &str = "Server is ready";
 pub struct NatsServer {
     binary: PathBuf,
     folder: PathBuf,
-    port: u16,
+    address: SocketAddr,
     child: Child,
     output: Output,
     readers: JoinSet<()>,
@@ -50,25 +51,33 @@ impl NatsServer {
     /// # Errors
     /// As [`NatsServer::start`], or if the server rejects the configuration.
     pub async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        Self::start_at(folder, address, configuration).await
+    }
+
+    /// Like [`NatsServer::start_with`], at this address.
+    ///
+    /// # Errors
+    /// As [`NatsServer::start_with`].
+    pub async fn start_at(folder: &Path, address: SocketAddr, configuration: &str) -> Result<Self> {
         let binary = binary().await?;
-        let port = free_port()?;
         let folder = folder.to_owned();
         let store = folder.join("jetstream");
         let text = format!(
-            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\" }}\n{configuration}\n",
+            "listen: \"{address}\"\njetstream {{ store_dir: \"{}\" }}\n{configuration}\n",
             store.display()
         );
         fs::write(configuration_file(&folder), text).context("write the configuration")?;
         let output = Output::default();
         let mut readers = JoinSet::new();
         let child = launch(&binary, &folder, &output, &mut readers).await?;
-        Ok(Self { binary, folder, port, child, output, readers })
+        Ok(Self { binary, folder, address, child, output, readers })
     }
 
     /// URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address)
     }
 
     /// Kills the server (SIGKILL) like in a crash, and waits until it has ended.

@@ -1,17 +1,13 @@
 //! Blocks between two agents: what one has saved, the other one fetches, whoever is killed and whoever may not.
 
-#[path = "../tls/authority.rs"]
-#[expect(dead_code, reason = "another suite's, which uses more of it")]
-mod authority;
-
 use crate::engine::{Engine, hashes, over_socket, prompt};
 use crate::found;
 use crate::place::{BLOCK_BYTES, HOST_BLOCKS, PATIENCE, Place};
 use anyhow::{Context, Result, ensure};
-use authority::{Authority, Paper, Validity};
 use kvasir_access::token_sha256;
 use kvasir_proto::pb;
 use kvasir_sim::client;
+use kvasir_tests::authority::{Authority, Paper, Validity};
 use std::fs;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::Path;

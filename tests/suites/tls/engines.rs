@@ -1,6 +1,5 @@
 //! Engines behind TLS, as `kvasir serve` and the gateway reach them.
 
-use crate::authority::{Authority, Validity};
 use crate::harness::{PATIENCE, text};
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
@@ -8,6 +7,7 @@ use kvasir_sim::demo::metrics;
 use kvasir_sim::engine::openai::client::call;
 use kvasir_sim::engine::openai::{EngineServer, ServerConfig, Text};
 use kvasir_sim::server::{Server, binary_of};
+use kvasir_tests::authority::{Authority, Validity};
 use kvasir_tls::{Protocol, ServerFiles, ServerTls};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

@@ -1,7 +1,6 @@
 //! Everything together over TLS with certificates on all sides: an agent that feeds an index, an index that asks the
 //! agent and a sibling, a router that asks both.
 
-use crate::authority::Validity;
 use crate::harness::{demands, dialer, flags, https, papers, shows, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -12,6 +11,7 @@ use kvasir_sim::client;
 use kvasir_sim::engine::{EngineConfig, MockEngine, Prompt};
 use kvasir_sim::place::free_port;
 use kvasir_sim::server::Server;
+use kvasir_tests::authority::Validity;
 use kvasir_tls::Dialer;
 use std::net::SocketAddr;
 

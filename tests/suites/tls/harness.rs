@@ -1,10 +1,10 @@
 //! Servers with TLS, and clients of theirs.
 
-use crate::authority::{Authority, Paper, Validity};
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb::ListWorkersRequest;
 use kvasir_proto::pb::indexer_client::IndexerClient;
 use kvasir_sim::server::Server;
+use kvasir_tests::authority::{Authority, Paper, Validity};
 use kvasir_tls::{ClientFiles, Dialer, Identity};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

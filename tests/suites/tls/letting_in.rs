@@ -1,12 +1,12 @@
 //! Who is let in.
 
-use crate::authority::{Authority, Validity};
 use crate::harness::{
     PATIENCE, ask, client, demands, dialer, flags, https, index, knock, metric, papers, shows, text,
 };
 use anyhow::{Result, ensure};
 use kvasir_sim::client as plain;
 use kvasir_sim::server::Server;
+use kvasir_tests::authority::{Authority, Validity};
 use kvasir_tls::Dialer;
 use rustls::version::{TLS12, TLS13};
 use std::fs;

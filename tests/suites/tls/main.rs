@@ -1,7 +1,6 @@
 //! TLS on every port and at every client: who is let in, what happens to certificates that change, and that nothing is open
 //! by oversight.
 
-mod authority;
 mod engines;
 mod fleet;
 mod handshakes;

@@ -1,10 +1,10 @@
 //! Certificates that change while clients ask.
 
-use crate::authority::{Validity, replace};
 use crate::harness::{
     ask, client, demands, dialer, flags, https, index, knock, papers, shows, text, until,
 };
 use anyhow::{Context, Result, ensure};
+use kvasir_tests::authority::{Validity, replace};
 use rustls::version::TLS13;
 use std::fs;
 use tokio::task::JoinSet;

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -83,7 +84,7 @@ impl Version {
             Some(folder) => folder.join(kind.program()),
         };
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let started = Server::program_at(&program, at, &flags).await;
+        let started = Server::program_at(Command::new(&program), at, &flags).await;
         let process = started.with_context(|| format!("{kind:?} of {self:?}"))?;
         ensure!(process.addresses == at, "{kind:?} has its ports: {:?}", process.addresses);
         let samples = metrics::fetch(process.addresses.http).await?;
