@@ -3,11 +3,12 @@
     kubernetes.py --kvasir BINARY [--regenerate]
 
 Helm's own code renders the chart with each set of values, which must equal the committed files of deploy/kustomize. These
-pass the published schemas of Kubernetes. Each container of ours is started with --print-config, so that the program itself
+pass the published schemas of Kubernetes and of the operators. Each container of ours is started with --print-config, so that the program itself
 accepts its arguments and variables. --regenerate writes the files of deploy/kustomize.
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -89,7 +90,7 @@ REFUSED = {
 }
 VERSION = "1.37"
 # Kinds of operators, whose schemas are not Kubernetes' own.
-FOREIGN = {"PodMonitor", "PrometheusRule", "HTTPRoute", "BackendTLSPolicy"}
+OPERATORS = {"BackendTLSPolicy", "HTTPRoute", "PodMonitor", "PrometheusRule"}
 SUBSTITUTED = {"POD_NAME": "engine-0", "POD_NAMESPACE": "default", "POD_IP": "10.0.0.7", "NODE_NAME": "node-0"}
 
 
@@ -188,11 +189,36 @@ def check_programs(documents: list[dict], binary: Path) -> int:
     return seen
 
 
+def faults_of_operators(documents: list[dict]) -> str:
+    """Errors that the operators' schemas report for these objects; empty if all are valid."""
+    installed = Path(sys.prefix)
+    command = [installed / "bin/node", installed.parent / "operators/validate.mjs"]
+    run = subprocess.run(command, input=json.dumps(documents), capture_output=True, text=True)
+    return "" if run.returncode == 0 else f"exit code {run.returncode}: {run.stderr}"
+
+
+def check_faults(documents: list[dict]) -> None:
+    """Checks that a field which no schema has, and a value of a wrong type, would be found."""
+    found = {document["kind"]: document for document in documents if document["kind"] in OPERATORS}
+    assert found.keys() == OPERATORS, f"kinds of operators: {found.keys()}"
+    for kind, document in found.items():
+        unknown = faults_of_operators([{**document, "spec": {**document["spec"], "unknown": 1}}])
+        assert "the schema has no /spec/unknown" in unknown, f"{kind}: {unknown}"
+        for field, value in document["spec"].items():
+            inner = [{**value[0], "unknown": 1}] if isinstance(value, list) and isinstance(value[0], dict) else None
+            for wrong, place in ((17, f"spec/{field}"), (inner, f"/spec/{field}/0/unknown")):
+                if wrong is not None:
+                    faults = faults_of_operators([{**document, "spec": {**document["spec"], field: wrong}}])
+                    assert place in faults, f"{kind}: {place} is not in {faults}"
+
+
 def check(documents: list[dict], binary: Path) -> int:
     """Returns the number of containers of ours."""
     for document in documents:
-        if document["kind"] not in FOREIGN:
+        if document["kind"] not in OPERATORS:
             kubernetes_validate.validate(document, VERSION, strict=True)
+    faults = faults_of_operators([document for document in documents if document["kind"] in OPERATORS])
+    assert not faults, f"objects of operators are not valid:\n{faults}"
     check_references(documents)
     return check_programs(documents, binary)
 
@@ -217,6 +243,8 @@ def main() -> None:
         rendered = [yaml.safe_load(document) for document in render(chart, values(name))]
         assert sorted(documents, key=key) == sorted(rendered, key=key), f"{name}: kustomize changes documents"
         programs = check(documents, options.kvasir)
+        if name == "complete":
+            check_faults(documents)
         print(f"{name}: {len(documents)} documents, {programs} containers of ours accept their configuration")
     for name, stated in FURTHER.items():
         for release in (RELEASE, "123", "a-release-whose-name-is-as-long-as-helm-allows-it-to-"):
