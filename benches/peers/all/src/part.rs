@@ -175,19 +175,27 @@ fn index_jobs(settings: &Settings) -> Result<Vec<Job>> {
     Ok(planned.into_iter().map(job).collect())
 }
 
+/// Jobs of one trial of the service: server, number of publishers, expected seconds.
+const SERVICE_JOBS: [(&str, usize, f64); 4] =
+    [("dynamo", 64, 80.0), ("kvasir", 64, 32.0), ("dynamo", 2_048, 40.0), ("kvasir", 2_048, 20.0)];
+
 fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
     let python = settings.dynamo_python.as_ref();
     let python =
         python.context("Dynamo's indexer is not installed: --dynamo-python is not given")?;
     let mut jobs = Vec::new();
     for trial in 1..=settings.trials {
-        for (server, secs) in [("dynamo", 80.0), ("kvasir", 32.0)] {
+        for (server, publishers, secs) in SERVICE_JOBS {
             let paths = [
                 ("--indexer-server", settings.product.join("indexer-server")),
                 ("--dynamo-python", python.clone()),
                 ("--logs", settings.scratch.join("logs")),
             ];
-            let numbers = [("--server", server.to_owned()), ("--trial", trial.to_string())];
+            let numbers = [
+                ("--server", server.to_owned()),
+                ("--trial", trial.to_string()),
+                ("--publishers", publishers.to_string()),
+            ];
             let paths = paths.map(|(flag, path)| (flag, path.display().to_string()));
             let flags = numbers.into_iter().chain(paths);
             let flags = flags.flat_map(|(flag, value)| [flag.to_owned(), value]);
@@ -195,7 +203,12 @@ fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
             let arguments = ["trial".to_owned()].into_iter().chain(flags).chain(quick).collect();
             let secs = if settings.quick { secs / 6.0 } else { secs };
             let program = settings.peers.join("peers-service");
-            jobs.push(job(format!("service.{server}.{trial}"), program, arguments, secs));
+            jobs.push(job(
+                format!("service.{server}.{publishers}.{trial}"),
+                program,
+                arguments,
+                secs,
+            ));
         }
     }
     Ok(jobs)

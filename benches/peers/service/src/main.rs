@@ -14,7 +14,7 @@ mod subject;
 mod trial;
 
 use crate::freshness::RATES;
-use crate::stream::{EVENT_BLOCKS, Stream};
+use crate::stream::{EVENT_BLOCKS, Stream, WORKERS};
 use crate::subject::{Dynamo, Kvasir, Programs};
 use crate::trial::Plan;
 use anyhow::{Context, Result, bail};
@@ -75,6 +75,9 @@ struct Trial {
     /// Number of (worker, block) pairs to store; a multiple of 16.
     #[arg(long, value_name = "COUNT", default_value_t = 2_000_000)]
     pairs: u64,
+    /// Number of workers, with one publisher each. With another number than the default, only the ingest is measured.
+    #[arg(long, value_name = "COUNT", default_value_t = WORKERS)]
+    publishers: usize,
     /// Number of queries in each series.
     #[arg(long, value_name = "COUNT", default_value_t = 3_000)]
     requests: usize,
@@ -90,11 +93,15 @@ struct Trial {
 struct Publish {
     #[arg(long)]
     events: u64,
+    #[arg(long)]
+    workers: usize,
 }
 
 fn main() -> Result<()> {
     match Options::parse().command {
-        Command::Publish(Publish { events }) => publish::publish(&Stream::new(events)),
+        Command::Publish(Publish { events, workers }) => {
+            publish::publish(&Stream::new(events, workers))
+        }
         Command::Report { folder } => Ok(bench_figures::print_part(&folder, report::part)?),
         Command::Trial(options) => {
             // One thread: it starts the server and is its only client.
@@ -116,7 +123,7 @@ fn main() -> Result<()> {
 async fn run(options: Trial) -> Result<()> {
     let share = if options.quick { 10 } else { 1 };
     let events = options.pairs / EVENT_BLOCKS / share;
-    let stream = Stream::new(events);
+    let stream = Stream::new(events, options.publishers);
     fs::create_dir_all(&options.logs)
         .with_context(|| format!("create {}", options.logs.display()))?;
     let plan = Plan {

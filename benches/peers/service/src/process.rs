@@ -1,6 +1,6 @@
 //! Child processes: started in their own group, measured externally, ended by id.
 
-use crate::stream::WORKERS;
+use crate::stream::Stream;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -160,9 +160,11 @@ pub struct Publishers {
 
 impl Publishers {
     /// Starts the publishers and waits until they listen.
-    pub async fn start(events: u64) -> Result<Self> {
+    pub async fn start(stream: &Stream) -> Result<Self> {
+        let events = stream.events().to_string();
+        let workers = stream.workers().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["publish", "--events", &events.to_string()])
+            .args(["publish", "--events", &events, "--workers", &workers])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -175,7 +177,7 @@ impl Publishers {
         let mut publishers = Self { _child: child, stdin, lines, ports: Vec::new() };
         let bound = publishers.line("bound ").await?;
         publishers.ports = bound.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        ensure!(publishers.ports.len() == WORKERS, "a port for each worker: {bound}");
+        ensure!(publishers.ports.len() == stream.workers(), "a port for each worker: {bound}");
         Ok(publishers)
     }
 

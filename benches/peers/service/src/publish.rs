@@ -24,6 +24,8 @@ const PASSING_EVENTS: u64 = 100 * WORKERS as u64;
 const BATCHES_AT_ONCE: u64 = 16;
 /// Maximum sleep until the next batch is due.
 const PACE_PAUSE: Duration = Duration::from_micros(50);
+/// Sockets of one ZMQ context. libzmq allows 1,023 by default.
+const CONTEXT_SOCKETS: usize = 512;
 /// No limit on a socket's queue, so that no message is dropped.
 const UNLIMITED: i32 = 0;
 
@@ -44,10 +46,14 @@ pub fn publish(stream: &Stream) -> Result<()> {
         })
         .collect();
 
-    let context = zmq::Context::new();
+    let workers = stream.workers();
+    let mut context = zmq::Context::new();
     let mut sockets = Vec::new();
     let mut ports = Vec::new();
-    for _ in 0..WORKERS {
+    for worker in 0..workers {
+        if worker > 0 && worker % CONTEXT_SOCKETS == 0 {
+            context = zmq::Context::new();
+        }
         // An XPUB socket is a PUB socket that shows subscriptions.
         let socket = context.socket(XPUB)?;
         socket.set_sndhwm(UNLIMITED)?;
@@ -75,7 +81,7 @@ pub fn publish(stream: &Stream) -> Result<()> {
     ensure!(line == "go", "go, not {line:?}");
     let started = Instant::now();
     let longest = payloads.iter().map(Vec::len).max().unwrap_or_default();
-    let mut sequences = [0_u64; WORKERS];
+    let mut sequences = vec![0_u64; workers];
     let mut send = |worker: usize, payload: &[u8]| -> Result<()> {
         let (Some(socket), Some(next)) = (sockets.get(worker), sequences.get_mut(worker)) else {
             return Ok(());

@@ -21,6 +21,9 @@ struct Row(&'static str, &'static str, f64, usize);
 const ROWS: &[Row] = &[
     Row("ingest, M pairs / CPU s", "ingest_pairs_per_cpu_second", 1e6, 2),
     Row("ingest, M pairs / s", "ingest_pairs_per_second", 1e6, 2),
+    Row("2,048 publishers, batches / CPU s", "publishers_2048_batches_per_cpu_second", 1.0, 0),
+    Row("… batches / s", "publishers_2048_batches_per_second", 1.0, 0),
+    Row("… RSS, MiB", "publishers_2048_resident_bytes", MEBIBYTE, 0),
     Row("RSS, bytes / pair", "resident_bytes_per_pair", 1.0, 1),
     Row("RSS before, MiB", "base_resident_bytes", MEBIBYTE, 1),
     Row("64 blocks by hash, CPU µs", "query_hashes_64_cpu_us", 1.0, 1),

@@ -4,7 +4,7 @@ use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
 use rmp::encode::{ValueWriteError, write_array_len, write_f64, write_nil, write_str, write_uint};
 
-/// Number of workers, with one publisher each.
+/// Number of workers, with one publisher each, unless a trial has more.
 pub const WORKERS: usize = 64;
 /// Tokens per block.
 pub const BLOCK_TOKENS: u32 = 16;
@@ -74,18 +74,19 @@ pub struct Prompt {
 /// All announcements of the engines.
 #[derive(Debug, Clone)]
 pub struct Stream {
+    workers: usize,
     chains: Vec<Chain>,
 }
 
 impl Stream {
-    /// Creates a stream of `events` events over all workers, whose numbers of events differ by at most one.
-    pub fn new(events: u64) -> Self {
+    /// Creates a stream of `events` events over `workers` workers, whose numbers of events differ by at most one.
+    pub fn new(events: u64, workers: usize) -> Self {
         let mut chains = Vec::new();
         let mut first_block = 0;
         let mut draws = 0_u64;
-        for worker in 0..WORKERS {
+        for worker in 0..workers {
             let index = worker as u64;
-            let count = WORKERS as u64;
+            let count = workers as u64;
             let mut left = events / count + u64::from(index < events % count);
             while left > 0 {
                 draws += 1;
@@ -98,7 +99,12 @@ impl Stream {
                 left -= length;
             }
         }
-        Self { chains }
+        Self { workers, chains }
+    }
+
+    /// Number of workers.
+    pub const fn workers(&self) -> usize {
+        self.workers
     }
 
     /// Number of announced (worker, block) pairs, all distinct.
@@ -113,7 +119,7 @@ impl Stream {
 
     /// Events of each worker, in order.
     pub fn events_by_worker(&self) -> Vec<Vec<Event>> {
-        let mut events = vec![Vec::new(); WORKERS];
+        let mut events = vec![Vec::new(); self.workers];
         for chain in &self.chains {
             let starts = (0..chain.blocks).step_by(EVENT_BLOCKS as usize);
             events[chain.worker].extend(starts.map(|start| Event {

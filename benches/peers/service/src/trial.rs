@@ -2,7 +2,7 @@
 
 use crate::measure::{Measurement, quantile_us};
 use crate::process::Publishers;
-use crate::stream::{Prompt, Stream};
+use crate::stream::{EVENT_BLOCKS, Prompt, Stream, WORKERS};
 use crate::subject::{Form, Latencies, POLL_INTERVAL, Programs, Subject};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
@@ -41,23 +41,44 @@ pub struct Plan {
 
 /// Runs a trial of one server.
 pub async fn run<S: Subject>(plan: &Plan, trial: usize) -> Result<()> {
-    let log = plan.logs.join(format!("{}-{trial}.log", S::NAME));
+    let workers = plan.stream.workers();
+    let log = plan.logs.join(format!("{}-{workers}-{trial}.log", S::NAME));
     let trial = &mut Trial { plan, trial, name: S::NAME };
     let stream = &plan.stream;
     trial.progress("starts");
-    let mut publishers = Publishers::start(stream.events()).await?;
+    let mut publishers = Publishers::start(stream).await?;
     let mut subject = S::start(&plan.programs, &log).await?;
     for (worker, port) in publishers.ports.iter().enumerate() {
         subject.register(worker, *port).await?;
     }
     publishers.subscribed().await?;
-    trial.ingest(&mut subject, &mut publishers).await?;
+    let ingest = trial.ingest(&mut subject, &mut publishers).await?;
+    if stream.workers() != WORKERS {
+        let batches = (stream.pairs() / EVENT_BLOCKS) as f64;
+        let name = format!("publishers_{}", stream.workers());
+        trial.add(&format!("{name}_batches_per_cpu_second"), batches / ingest.cpu.as_secs_f64())?;
+        trial.add(&format!("{name}_batches_per_second"), batches / ingest.wall.as_secs_f64())?;
+        trial.add(&format!("{name}_resident_bytes"), ingest.resident as f64)?;
+        return subject.stop().await;
+    }
+    trial.add_ingest(&ingest)?;
     for blocks in DEPTHS {
         trial.queries(&mut subject, blocks).await?;
     }
     trial.dump(&mut subject).await?;
     trial.freshness(&mut subject, &mut publishers).await?;
     subject.stop().await
+}
+
+/// What it took to apply all events.
+struct Ingest {
+    wall: Duration,
+    cpu: Duration,
+    /// Time in which the publishers passed everything to their sockets.
+    sent: Duration,
+    /// Resident bytes of the server before the events, and in the end.
+    before: u64,
+    resident: u64,
 }
 
 pub(crate) struct Trial<'a> {
@@ -81,10 +102,10 @@ impl Trial<'_> {
         &mut self,
         subject: &mut impl Subject,
         publishers: &mut Publishers,
-    ) -> Result<()> {
+    ) -> Result<Ingest> {
         let pairs = self.plan.stream.pairs();
         subject.server().idle().await?;
-        let resident = subject.server().resident_bytes()?;
+        let before = subject.server().resident_bytes()?;
         let cpu = subject.server().cpu()?;
         let started = Instant::now();
         publishers.go().await?;
@@ -104,18 +125,20 @@ impl Trial<'_> {
         subject.server().idle().await?;
         let applied = subject.applied_pairs().await?;
         ensure!(applied == pairs, "{applied} pairs were applied, {pairs} sent");
-        let grown = subject.server().resident_bytes()?.saturating_sub(resident);
+        let resident = subject.server().resident_bytes()?;
+        self.progress(&format!("{pairs} pairs in {wall:.2?}, {cpu:.2?} CPU"));
+        Ok(Ingest { wall, cpu, sent, before, resident })
+    }
 
-        let count = pairs as f64;
-        self.add("ingest_pairs_per_cpu_second", count / cpu.as_secs_f64())?;
-        self.add("ingest_pairs_per_second", count / wall.as_secs_f64())?;
-        self.add("ingest_send_seconds", sent.as_secs_f64())?;
-        self.add("base_resident_bytes", resident as f64)?;
-        self.add("resident_bytes_per_pair", grown as f64 / count)?;
-        self.progress(&format!(
-            "{pairs} pairs in {wall:.2?}, {cpu:.2?} CPU, {:.1} bytes a pair",
-            grown as f64 / count
-        ));
+    fn add_ingest(&mut self, ingest: &Ingest) -> Result<()> {
+        let count = self.plan.stream.pairs() as f64;
+        let grown = ingest.resident.saturating_sub(ingest.before) as f64;
+        self.add("ingest_pairs_per_cpu_second", count / ingest.cpu.as_secs_f64())?;
+        self.add("ingest_pairs_per_second", count / ingest.wall.as_secs_f64())?;
+        self.add("ingest_send_seconds", ingest.sent.as_secs_f64())?;
+        self.add("base_resident_bytes", ingest.before as f64)?;
+        self.add("resident_bytes_per_pair", grown / count)?;
+        self.progress(&format!("{:.1} bytes a pair", grown / count));
         Ok(())
     }
 
