@@ -26,8 +26,8 @@ const GROWTH_BYTES_MAX: f64 = 8.0 * 1_048_576.0;
 /// The same for a short run, in which the parts are about one round of faults.
 const SHORT_GROWTH_MAX: f64 = 0.5;
 const SHORT_GROWTH_BYTES_MAX: f64 = 64.0 * 1_048_576.0;
-/// Growth of the number of open files that is noise: connections that are just made anew.
-const FILES_GROWTH_MAX: f64 = 8.0;
+/// Growth of the usual number of open files that is noise: connections that are just made anew.
+const FILES_GROWTH_MAX: f64 = 16.0;
 
 /// Everything that was seen.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Report {
     }
 }
 
-/// The least that a process used in the second and in the last third of a run: what checkpoints and other work take
-/// meanwhile comes and goes.
+/// What a process used in the second and in the last third of a run. Of memory, the least: what checkpoints and other work
+/// take meanwhile comes and goes. Of files, the usual number: a cut closes connections for a while.
 struct Growth<'a> {
     program: &'a str,
     memory_bytes: [f64; 2],
@@ -93,6 +93,12 @@ fn quantile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share) as usize;
     let value = sorted.get(at.min(sorted.len().saturating_sub(1)));
     value.map_or(f64::NAN, |at| at.as_secs_f64() * 1e3)
+}
+
+/// The value at this share of the values in order: 0 is the least, 0.5 the median.
+fn ranked(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get((values.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
 }
 
 fn latency_cells(latencies: &[Duration]) -> String {
@@ -119,17 +125,16 @@ impl Seen {
         });
         lasting
             .map(|((program, _), points)| {
-                let least = |value: fn(&Usage) -> f64, from: f64, to: f64| {
-                    let within = points.iter().filter(|(at, _)| (from..=to).contains(at));
-                    within.map(|(_, usage)| value(usage)).fold(f64::INFINITY, f64::min)
-                };
-                let thirds = |value: fn(&Usage) -> f64| {
-                    [least(value, third, 2.0 * third), least(value, 2.0 * third, end)]
+                let thirds = |value: fn(&Usage) -> f64, share: f64| {
+                    [(third, 2.0 * third), (2.0 * third, end)].map(|(from, to)| {
+                        let within = points.iter().filter(|(at, _)| (from..=to).contains(at));
+                        ranked(within.map(|(_, usage)| value(usage)).collect(), share)
+                    })
                 };
                 Growth {
                     program,
-                    memory_bytes: thirds(|at| at.memory_bytes),
-                    files: thirds(|at| at.files),
+                    memory_bytes: thirds(|at| at.memory_bytes, 0.0),
+                    files: thirds(|at| at.files, 0.5),
                 }
             })
             .collect()
