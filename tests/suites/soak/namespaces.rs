@@ -42,6 +42,8 @@ pub fn run_inside(test: &str) -> Result<()> {
         .arg(env::current_exe()?)
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, folder.path())
+        // Everything temporary goes into the folder, too.
+        .env("TMPDIR", folder.path())
         // Its end tells the other side that this process has ended.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
