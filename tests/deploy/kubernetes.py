@@ -190,7 +190,7 @@ def check_programs(documents: list[dict], binary: Path) -> int:
 
 
 def faults_of_operators(documents: list[dict]) -> str:
-    """Errors that the operators' schemas report for these objects; empty if all are valid."""
+    """The errors of the operators' schemas, as text; empty if all objects are valid."""
     installed = Path(sys.prefix)
     command = [installed / "bin/node", installed.parent / "operators/validate.mjs"]
     run = subprocess.run(command, input=json.dumps(documents), capture_output=True, text=True)
