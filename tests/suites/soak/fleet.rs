@@ -94,7 +94,7 @@ fn urls() -> Vec<String> {
     (1..=INDEXES).map(|index| format!("https://{}", address(index, INDEX_PORTS[0]))).collect()
 }
 
-/// Starts or restarts a program at its addresses, and waits until it is ready.
+/// Starts a program at its addresses, and waits until it listens.
 async fn start(program: Command, at: Addresses, flags: &[String]) -> Result<Server> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let process = Server::program_at(program, at, &flags).await?;
