@@ -147,6 +147,8 @@ def check_queries(fleet: Fleet) -> None:
     }
 
     def are_answered() -> bool:
+        # A rate needs events between two scrapes.
+        ask(fleet, prompt(time.monotonic_ns()))
         for (title, expression), may_be_empty in list(waiting.items()):
             if query(fleet, expression) or may_be_empty:
                 del waiting[title, expression]
