@@ -56,6 +56,12 @@ FURTHER = {
         "image": {"pullSecrets": [{"name": "registry"}]},
         "tracing": {"endpoint": "http://collector:4317", "ratio": 1e-05},
     },
+    "engines without agents": {
+        "index": {"engineSelector": {"app": "vllm", "tier": "llm"}, "enginePort": 8001},
+        "nats": {"enabled": False},
+        "tls": {"secret": "own"},
+    },
+    "engines without agents or Kubernetes' API": {"index": {"engineSelector": {"app": "vllm"}, "discovery": "dns"}},
     "serve before engines with keys": {
         **yaml.safe_load((VALUES / "serve.yaml").read_text()),
         "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}, "discovery": "dns"},

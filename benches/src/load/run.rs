@@ -26,7 +26,7 @@ pub(super) const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
 pub(super) const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
 /// Server flags. Overload must show as latency, not as rejections; and published blocks must stay after their
 /// publishers have ended.
-pub(super) const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
+pub(super) const FLAGS: [&str; 4] = ["--limits", "in-flight=65536", "--worker-timeout", "86400s"];
 /// Queries in flight in the closed loops.
 const IN_FLIGHT: [usize; 3] = [1, 16, 64];
 /// Duration of a measurement, and of one in a quick run.

@@ -28,10 +28,52 @@ labels:
 {{- end }}
 {{- end }}
 
-{{- /* Value of --engines-from. */}}
+{{- /* Value of --engines-from, for the values `of` of a part, and the service of its engines. */}}
 {{- define "kvasir.engineList" -}}
-{{- $key := ternary ",key-file=/etc/kvasir/engine-key/key" "" (ne .Values.serve.engineKey.secret "") -}}
-{{ .Values.serve.discovery }}:{{ include "kvasir.name" . }}-engines:{{ int .Values.serve.enginePort }}{{ $key }}
+{{ .of.discovery }}:{{ .service }}:{{ int .of.enginePort }}
+{{- with .of.engineKey }}{{ if .secret }},key-file=/etc/kvasir/engine-key/key{{ end }}{{ end }}
+{{- end }}
+
+{{- /* The addresses of the engines' pods. */}}
+{{- define "kvasir.engineService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "kvasir.metadata" (dict "root" .root "component" .component "name" .service) | nindent 2 }}
+spec:
+  clusterIP: None
+  # An engine keeps its blocks while it is not ready for a moment.
+  publishNotReadyAddresses: true
+  selector: {{- toYaml .selector | nindent 4 }}
+  ports:
+    - {name: http, port: {{ .of.enginePort }}}
+{{- end }}
+
+{{- /* An account that sees which pods are engines: see --engines-from. */}}
+{{- define "kvasir.engineRole" -}}
+{{- $metadata := dict "root" .root "component" .component "name" .account }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "kvasir.metadata" $metadata | nindent 2 }}
+automountServiceAccountToken: false
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  {{- include "kvasir.metadata" $metadata | nindent 2 }}
+rules:
+  - {apiGroups: [""], resources: [services], resourceNames: [{{ .service | quote }}], verbs: [list, watch]}
+  - {apiGroups: [""], resources: [pods], verbs: [list, watch]}
+  - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "kvasir.metadata" $metadata | nindent 2 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ .account | quote }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ .account | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
 {{- end }}
 
 {{- define "kvasir.scheme" -}}{{ ternary "https" "http" (ne .Values.tls.secret "") }}{{- end }}
@@ -133,6 +175,13 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- define "kvasir.pod" -}}
 automountServiceAccountToken: false
 {{ include "kvasir.podSecurity" . }}
+{{- end }}
+
+{{- /* The same of a pod that watches engines with an account. */}}
+{{- define "kvasir.watchingPod" -}}
+serviceAccountName: {{ .account | quote }}
+automountServiceAccountToken: true
+{{ include "kvasir.podSecurity" .root }}
 {{- end }}
 
 {{- define "kvasir.podSecurity" -}}

@@ -1,6 +1,7 @@
 use super::BuildError;
 use super::agents::Agents;
 use super::checkpoints::CheckpointParts;
+use super::engines::FollowedList;
 use super::map::MapFollower;
 use super::siblings::Siblings;
 use crate::broker::{Broker, LocalByBroker, ShardMaps};
@@ -24,6 +25,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,6 +46,7 @@ pub struct App {
     pub(super) checkpoints: Option<CheckpointParts>,
     pub(super) broker: Option<Broker>,
     pub(super) siblings: Siblings,
+    pub(super) engines: Option<FollowedList>,
 }
 
 /// The HTTP side port.
@@ -75,7 +78,7 @@ impl App {
     pub async fn build_within(config: Config, registry: &mut Registry) -> Result<Self, BuildError> {
         let (config, shares) = divide(config);
         let (grpc_listener, grpc_address) = bind_grpc(config.grpc.listen).await?;
-        let readiness = Readiness::default();
+        let (engines, readiness) = follow_list(&config)?;
         let broker = attach(&config, registry, &readiness).await?;
         let map_follower = follow_map(&config, broker.as_ref(), &readiness)?;
         let changes = config.checkpoints.as_ref().map(|_| ChangeLimits::default());
@@ -138,6 +141,7 @@ impl App {
             checkpoints: checkpoint_parts,
             broker,
             siblings,
+            engines,
         })
     }
 
@@ -227,6 +231,15 @@ async fn open_checkpoints(
     let opened = CheckpointParts::open(config, written, ingest, registry, broker).await;
     let refused = |error: StoreError| ConfigError::invalid("checkpoint-dir", error.to_string());
     opened.map(Some).map_err(|error| BuildError::Config(refused(error)))
+}
+
+/// Creates the list of engines, if there is one, and the readiness, which shows the list's problems.
+fn follow_list(config: &Config) -> Result<(Option<FollowedList>, Readiness), BuildError> {
+    let (problems, shown) = watch::channel(Vec::new());
+    let readiness = Readiness::with_problems(move || shown.borrow().clone());
+    let list = config.engines_from.clone();
+    let list = list.map(|source| FollowedList::new(source, problems)).transpose();
+    Ok((list.map_err(BuildError::Signal)?, readiness))
 }
 
 /// Creates the follower of the shard map, from a file or from NATS. Returns `None` if the server has a fixed shard.

@@ -3,6 +3,7 @@
 mod agents;
 mod build;
 mod checkpoints;
+mod engines;
 mod error;
 mod map;
 mod restore;

@@ -5,6 +5,7 @@ use crate::partitions::{Partition, RegisteredBy, ResumedSource};
 use crate::siblings::{Copier, CopyError, Fetched, Offer, Sibling};
 use crate::snapshot::{Restorer, StoredWorker};
 use futures::{StreamExt, stream};
+use kvasir_discovery::is_found;
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::collections::BTreeSet;
@@ -22,6 +23,25 @@ pub(super) struct Plan {
     workers: Vec<Planned>,
     /// Workers of the checkpoint that are no longer configured. They are not copied from siblings either.
     dropped: BTreeSet<WorkerAddress>,
+}
+
+/// Workers of the configuration.
+#[derive(Clone, Copy)]
+pub(super) struct Configured<'a> {
+    pub(super) workers: &'a [Registration],
+    /// Whether the server follows a list of engines.
+    pub(super) has_list: bool,
+}
+
+impl Configured<'_> {
+    fn has(&self, address: &WorkerAddress) -> bool {
+        self.workers.iter().any(|at| at.address() == *address)
+    }
+
+    /// Whether a worker came from a list that the server does not follow any more.
+    fn has_left(&self, registration: &Registration) -> bool {
+        !self.has_list && is_found(registration)
+    }
 }
 
 /// A planned worker: registered, without events yet.
@@ -60,7 +80,7 @@ struct Brought {
 pub(super) async fn plan(
     ingest: &Ingest,
     stored: Vec<StoredWorker>,
-    configured: &[Registration],
+    configured: Configured<'_>,
 ) -> Plan {
     let mut plan = Plan::default();
     let mut unknown = Vec::new();
@@ -72,7 +92,12 @@ pub(super) async fn plan(
                 continue;
             }
         };
-        let is_configured = configured.iter().any(|at| at.address() == address);
+        if configured.has_left(&registration) {
+            tracing::info!(worker = %address, "worker removed: engines-from is not set any more");
+            plan.dropped.insert(address);
+            continue;
+        }
+        let is_configured = configured.has(&address);
         let registered_by = match (registered_by, is_configured) {
             (RegisteredBy::Configuration, false) => {
                 tracing::info!(worker = %address, "worker removed: it is no longer configured");
@@ -88,7 +113,8 @@ pub(super) async fn plan(
         };
         let sources = sources.into_iter().map(|source| source.name.to_string()).collect();
         let remembered = Remembered { registration, registered_by, sources };
-        plan.workers.extend(expect(ingest, remembered, Origin::Checkpoint, configured).await);
+        plan.workers
+            .extend(expect(ingest, remembered, Origin::Checkpoint, configured.workers).await);
     }
     if !unknown.is_empty() {
         tracing::warn!(
@@ -115,18 +141,20 @@ impl Plan {
         &mut self,
         ingest: &Ingest,
         offers: Vec<Offer>,
-        configured: &[Registration],
+        configured: Configured<'_>,
     ) {
         for Offer { registration, from } in offers {
             let address = registration.address();
-            if self.dropped.contains(&address) || ingest.check_owned(&registration).is_err() {
+            let is_dropped = self.dropped.contains(&address) || configured.has_left(&registration);
+            if is_dropped || ingest.check_owned(&registration).is_err() {
                 continue;
             }
-            let is_configured = configured.iter().any(|at| at.address() == address);
+            let is_configured = configured.has(&address);
             let registered_by =
                 if is_configured { RegisteredBy::Configuration } else { RegisteredBy::Request };
             let remembered = Remembered { registration, registered_by, sources: Vec::new() };
-            let planned = expect(ingest, remembered, Origin::Siblings(from), configured).await;
+            let planned =
+                expect(ingest, remembered, Origin::Siblings(from), configured.workers).await;
             self.workers.extend(planned);
         }
     }

@@ -2,18 +2,20 @@ use super::App;
 use super::build::SidePort;
 use super::checkpoints::CheckpointParts;
 use super::map::register_configured;
-use super::restore::{self, Plan, Ways};
+use super::restore::{self, Configured, Plan, Ways};
 use crate::config::Config;
-use crate::grpc::{self, Parts};
+use crate::grpc::{self, GrpcConfig, Parts};
 use crate::ingest::{Ingest, IngestError};
 use crate::partitions::{Origin, Speculation, WriterThreads};
 use kvasir_process::access::Guard;
 use kvasir_process::http;
+use kvasir_process::port::PortMetrics;
 use kvasir_process::telemetry::Readiness;
 use kvasir_tasks::tasks::{Ended, Tasks};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -146,11 +148,12 @@ impl App {
         let mut checkpoints = self.checkpoints;
         let siblings = self.siblings;
         let mut plan = Plan::default();
+        let configured = Configured { workers: &workers, has_list: self.engines.is_some() };
         if let Some(parts) = &mut checkpoints {
             let stored = parts.stored(&not_ready).await.map_err(RunError::Reset)?;
-            plan = restore::plan(&ingest, stored, &workers).await;
+            plan = restore::plan(&ingest, stored, configured).await;
         }
-        siblings.add_to(&mut plan, &ingest, &workers, &not_ready).await;
+        siblings.add_to(&mut plan, &ingest, configured, &not_ready).await;
         let restorer = checkpoints.as_ref().map(|parts| parts.restorer.clone());
         let ways = Ways { restorer, copier: siblings.copier };
         let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());
@@ -178,13 +181,12 @@ impl App {
             });
         }
         spawn_expiry(&mut tasks, &self.parts, &stop);
-        let grpc_listener = self.grpc_listener;
-        let grpc_config = self.config.grpc;
-        let parts = self.parts;
-        let metrics = self.grpc_metrics;
-        tasks.spawn("grpc", async move {
-            Ok(grpc::serve(grpc_listener, &grpc_config, parts, metrics).await?)
-        });
+        if let Some(engines) = self.engines {
+            let reached = (self.config.dialer, self.config.ingest.worker_timeout);
+            tasks.spawn("engines", engines.run(self.parts.clone(), reached, stop.clone()));
+        }
+        let port = (self.grpc_listener, self.config.grpc, self.grpc_metrics);
+        tasks.spawn("grpc", serve_port(port, self.parts));
         drop(self.starting);
         self.started.cancel();
         let writer_threads = self.writer_threads;
@@ -199,8 +201,16 @@ impl Running {
         let stopping = self.readiness.hold("stopping");
         self.stop.cancel();
         let mut outcome = Ok(());
-        let names =
-            [RESTORE, "broker", "snapshots", "expiry", "placement expiry", "shard map", "grpc"];
+        let names = [
+            RESTORE,
+            "broker",
+            "snapshots",
+            "expiry",
+            "placement expiry",
+            "shard map",
+            "engines",
+            "grpc",
+        ];
         let clients = ended(&mut self.tasks, &names, &mut outcome);
         if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("closing the connections of remaining clients");
@@ -218,6 +228,13 @@ impl Running {
         tracing::info!("stopped");
         outcome
     }
+}
+
+async fn serve_port(
+    (listener, config, metrics): (Option<TcpListener>, GrpcConfig, PortMetrics),
+    parts: Parts,
+) -> anyhow::Result<()> {
+    Ok(grpc::serve(listener, &config, parts, metrics).await?)
 }
 
 fn spawn_side_port(

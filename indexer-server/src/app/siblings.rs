@@ -1,11 +1,10 @@
 use super::BuildError;
-use super::restore::Plan;
+use super::restore::{Configured, Plan};
 use crate::grpc::SiblingClient;
 use crate::ingest::Ingest;
 use crate::partitions::Writer;
 use crate::siblings::{Copier, Sibling, SiblingMetrics, offers};
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::convert::Registration;
 use kvasir_tls::Dialer;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl Siblings {
         &self,
         plan: &mut Plan,
         ingest: &Ingest,
-        configured: &[Registration],
+        configured: Configured<'_>,
         not_ready: &NotReady,
     ) {
         if self.clients.is_empty() {

@@ -9,6 +9,7 @@ use crate::ingest::IngestConfig;
 use crate::partitions::{IndexConfig, SpeculationConfig};
 use crate::siblings::SIBLINGS_MAX;
 use crate::snapshot::CheckpointConfig;
+use kvasir_discovery::EngineSource;
 use kvasir_process::http::HttpConfig;
 use kvasir_process::options::{ProcessConfig, count, dialled, positive};
 use kvasir_process::port::{CONNECTION_CALLS_MAX, PortConfig};
@@ -43,6 +44,8 @@ pub struct Config {
     pub dialer: Dialer,
     /// Workers to register at start, if they belong to this server's shard.
     pub workers: Vec<Registration>,
+    /// List of engines that the server follows.
+    pub engines_from: Option<EngineSource>,
     /// The NATS broker, if one is configured.
     pub broker: Option<BrokerConfig>,
     /// Source of the map of shards. `None`: the map never changes.
@@ -84,8 +87,8 @@ impl Config {
                 endpoints: endpoints(options, &process)?,
                 guard: process.guard,
                 port: PortConfig {
-                    max_in_flight: count("max-in-flight", options.max_in_flight)?,
-                    max_connections: count("max-connections", options.max_connections)?,
+                    max_in_flight: count("limits: in-flight", options.limits.0.in_flight)?,
+                    max_connections: count("limits: connections", options.limits.0.connections)?,
                     message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
                     connection_calls_max: CONNECTION_CALLS_MAX,
                     connection_asking_streams_max: CONNECTION_ASKING_STREAMS_MAX,
@@ -93,6 +96,7 @@ impl Config {
             },
             http: process.http,
             workers: registrations(&options.worker)?,
+            engines_from: engines_from(options)?,
             broker: broker(options)?,
             shard_map: source,
             siblings: siblings(options, &process.dialer)?,
@@ -101,6 +105,11 @@ impl Config {
             log: process.log,
         })
     }
+}
+
+fn engines_from(options: &Options) -> Result<Option<EngineSource>, ConfigError> {
+    let source = options.engines_from.as_deref().map(str::parse).transpose();
+    source.map_err(|why| ConfigError::invalid("engines-from", why))
 }
 
 /// Reads the places where endpoints of registered workers may be.

@@ -16,7 +16,7 @@ pub use index_shards::IndexShards;
 pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
 pub use read::read;
-pub use settings::{NatsStream, SpeculativeBlocks, Timing};
+pub use settings::{ClientLimits, NatsStream, SpeculativeBlocks, Timing};
 pub use shard::{MapSource, parse_shard_map, read_shard_map};
 pub use shard_map::{MapTextError, ReadMap, shard_map_toml};
 pub use worker::WorkerSpec;

@@ -1,4 +1,4 @@
-use super::{IndexShards, NatsStream, SpeculativeBlocks, Timing, WorkerSpec};
+use super::{ClientLimits, IndexShards, NatsStream, SpeculativeBlocks, Timing, WorkerSpec};
 use clap::{ArgAction, Args};
 use kvasir_process::config::{self, Retired};
 use kvasir_process::options::{NATS_RETIRED, NatsOptions, PROCESS_RETIRED, ProcessOptions};
@@ -25,6 +25,14 @@ pub struct Options {
     #[arg(long, value_name = "WORKER", value_delimiter = ';', help_heading = "Workers")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<WorkerSpec>,
+    /// List of engines without an agent. The server asks them for model and block size, registers them, and removes engines
+    /// that leave the list or stay silent for worker-timeout. Forms: file:PATH (one URL per line), dns:NAME:PORT (all
+    /// addresses of a name), dns:_PORT._tcp.NAME (hosts and ports in SRV records), kubernetes:[NAMESPACE/]SERVICE:PORT
+    /// (pods of a service; PORT is the pods' port, or its name in the service). Facts about each engine follow after
+    /// commas: events=, replay=, block-size=, model=, key-file=. Files and DNS are read every 5 seconds and at SIGHUP,
+    /// Kubernetes is watched. Give all shards and replicas the same list: each shard takes its own engines
+    #[arg(long, value_name = "SOURCE", help_heading = "Workers")]
+    pub engines_from: Option<String>,
     /// Places where publishers may register endpoints, besides their own address. List networks such as 10.0.0.0/8,
     /// host names and *.DOMAIN, separated by commas. Loopback and link-local addresses need an entry once the server
     /// listens beyond loopback. Workers of this configuration may use any place
@@ -100,12 +108,11 @@ pub struct Options {
     /// endpoints and bytes of registrations. Below 1, a tenant at its quota leaves room for other tenants
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, help_heading = "Limits")]
     pub tenant_share: f64,
-    /// Maximum number of concurrent unary requests, over all connections. Further requests are refused
-    #[arg(long, value_name = "COUNT", default_value_t = 1_024, help_heading = "Limits")]
-    pub max_in_flight: usize,
-    /// Maximum number of concurrent gRPC connections. Further connections are closed immediately
-    #[arg(long, value_name = "COUNT", default_value_t = 1_024, help_heading = "Limits")]
-    pub max_connections: usize,
+    /// Limits on clients: in-flight=, connections=. Separate pairs by commas. in-flight: concurrent unary requests, over
+    /// all connections; further requests are refused. connections: concurrent gRPC connections; further connections are
+    /// closed immediately
+    #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Limits")]
+    pub limits: KeyValues<ClientLimits>,
     /// Ports, logs and how the process stops.
     #[command(flatten)]
     #[serde(flatten)]
@@ -120,13 +127,18 @@ impl config::Options for Options {
          endpoint=tcp://HOST:5557,replay=tcp://HOST:5558";
     const VARIABLE_PREFIX: &'static str = "KVASIR_";
     const TABLES: &'static [&'static str] = &["worker"];
-    const DEFAULTS: &'static [(&'static str, &'static str)] =
-        &[("listen", "127.0.0.1:50051"), ("http-listen", "127.0.0.1:9091")];
+    // `--engines-from` logs each problem with Kubernetes once.
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[
+        ("listen", "127.0.0.1:50051"),
+        ("http-listen", "127.0.0.1:9091"),
+        ("log-filter", "info,kube_client=off,kube_runtime=off"),
+    ];
     const RETIRED: &'static [&'static [Retired]] = &[PROCESS_RETIRED, NATS_RETIRED, SERVER_RETIRED];
     const SHORT_HELP: &'static [&'static str] = &[
         "listen",
         "http-listen",
         "worker",
+        "engines-from",
         "nats-url",
         "nats-delivery",
         "checkpoint-dir",
@@ -135,7 +147,6 @@ impl config::Options for Options {
         "siblings",
         "identities",
         "tls-cert",
-        "log-filter",
     ];
 }
 
@@ -148,6 +159,8 @@ const SERVER_RETIRED: &[Retired] = &[
     Retired::key("snapshot-threshold", "nats-stream", "snapshot-threshold"),
     Retired::key("speculative-blocks-max", "speculative-blocks", "max"),
     Retired::key("speculative-keep-ratio", "speculative-blocks", "keep-ratio"),
+    Retired::key("max-in-flight", "limits", "in-flight"),
+    Retired::key("max-connections", "limits", "connections"),
     Retired::ignored("replay-concurrency", "8 replays run at a time"),
     Retired::ignored("dump-concurrency", "8 dumps and event ranges are read at a time"),
 ];

@@ -49,13 +49,13 @@ fn no_arguments_are_enough() {
 
 #[test]
 fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-    let text =
-        "max-in-flight = 7\nmax-connections = 9\nworker-timeout = \"5m\"\nindex-shards = 2\n";
-    let Ok(Action::Run(config, _)) = with_file(text, &["--max-in-flight", "8"]) else {
+    let text = "checkpoint-dir = \"/c\"\ncheckpoint-interval = \"7s\"\nworker-timeout = \"5m\"\nindex-shards = 2\n";
+    let Ok(Action::Run(config, _)) = with_file(text, &["--worker-timeout", "8m"]) else {
         panic!("refused")
     };
-    assert_eq!((config.grpc.port.max_in_flight, config.grpc.port.max_connections), (8, 9));
-    assert_eq!((config.ingest.worker_timeout.as_secs(), config.index.shards.get()), (300, 2));
+    let checkpoints = config.checkpoints.as_ref().map(|at| at.interval.as_secs());
+    assert_eq!((checkpoints, config.grpc.port.max_connections), (Some(7), 1_024));
+    assert_eq!((config.ingest.worker_timeout.as_secs(), config.index.shards.get()), (480, 2));
     assert_eq!(config.ingest.replay_concurrency, 8);
 }
 
@@ -156,7 +156,7 @@ fn every_refusal_names_the_option() {
     check(&["--loss-policy", "maybe"], "\"maybe\" is not one of keep, clear");
     check(&["--log-format", "xml"], "\"xml\" is not one of text, json");
     check(&["--no-such-flag"], "--no-such-flag");
-    check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
+    check(&["--limits", "in-flight=0"], "limits: in-flight: is 0, must be 1 to");
     check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64, or auto");
     check(
         &["--index-shards", "many"],
@@ -216,6 +216,8 @@ fn options_of_the_last_release_keep_their_effect() {
         "--snapshot-threshold=6",
         "--speculative-blocks-max=70000",
         "--speculative-keep-ratio=0.5",
+        "--max-in-flight=7",
+        "--max-connections=8",
         "--replay-concurrency=9",
         "--dump-concurrency=9",
         "--connection-age=off",
@@ -230,6 +232,8 @@ fn options_of_the_last_release_keep_their_effect() {
     assert_eq!(broker.snapshot_threshold, 6);
     let speculation = config.speculation;
     assert_eq!((speculation.blocks_max, speculation.blocks_kept), (70_000, 35_000));
+    let port = config.grpc.port;
+    assert_eq!((port.max_in_flight, port.max_connections), (7, 8));
     assert_eq!(warnings.len(), arguments.len() - 1, "{warnings:?}");
 }
 
@@ -241,7 +245,7 @@ fn every_refusal_of_a_file_names_the_key() {
     };
     check("lissen = \"127.0.0.1:1\"", "lissen");
     check("listen = \"here\"", "listen: \"here\": invalid socket address");
-    check("max-in-flight = \"many\"", "max-in-flight");
+    check("limits = \"in-flight=many\"", "in-flight");
     check("max-index-bytes = -1", "max-index-bytes: \"-1\" is not a number of bytes");
     check("max-index-byte = 1", "there is no such option: did you mean max-index-bytes?");
     check("listen = ", "1 | listen");

@@ -65,6 +65,27 @@ impl Settings for NatsStream {
     }
 }
 
+/// Settings of `--limits`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientLimits {
+    /// Maximum number of concurrent unary requests.
+    pub in_flight: usize,
+    /// Maximum number of gRPC connections.
+    pub connections: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self { in_flight: 1_024, connections: 1_024 }
+    }
+}
+
+impl Settings for ClientLimits {
+    fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![("in-flight", &mut self.in_flight), ("connections", &mut self.connections)]
+    }
+}
+
 /// Settings of `--speculative-blocks`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeculativeBlocks {

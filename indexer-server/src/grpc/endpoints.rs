@@ -3,13 +3,12 @@
 use ipnet::IpNet;
 use kvasir_engine::zmtp::Endpoint;
 use kvasir_proto::convert::Registration;
+use kvasir_proto::types::ADDRESS_LABEL;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use tonic::codegen::http::Uri;
 
-/// Label with the URL of a worker's engine, read by gateways.
-const ENGINE_LABEL: &str = "http";
 /// Maximum number of entries in the operator's list.
 pub const ENDPOINT_PLACES_MAX: usize = 256;
 
@@ -162,7 +161,7 @@ impl EndpointRules {
         // Gateways send prompts to the engine that the label names.
         for (field, url) in [
             ("local_indexer_endpoint", registration.local_indexer.as_ref()),
-            ("profile.labels.http", registration.profile.labels.get(ENGINE_LABEL)),
+            ("profile.labels.http", registration.profile.labels.get(ADDRESS_LABEL)),
         ] {
             let Some(url) = url else { continue };
             let uri = url.parse::<Uri>().ok();

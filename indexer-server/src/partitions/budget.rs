@@ -13,7 +13,7 @@ const FREE_FRACTION: usize = 8;
 /// Bytes of an empty shard, with its part of the partition: 2 KiB as measured.
 pub(super) const SHARD_BYTES: usize = 2 << 10;
 
-/// Estimated bytes per block, with a margin: 25 to 40 as measured (D26 in `benches/MEASUREMENTS.md`).
+/// Estimated bytes per block, with a margin: 25 to 40 as measured.
 const BLOCK_BYTES: usize = 48;
 
 /// Allocated and free bytes of one index or of several.

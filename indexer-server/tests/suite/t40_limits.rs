@@ -91,7 +91,7 @@ async fn connections_to_engines_that_go_beyond_a_limit_are_counted() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_at_once() {
-    let server = Server::start(&["--max-connections=1"]).await;
+    let server = Server::start(&["--limits=connections=1"]).await;
     let _first = server.channel().await;
     let mut second = TcpStream::connect(server.addresses.grpc).await.expect("a backlog");
     let mut byte = [0];
@@ -105,7 +105,7 @@ async fn connections_beyond_the_limit_are_closed_at_once() {
 
 #[tokio::test]
 async fn requests_beyond_the_limit_are_refused_even_while_bodies_are_on_their_way() {
-    let (server, mut client) = Server::with_worker(&["--max-in-flight=1"]).await;
+    let (server, mut client) = Server::with_worker(&["--limits=in-flight=1"]).await;
     let pending = begin_request(&server).await;
     within(async {
         while !server.http("/metrics").await.1.contains("kvasir_grpc_requests_in_flight 1\n") {}

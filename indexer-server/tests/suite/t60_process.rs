@@ -40,7 +40,7 @@ fn bad_configuration_exits_64_and_names_the_field() {
         assert!(stderr.contains(field), "{field} in {stderr}");
     };
     check(binary().arg("--listen=nowhere"), "--listen");
-    check(binary().arg("--max-in-flight=0"), "max-in-flight");
+    check(binary().arg("--limits=in-flight=0"), "limits: in-flight");
     check(binary().env("KVASIR_DRAIN_TIMEOUT", "soon"), "--drain-timeout");
     check(binary().arg("--log-filter=a=b=c"), "log-filter");
     check(binary().arg("--worker=id=w,model=m,block-size=0"), "block-size");
@@ -121,14 +121,16 @@ async fn a_full_disk_does_not_keep_it_from_serving_and_is_told_once_at_the_end()
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let text = "max-in-flight = 1\nmax-connections = 1\nmax-index-bytes = \"1MiB\"\n";
+    let text = "worker-timeout = \"1s\"\nindex-shards = 1\nmax-index-bytes = \"2MiB\"\n";
     std::fs::write(file.path(), text).expect("write it");
     let mut command = binary();
-    command.env("KVASIR_CONFIG", file.path()).env("KVASIR_MAX_IN_FLIGHT", "2");
-    command.env("KVASIR_MAX_CONNECTIONS", "2").args(["--max-in-flight=3", "--print-config"]);
+    command.env("KVASIR_CONFIG", file.path()).env("KVASIR_WORKER_TIMEOUT", "2s");
+    command.env("KVASIR_INDEX_SHARDS", "2").args(["--worker-timeout=3s", "--print-config"]);
     let (code, stdout, stderr) = output(&mut command);
     assert_eq!(code, Some(0), "{stderr}");
-    for line in ["max-in-flight = 3\n", "max-connections = 2\n", "max-index-bytes = \"1MiB\"\n"] {
+    for line in
+        ["worker-timeout = \"3s\"\n", "index-shards = \"2\"\n", "max-index-bytes = \"2MiB\"\n"]
+    {
         assert!(stdout.contains(line), "{stdout}");
     }
     assert!(stdout.contains("timing = \"degraded-ttl=600s,"), "{stdout}");

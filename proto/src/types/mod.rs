@@ -36,4 +36,4 @@ pub use reason::{Direction, Reason, StateReason};
 pub use reuse::PromptReuse;
 pub use source::SourceStatus;
 pub use tier::{Tier, TierSet};
-pub use worker::{DpRank, WorkerId, WorkerKey};
+pub use worker::{ADDRESS_LABEL, DpRank, WorkerId, WorkerKey};

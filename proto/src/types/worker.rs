@@ -2,6 +2,9 @@ use super::partition::{NameError, check_required};
 use std::fmt;
 use std::sync::Arc;
 
+/// Label of a worker: the HTTP address of its engine.
+pub const ADDRESS_LABEL: &str = "http";
+
 /// Name of a worker: 1–256 bytes without control characters, unique within its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);

@@ -1,8 +1,8 @@
 //! Reads engines' answers: splits streams into server-sent events, and counts tokens.
 
-use crate::engines::EngineError;
 use axum::body::Bytes;
 use futures::{Stream, StreamExt};
+use kvasir_engine_http::EngineError;
 use serde_json::Value;
 use std::time::Duration;
 

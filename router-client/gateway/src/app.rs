@@ -1,11 +1,12 @@
 //! Starts the process's tasks and ports, and stops them in order.
 
-use crate::config::Config;
-use crate::engines::{self, Directory, EngineClient};
+use crate::config::{Config, EngineConfig};
+use crate::engines::{self, Directory};
 use crate::gateway::{Gateway, Parts};
 use crate::metrics::GatewayMetrics;
 use crate::server::{ServerLimits, SidePages, serve};
 use crate::tokens::{FileError, Renderer, Tokens};
+use kvasir_engine_http::EngineClient;
 use kvasir_process::http::{self, Pages};
 use kvasir_process::net::ConnectionMetrics;
 use kvasir_process::program::{ListenError, Program, listen};
@@ -81,7 +82,8 @@ pub fn start(
     connections.register(&mut registry, "api");
     routing.register(&mut registry);
 
-    let client = EngineClient::new(&config.engines);
+    let EngineConfig { dialer, connect_timeout, keys, .. } = &config.engines;
+    let client = EngineClient::new(dialer.clone(), *connect_timeout, keys.clone());
     let directory = Directory::new(routing.listed(), &config.engines);
     let adapters = engines::watch(directory.clone(), client.clone());
     let render_url = config.tokens.render_url.clone();

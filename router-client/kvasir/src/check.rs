@@ -3,11 +3,11 @@
 //! The prompt is random text under a salt of its own, so that it shares no block with any other prompt. It takes about
 //! three blocks; the engine answers with one token.
 
-use crate::engines::Seen;
 use crate::report::{Report, Step};
 use futures::TryFutureExt;
 use hyper::Uri;
-use kvasir_gateway::engines::{EngineClient, Sent};
+use kvasir_discovery::Seen;
+use kvasir_engine_http::{EngineClient, Sent};
 use kvasir_gateway::request::{ApiRequest, Kind};
 use kvasir_gateway::tokens::{Found, Tokens, Unknown};
 use kvasir_proto::convert::ImageTokens;

@@ -1,10 +1,11 @@
 //! Options of `kvasir serve` and `kvasir check`: options of the gateway, of the index and of the engines.
 
-use crate::engines::{EngineSource, EngineSpec, distinct};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use indexer_server::config::{Config as IndexConfig, Options as IndexOptions};
-use kvasir_gateway::config::{Config as GatewayConfig, Options as GatewayOptions, need_authority};
+use kvasir_discovery::{EngineSource, EngineSpec, distinct};
+use kvasir_engine_http::need_authority;
+use kvasir_gateway::config::{Config as GatewayConfig, Options as GatewayOptions};
 use kvasir_process::config::{self, Action, ConfigError, Retired, defaults};
 use kvasir_process::options::positive;
 use kvasir_process::text::{ByteCount, Span};

@@ -2,14 +2,12 @@
 //! index, router and gateway in one process.
 //!
 //! - [`config`]: options of `serve` and `check`;
-//! - [`engines`]: the engines, as the user names them and as they describe themselves;
 //! - [`check`]: proves that events, tokens and block size of an engine are right; its [`report`];
-//! - `parts`, `watch`: what `serve` and `check` share, and the tasks that follow engines;
+//! - `parts`, `watch`: what `serve` and `check` share, and the parts that show their state;
 //! - [`serve`], [`once`]: the commands.
 
 pub mod check;
 pub mod config;
-pub mod engines;
 pub mod once;
 mod parts;
 pub mod report;

@@ -1,17 +1,17 @@
 //! `kvasir check`: checks engines once, and prints a table.
 
 use crate::config::Config;
-use crate::engines::Watch;
 use crate::parts::Parts;
 use crate::report::Report;
 use anyhow::bail;
 use futures::{StreamExt, stream};
 use indexer_server::app::App;
+use kvasir_discovery::{Observer, Seen, Watch};
 use kvasir_process::telemetry::new_registry;
 use std::io::{self, Write};
 use std::pin::pin;
 use tokio::select;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// Maximum number of engines that are checked concurrently.
 const CHECKED_MAX: usize = 8;
@@ -43,17 +43,25 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> anyhow::Re
     }
 }
 
+/// Engines that answer.
+struct Answering(Vec<Seen>);
+
+impl Observer for Answering {
+    fn end_round(&mut self, _watch: &Watch) {}
+
+    fn check(&mut self, seen: &Seen) -> bool {
+        self.0.push(seen.clone());
+        true
+    }
+}
+
 /// Checks all engines, and prints the report of each. Returns the number of engines that failed.
 async fn check(parts: &Parts) -> anyhow::Result<usize> {
-    let (fresh, mut answering) = mpsc::channel(crate::engines::ENGINES_MAX);
+    let mut answering = Answering(Vec::new());
     let mut watch = Watch::default();
-    parts.engines.round(&mut watch, &fresh, |_engine| false).await;
-    drop(fresh);
+    parts.engines.round(&mut watch, &mut answering).await;
     let mut silent = watch.faults();
-    let mut seen = Vec::new();
-    while let Some(engine) = answering.recv().await {
-        seen.push(engine);
-    }
+    let Answering(seen) = answering;
     let checks = seen.iter().filter_map(|seen| Some(parts.checker.as_ref()?.check(seen)));
     let absent = silent.drain(..).map(|(engine, why)| Report::failed(engine, "engine", why));
     // A check may wait for its engine: each report is printed as soon as it is there.

@@ -2,8 +2,8 @@
 
 use crate::check::Checker;
 use crate::config::Config;
-use crate::engines::Engines;
-use kvasir_gateway::engines::EngineClient;
+use kvasir_discovery::{Engines, Registrar};
+use kvasir_engine_http::EngineClient;
 use kvasir_gateway::tokens::{Renderer, Tokens};
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
@@ -31,17 +31,17 @@ impl Parts {
     /// If a tokenizer cannot be loaded.
     pub(crate) fn new(config: &Config, index: LocalServer) -> anyhow::Result<Self> {
         let dialer = Dialer::default().with_local(index);
-        let workers = Stub::new(dialer.lazy(IN_PROCESS)?)
-            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
         let gateway = &config.gateway;
-        let client = EngineClient::new(&gateway.engines);
+        let reached = &gateway.engines;
+        let keys = reached.keys.clone();
+        let client =
+            EngineClient::new(reached.dialer.clone(), reached.connect_timeout, keys.clone());
         let engines = Engines {
             named: config.engines.clone(),
             source: config.source.clone(),
             client: client.clone(),
-            keys: gateway.engines.keys.clone(),
-            index: workers.clone(),
+            keys,
+            registrar: Registrar::new(dialer.lazy(IN_PROCESS)?, None),
             timeout: config.worker_timeout,
         };
         let mut checker = None;
@@ -55,6 +55,9 @@ impl Parts {
                 ..ClientConfig::default()
             };
             let index = IndexerClient::connect(IN_PROCESS, queries)?;
+            let workers = Stub::new(dialer.lazy(IN_PROCESS)?)
+                .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
             let tokens = Tokens::new(tokens, renderer)?;
             checker = Some(Checker { tokens, client, index, workers });
         }

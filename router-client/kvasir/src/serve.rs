@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::parts::Parts;
-use crate::watch::{Status, check_engines, follow};
+use crate::watch::{Followed, Status, check_engines};
 use indexer_server::app::{App, BuildError};
 use kvasir_gateway::app::{self, Started};
 use kvasir_process::program::listen;
@@ -70,10 +70,15 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
     let (due, unchecked) = mpsc::channel(UNCHECKED_MAX);
     let hangup = signal(SignalKind::hangup())?;
     let until = stop.clone();
-    let shown = (Arc::clone(&status), readiness.clone());
+    let followed = Followed {
+        status: Arc::clone(&status),
+        readiness: readiness.clone(),
+        unchecked: due,
+        empty: None,
+    };
     let following = Box::pin(async move {
         started.cancelled().await;
-        follow(parts.engines, shown, due, hangup).await;
+        parts.engines.follow(hangup, followed).await;
     });
     tasks.spawn("engines", async move {
         let _stopped = until.run_until_cancelled(following).await;

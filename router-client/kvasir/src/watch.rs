@@ -1,25 +1,18 @@
-//! Follows the engines while the process serves, and checks new engines.
+//! Shows the state of the engines while the process serves, and checks new engines.
 
 use crate::check::Checker;
-use crate::engines::{Engines, Seen, Watch};
 use crate::report::Report;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use kvasir_discovery::{Observer, Seen, Watch};
 use kvasir_process::telemetry::{NotReady, Readiness};
 use kvasir_router::fleet::Listing;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::select;
-use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
 
-/// Interval of asking the engines.
-const INTERVAL: Duration = Duration::from_secs(5);
-/// First interval of asking the engines while none answers; each further one lasts twice as long.
-const FIRST_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of engines that are checked concurrently.
 const CHECKED_MAX: usize = 8;
 
@@ -49,44 +42,34 @@ impl Status {
     }
 }
 
-/// Asks the engines at an interval and at each SIGHUP, without end. Sends engines whose check is due to `unchecked`. The
-/// process is ready only while an engine is registered.
-pub(crate) async fn follow(
-    engines: Engines,
-    (status, readiness): (Arc<Status>, Readiness),
-    unchecked: mpsc::Sender<Seen>,
-    mut hangup: Signal,
-) {
-    let mut watch = Watch::default();
-    let mut empty = None;
-    let mut first = FIRST_INTERVAL;
-    loop {
-        let is_faulty = |engine: &str| status.faults.lock().contains_key(engine);
-        engines.round(&mut watch, &unchecked, is_faulty).await;
-        *status.problems.lock() = watch.problems();
-        status.faults.lock().retain(|engine, _| watch.names(engine));
-        let pause = if watch.registered() == 0 {
-            empty.get_or_insert_with(|| readiness.hold("no engine answers"));
-            let pause = first;
-            first = (2 * first).min(INTERVAL);
-            pause
-        } else {
-            (empty, first) = (None, FIRST_INTERVAL);
-            INTERVAL
-        };
-        let ended = Instant::now();
-        loop {
-            // Engines that are new in the list are asked soon, but not at each of many changes.
-            let pause = if watch.has_changed() { FIRST_INTERVAL } else { pause };
-            select! {
-                () = sleep_until(ended + pause) => break,
-                () = watch.changed() => engines.apply_list(&mut watch).await,
-                _again = hangup.recv() => {
-                    tracing::info!("SIGHUP: asking the engines");
-                    break;
-                }
-            }
+/// Shows problems of the engines, and sends engines whose check is due. The process is ready only while an engine is
+/// registered.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub(crate) status: Arc<Status>,
+    pub(crate) readiness: Readiness,
+    pub(crate) unchecked: mpsc::Sender<Seen>,
+    /// While no engine is registered.
+    pub(crate) empty: Option<NotReady>,
+}
+
+impl Observer for Followed {
+    fn end_round(&mut self, watch: &Watch) {
+        *self.status.problems.lock() = watch.problems();
+        self.status.faults.lock().retain(|engine, _| watch.names(engine));
+        if watch.registered() > 0 {
+            self.empty = None;
+        } else if self.empty.is_none() {
+            self.empty = Some(self.readiness.hold("no engine answers"));
         }
+    }
+
+    fn check(&mut self, seen: &Seen) -> bool {
+        self.unchecked.try_send(seen.clone()).is_ok()
+    }
+
+    fn is_faulty(&self, engine: &str) -> bool {
+        self.status.faults.lock().contains_key(engine)
     }
 }
 

@@ -7,7 +7,9 @@ use kvasir_engine::scrape::{
     FetchError, ReadError, ScrapedEngine, Target, UrlError, fetch, read_metrics,
 };
 use kvasir_proto::convert::{WorkerAddress, WorkerLoad};
-use kvasir_proto::types::{DpRank, PartitionKey, WorkerId, WorkerKey, WorkerMetrics};
+use kvasir_proto::types::{
+    ADDRESS_LABEL, DpRank, PartitionKey, WorkerId, WorkerKey, WorkerMetrics,
+};
 use router_client::ListedWorker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +18,6 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Worker label: the HTTP address of the worker's engine.
-pub const ADDRESS_LABEL: &str = "http";
 /// Interval of reading pages: half the default time after which a report is stale.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Time before a page that could not be read is tried again.

@@ -25,18 +25,18 @@ struct Cluster {
     state: TempDir,
 }
 
-async fn start_engine() -> Result<EngineServer> {
+pub async fn start_engine() -> Result<EngineServer> {
     let mut config = engine(FAST);
     // The engine can replay its last batch only: other blocks are known from before, or not at all.
     config.live.engine.buffer_batches = 1;
     EngineServer::start(config, Text::load(&tokenizer(), None)?).await
 }
 
-fn service() -> Value {
+pub fn service() -> Value {
     json!({"metadata": {"name": "vllm"}, "spec": {"selector": {"app": "vllm"}}})
 }
 
-fn pod(name: &str, uid: &str, engine: &EngineServer) -> Value {
+pub fn pod(name: &str, uid: &str, engine: &EngineServer) -> Value {
     let sockets = engine.engine().endpoints();
     let facts = json!({"kvasir/events": sockets.live, "kvasir/replay": sockets.replay});
     json!({"metadata": {
@@ -46,7 +46,7 @@ fn pod(name: &str, uid: &str, engine: &EngineServer) -> Value {
 }
 
 /// A slice with one pod, since each engine here has its own port.
-fn slice(pod: &str, uid: &str, at: SocketAddr, is_ending: bool) -> Value {
+pub fn slice(pod: &str, uid: &str, at: SocketAddr, is_ending: bool) -> Value {
     json!({
         "metadata": {"name": format!("vllm-{pod}"), "labels": {"kubernetes.io/service-name": "vllm"}},
         "addressType": "IPv4",
@@ -80,25 +80,12 @@ impl Cluster {
         self.api.put("endpointslices", slice(name, uid, engine.address(), false));
     }
 
-    /// Waits until the index has these workers.
     async fn workers(&self, expected: &[String]) -> Result<Vec<pb::WorkerInfo>> {
-        let mut indexer = client::connect(self.index).await?;
-        let listed = async || {
-            let listed = indexer.list_workers(pb::ListWorkersRequest::default()).await?;
-            let mut workers = listed.into_inner().workers;
-            workers.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
-            Ok(workers.iter().map(|at| &at.worker_id).eq(expected).then_some(workers))
-        };
-        let what = format!("workers {expected:?}");
-        until(&what, listed).await.with_context(|| self.kvasir.output())
+        workers(self.index, expected).await.with_context(|| self.kvasir.output())
     }
 
     async fn readyz(&self, what: &str, has: impl Fn(&str) -> bool) -> Result<()> {
-        let looks = async || {
-            let text = metrics::get(self.kvasir.addresses.http, "/readyz").await?.1;
-            Ok(has(&text).then_some(()))
-        };
-        until(what, looks).await.with_context(|| self.kvasir.output())
+        readyz(&self.kvasir, what, has).await
     }
 
     /// Sends a prompt, as soon as the gateway has an engine.
@@ -117,16 +104,8 @@ impl Cluster {
         until("an answer", ask).await.with_context(|| self.kvasir.output())
     }
 
-    /// Blocks of a worker, as soon as the index has the engine's last batch.
     async fn blocks(&self, worker: &str, engine: &EngineServer) -> Result<usize> {
-        let mut indexer = client::connect(self.index).await?;
-        let sequence = engine.engine().truth().await?.last_sequence.context("events")?;
-        let has_last = |source: &pb::SourceInfo| {
-            source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
-        };
-        let whose = (MODEL, worker);
-        client::wait_for_sources(&mut indexer, whose, "the last batch", PATIENCE, has_last).await?;
-        Ok(client::dump_device_copies(&mut indexer, MODEL, worker).await?.len())
+        blocks(self.index, worker, engine).await
     }
 
     async fn stop(mut self, engines: impl IntoIterator<Item = EngineServer>) -> Result<()> {
@@ -136,6 +115,42 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Waits until an index has these workers.
+pub async fn workers(index: SocketAddr, expected: &[String]) -> Result<Vec<pb::WorkerInfo>> {
+    let mut indexer = client::connect(index).await?;
+    let mut last = Vec::new();
+    let listed = async || {
+        let listed = indexer.list_workers(pb::ListWorkersRequest::default()).await?;
+        let mut workers = listed.into_inner().workers;
+        workers.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
+        last = workers.iter().map(|at| at.worker_id.clone()).collect();
+        Ok((last == expected).then_some(workers))
+    };
+    let found = until(&format!("workers {expected:?}"), listed).await;
+    found.with_context(|| format!("there are {last:?}"))
+}
+
+/// Blocks of a worker, as soon as the index has the engine's last batch.
+pub async fn blocks(index: SocketAddr, worker: &str, engine: &EngineServer) -> Result<usize> {
+    let mut indexer = client::connect(index).await?;
+    let sequence = engine.engine().truth().await?.last_sequence.context("events")?;
+    let has_last = |source: &pb::SourceInfo| {
+        source.applied.as_ref().is_some_and(|cursor| cursor.sequence >= sequence)
+    };
+    let whose = (MODEL, worker);
+    client::wait_for_sources(&mut indexer, whose, "the last batch", PATIENCE, has_last).await?;
+    Ok(client::dump_device_copies(&mut indexer, MODEL, worker).await?.len())
+}
+
+/// Waits until a program's `/readyz` has a text.
+pub async fn readyz(program: &Server, what: &str, has: impl Fn(&str) -> bool) -> Result<()> {
+    let looks = async || {
+        let text = metrics::get(program.addresses.http, "/readyz").await?.1;
+        Ok(has(&text).then_some(()))
+    };
+    until(what, looks).await.with_context(|| program.output())
 }
 
 async fn serve(

@@ -7,6 +7,7 @@ mod disaggregated;
 mod fake;
 mod faults;
 mod fleet;
+mod followed;
 mod images;
 mod kubernetes;
 mod serve;

@@ -173,14 +173,13 @@ const EDGES: &[(&str, &[Edges])] = &[
     (
         "router-client/kvasir",
         &[
-            ("engines", &[]),
             ("report", &[]),
-            ("check", &["engines", "report"]),
-            ("config", &["engines"]),
-            ("parts", &["check", "config", "engines"]),
-            ("watch", &["check", "engines", "report"]),
+            ("check", &["report"]),
+            ("config", &[]),
+            ("parts", &["check", "config"]),
+            ("watch", &["check", "report"]),
             ("serve", &["config", "parts", "watch"]),
-            ("once", &["config", "engines", "parts", "report"]),
+            ("once", &["config", "parts", "report"]),
         ],
     ),
     (
@@ -351,7 +350,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("engine::order", "buffer held jitter outcomes core rounds"),
     ("engine::scrape", "kind error exposition cache target fetch engine"),
-    ("router-client/kvasir::engines", "spec pods kubernetes source facts follow"),
+    ("engine/discovery", "spec pods kubernetes source facts registrar follow"),
+    ("engine/http", "address keys connect client"),
     ("engine::recover", "config step progress recovery inputs validate rules_test"),
     (
         "engine::sequence",

@@ -1,16 +1,14 @@
 use super::{Options, TokenSource};
 use hyper::Uri;
-use hyper::header::{HeaderValue, InvalidHeaderValue};
+use kvasir_engine_http::{EngineKeys, need_authority, read_address};
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::{ProcessConfig, count, positive};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::config::RoutingConfig;
 use kvasir_tls::Dialer;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum retries of one request.
@@ -71,39 +69,6 @@ pub struct EngineConfig {
     pub keys: EngineKeys,
     /// Authorities of engines at `https://` addresses.
     pub dialer: Dialer,
-}
-
-/// Keys for the APIs of engines, by `HOST:PORT`. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct EngineKeys(Arc<RwLock<BTreeMap<String, HeaderValue>>>);
-
-impl EngineKeys {
-    /// Sets the key that is sent to an engine as `Authorization: Bearer KEY`. It is never printed.
-    ///
-    /// # Errors
-    /// If the key has characters that a header cannot have.
-    pub fn set(&self, engine: &Uri, key: &str) -> Result<(), InvalidHeaderValue> {
-        let mut header = HeaderValue::from_str(&format!("Bearer {key}"))?;
-        header.set_sensitive(true);
-        if let Some(authority) = engine.authority() {
-            self.0.write().insert(authority.to_string(), header);
-        }
-        Ok(())
-    }
-
-    /// Removes the key of an engine.
-    pub fn remove(&self, engine: &Uri) {
-        if let Some(authority) = engine.authority() {
-            self.0.write().remove(authority.as_str());
-        }
-    }
-
-    /// The header with the key for an address.
-    pub(crate) fn header(&self, address: &Uri) -> Option<HeaderValue> {
-        let keys = self.0.read();
-        // Most fleets have no keys.
-        (!keys.is_empty()).then(|| keys.get(address.authority()?.as_str()).cloned())?
-    }
 }
 
 impl Config {
@@ -201,29 +166,4 @@ fn tokens(options: &Options, dialer: &Dialer) -> Result<TokensConfig, ConfigErro
 
 const fn with(is_with: bool) -> &'static str {
     if is_with { "with a" } else { "without a" }
-}
-
-/// Parses an engine's address: `http://HOST:PORT` or `https://HOST:PORT`, with a path if its API is below one.
-///
-/// # Errors
-/// If the text is not such an address; the message gives the reason.
-pub fn read_address(text: &str) -> Result<Uri, String> {
-    let why = "must be http://HOST:PORT or https://HOST:PORT";
-    let uri: Uri = text.trim_end_matches('/').parse().map_err(|error| format!("{why}: {error}"))?;
-    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let is_good = is_http && uri.host().is_some() && uri.query().is_none();
-    if is_good { Ok(uri) } else { Err(format!("{text:?} {why}")) }
-}
-
-/// Checks that there are authorities for an engine at an `https://` address.
-///
-/// # Errors
-/// If there are none; the message gives the fix.
-pub fn need_authority(url: &Uri, dialer: &Dialer) -> Result<(), String> {
-    if url.scheme_str() == Some("https") && !dialer.has_authorities() {
-        return Err(format!(
-            "{url} needs the certificate of the authority that signed the engine's: state it with --tls-ca FILE"
-        ));
-    }
-    Ok(())
 }

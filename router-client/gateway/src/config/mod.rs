@@ -5,7 +5,7 @@ mod check;
 mod options;
 mod settings;
 
-pub use check::{Config, EngineConfig, EngineKeys, TokensConfig, need_authority, read_address};
+pub use check::{Config, EngineConfig, TokensConfig};
 pub use options::{Options, TokenSource};
 pub use settings::{Limits, Timeouts};
 

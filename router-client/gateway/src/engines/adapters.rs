@@ -1,9 +1,10 @@
 //! LoRA adapters and further names of models, as engines list them: `/v1/models` of vLLM and SGLang contains each adapter
 //! with its base model as `parent`. vLLM lists each of its served names with the same `root`.
 
-use super::{Directory, EngineClient};
+use super::Directory;
 use futures::{StreamExt, stream};
 use hyper::Uri;
+use kvasir_engine_http::EngineClient;
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use parking_lot::RwLock;
 use serde_json::Value;

@@ -10,7 +10,7 @@ mod stream;
 
 use crate::answer::Tally;
 use crate::config::Config;
-use crate::engines::{Answer, Directory, EngineClient, Sent};
+use crate::engines::Directory;
 use crate::error::ApiError;
 use crate::metrics::{End, GatewayMetrics};
 use crate::mismatch::{Mismatches, Verdict};
@@ -22,6 +22,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use job::Job;
 use kvasir_access::Principal;
+use kvasir_engine_http::{Answer, EngineClient, Sent};
 use kvasir_process::quota::Quota;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::fleet::Fleet;

@@ -4,7 +4,7 @@
 use super::fetch::{PARAMETERS, add_plan};
 use super::job::Job;
 use super::{Gateway, bytes, while_alive};
-use crate::engines::Sent;
+use kvasir_engine_http::Sent;
 use kvasir_trace::step;
 use router_client::route::FetchPlan;
 use router_client::router::Placement;

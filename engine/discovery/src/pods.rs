@@ -1,6 +1,6 @@
 //! Engines that are the pods of a Kubernetes service. Pure: reads objects of the API.
 
-use super::spec::{ENGINES_MAX, EngineSpec, Pod, Stated};
+use crate::spec::{ENGINES_MAX, EngineSpec, Pod, Stated};
 use k8s_openapi::api::core::v1::{self, ObjectReference};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PartialObjectMeta;
@@ -14,15 +14,15 @@ const PREFIX: &str = "kvasir/";
 const POD_FACTS: [&str; 4] = ["events", "replay", "block-size", "model"];
 
 /// Metadata of a pod.
-pub(super) type PodMeta = PartialObjectMeta<v1::Pod>;
+pub(crate) type PodMeta = PartialObjectMeta<v1::Pod>;
 
 /// A port of a service's pods: `[NAMESPACE/]SERVICE:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
     /// Namespace of the service; `None` for the namespace of this process.
-    pub(super) namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Name of the service.
-    pub(super) service: String,
+    pub(crate) service: String,
     /// Port of the pods.
     port: Port,
 }
@@ -71,7 +71,7 @@ pub struct Listed {
 
 /// Returns the engines of a service, without pods that are being deleted. `pods` is `None` for a service without a selector.
 /// Otherwise an endpoint counts once `pods` has the metadata of its pod.
-pub(super) fn engines(
+pub(crate) fn engines(
     at: &ServicePort,
     stated: &Stated,
     slices: &[Arc<EndpointSlice>],

@@ -1,8 +1,8 @@
 //! Where the engines come from: the command line, a file, DNS, or Kubernetes.
 
-use super::kubernetes::ServiceWatch;
-use super::pods::{Listed, ServicePort};
-use super::spec::{ENGINES_MAX, EngineSpec, Stated};
+use crate::kubernetes::ServiceWatch;
+use crate::pods::{Listed, ServicePort};
+use crate::spec::{ENGINES_MAX, EngineSpec, Stated};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::RData;
 use hyper::http::uri::Authority;

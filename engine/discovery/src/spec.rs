@@ -1,7 +1,7 @@
 //! Engines as a user states them.
 
 use hyper::Uri;
-use kvasir_gateway::config::read_address;
+use kvasir_engine_http::read_address;
 use kvasir_proto::limits::BLOCK_SIZE_TOKENS_MAX;
 use std::fs;
 use std::path::PathBuf;
@@ -138,7 +138,7 @@ pub struct Stated(String);
 
 impl Stated {
     /// Engine at a host and port, with the stated facts and `own` ones, which hold where both differ.
-    pub(super) fn engine(&self, at: &str, own: &str) -> Result<EngineSpec, String> {
+    pub(crate) fn engine(&self, at: &str, own: &str) -> Result<EngineSpec, String> {
         format!("{at}{}{own}", self.0).parse()
     }
 
@@ -146,7 +146,7 @@ impl Stated {
     ///
     /// # Errors
     /// If a fact is invalid; the message names it.
-    pub(super) fn split(text: &str) -> Result<(&str, Self), String> {
+    pub(crate) fn split(text: &str) -> Result<(&str, Self), String> {
         let (at, facts) = text.split_at(text.find(',').unwrap_or(text.len()));
         let stated = Self(facts.to_owned());
         stated.engine("localhost:1", "")?;

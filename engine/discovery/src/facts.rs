@@ -1,11 +1,13 @@
 //! Asks an engine what it is.
 
-use super::EngineSpec;
+use crate::spec::EngineSpec;
 use kvasir_engine::scrape::{ReadError, ScrapedEngine, read_cache_facts};
-use kvasir_gateway::engines::{EngineClient, EngineError};
+use kvasir_engine_http::{EngineClient, EngineError};
 use kvasir_proto::convert::{EndpointSpec, Registration, WorkerProfile};
 use kvasir_proto::limits::WORKER_ENDPOINTS_MAX;
-use kvasir_proto::types::{DpRank, EngineFacts, EngineKind, HolderKind, PartitionKey, WorkerId};
+use kvasir_proto::types::{
+    ADDRESS_LABEL, DpRank, EngineFacts, EngineKind, HolderKind, PartitionKey, WorkerId,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,8 +20,6 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Usual ports of an engine's sockets, of rank 0. Each further rank has the next port.
 const EVENTS_PORT: u16 = 5557;
 const REPLAY_PORT: u16 = 5558;
-/// Worker label: address of the engine.
-const ADDRESS_LABEL: &str = kvasir_router::pages::ADDRESS_LABEL;
 /// Worker label: id of the pod that the engine is.
 const POD_LABEL: &str = "pod-uid";
 
@@ -271,7 +271,7 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
 }
 
 /// Labels of the worker: address of the engine, and the pod that it is.
-pub(super) fn labels(spec: &EngineSpec) -> BTreeMap<String, String> {
+pub(crate) fn labels(spec: &EngineSpec) -> BTreeMap<String, String> {
     let url = spec.url.to_string().trim_end_matches('/').to_owned();
     let uid = spec.pod.iter().map(|pod| (POD_LABEL.to_owned(), pod.uid.clone()));
     uid.chain([(ADDRESS_LABEL.to_owned(), url)]).collect()

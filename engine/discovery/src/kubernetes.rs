@@ -1,7 +1,7 @@
 //! Follows the pods of a Kubernetes service.
 
-use super::pods::{Listed, PodMeta, ServicePort, engines};
-use super::spec::Stated;
+use crate::pods::{Listed, PodMeta, ServicePort, engines};
+use crate::spec::Stated;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Service;
@@ -39,7 +39,7 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const GONE: u16 = 410;
 
 /// A service's pods, as the API server tells them.
-pub(super) struct ServiceWatch {
+pub(crate) struct ServiceWatch {
     at: ServicePort,
     stated: Stated,
     client: Client,
@@ -55,7 +55,7 @@ impl ServiceWatch {
     ///
     /// # Errors
     /// If no API server is configured.
-    pub(super) async fn start(at: &ServicePort, stated: &Stated) -> Result<Self, String> {
+    pub(crate) async fn start(at: &ServicePort, stated: &Stated) -> Result<Self, String> {
         let mut config = kube::Config::infer().await.map_err(|error| {
             let why = causes(&error);
             format!(
@@ -83,7 +83,7 @@ impl ServiceWatch {
     ///
     /// # Errors
     /// If the API server refuses or is silent before the first list is complete; if the service or its slices are missing.
-    pub(super) async fn list(&mut self) -> Result<Listed, String> {
+    pub(crate) async fn list(&mut self) -> Result<Listed, String> {
         while !self.is_known() {
             if let Some(why) = self.problem() {
                 return Err(format!("kubernetes: {why}"));
@@ -116,7 +116,7 @@ impl ServiceWatch {
 
     /// Waits until the service or its pods change, or a problem appears. Further changes that are known by then are part of
     /// the same one. May be cancelled at any time.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         self.change().await;
         let mut more = CHANGES_MAX;
         while more > 0 && self.change().now_or_never().is_some() {

@@ -1,5 +1,5 @@
 use super::*;
-use kvasir_gateway::config::{EngineConfig, EngineKeys};
+use kvasir_engine_http::EngineKeys;
 use kvasir_tls::Dialer;
 use std::convert::Infallible;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -106,14 +106,7 @@ async fn ask_engine(
 ) -> Result<Facts, FactsError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let client = EngineClient::new(&EngineConfig {
-        addresses: BTreeMap::new(),
-        connect_timeout: ANSWER_TIMEOUT,
-        answer_timeout: ANSWER_TIMEOUT,
-        stall_timeout: ANSWER_TIMEOUT,
-        keys: EngineKeys::default(),
-        dialer: Dialer::default(),
-    });
+    let client = EngineClient::new(Dialer::default(), ANSWER_TIMEOUT, EngineKeys::default());
     let spec = spec(&format!("{address}{stated}"));
     select! {
         facts = ask(&client, &spec, before) => facts,
