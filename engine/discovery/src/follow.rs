@@ -109,6 +109,11 @@ struct Registered {
 }
 
 impl Registered {
+    /// Whether a registration is of the same worker in the same partition.
+    fn is_at(&self, other: &Registration) -> bool {
+        self.registration.address() == other.address()
+    }
+
     fn seen(&self) -> Option<Seen> {
         Some(Seen { spec: self.spec.clone(), facts: self.facts.clone()? })
     }
@@ -266,8 +271,14 @@ impl Engines {
         self.registrar.remove(&gone).await;
         for (spec, registration) in listed {
             let known = watch.known.entry(spec.name()).or_default();
-            let facts = None;
-            known.registered.get_or_insert(Registered { spec, registration, facts });
+            match &known.registered {
+                // The engine had another model.
+                Some(registered) if !registered.is_at(&registration) => {
+                    self.registrar.remove(&[registration]).await;
+                }
+                Some(_) => {}
+                None => known.registered = Some(Registered { spec, registration, facts: None }),
+            }
         }
     }
 
@@ -417,14 +428,17 @@ impl Engines {
         before: Option<&Registered>,
     ) -> Result<Registered, String> {
         let registration = self.registrar.registration(spec, &facts)?;
-        // What a checkpoint has brought, the index compares.
-        let before = before.filter(|before| before.facts.is_some());
-        let is_other = |before: &&Registered| before.registration != registration;
+        // The index itself compares what a checkpoint has brought.
+        let is_other = |before: &&Registered| match before.facts {
+            Some(_) => before.registration != registration,
+            None => !before.is_at(&registration),
+        };
         if let Some(before) = before.filter(is_other) {
             self.registrar.remove(slice::from_ref(&before.registration)).await;
         }
+        let is_known = |before: &Registered| before.facts.is_some() && !is_other(&before);
         // A shared index was just asked for its workers.
-        if !self.registrar.is_shared() || before.is_none_or(|before| is_other(&before)) {
+        if !self.registrar.is_shared() || !before.is_some_and(is_known) {
             self.registrar.register(&registration).await?;
         }
         Ok(Registered { spec: spec.clone(), registration, facts: Some(facts) })

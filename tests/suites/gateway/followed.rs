@@ -83,9 +83,18 @@ impl Index {
     async fn register(&self, worker: &str) -> Result<()> {
         let label = pb::Label { key: "registered-by".to_owned(), value: "somebody".to_owned() };
         let profile = pb::WorkerProfile { labels: vec![label], ..Default::default() };
+        self.register_as(worker, MODEL, profile).await
+    }
+
+    async fn register_as(
+        &self,
+        worker: &str,
+        model: &str,
+        profile: pb::WorkerProfile,
+    ) -> Result<()> {
         let request = pb::RegisterWorkerRequest {
             worker_id: worker.to_owned(),
-            model: MODEL.to_owned(),
+            model: model.to_owned(),
             block_size: 16,
             profile: Some(profile),
             ..Default::default()
@@ -207,6 +216,11 @@ async fn engines_of_a_checkpoint_are_compared_with_the_list() -> Result<()> {
     let [a, b] = [PodEngine::start(0).await?, PodEngine::start(0).await?];
     a.add(&api);
     b.add(&api);
+    let listed = index.has(&[&a.worker, &b.worker]).await?;
+    // What a checkpoint has of an engine that had another model before.
+    let of_a = listed.iter().find(|at| at.worker_id == a.worker);
+    let of_a = of_a.and_then(|at| at.registration.as_ref()?.profile.clone()).context("labels")?;
+    index.register_as(&a.worker, "former", of_a).await?;
     index.has(&[&a.worker, &b.worker]).await?;
     index.register("other").await?;
     fill(&a.engine).await?;
