@@ -37,7 +37,7 @@ fn no_arguments_are_enough() {
     let Ok(Action::Run(config, _)) = run(&[]) else { panic!("the defaults are refused") };
     assert_eq!(config.grpc.listen.map(|at| at.to_string()).as_deref(), Some("127.0.0.1:50051"));
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9091");
-    assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.filter, "info,kube_client=off,kube_runtime=off");
     assert_eq!(config.log.otlp_endpoint, None);
     assert_eq!(config.workers, []);
     assert_eq!(
