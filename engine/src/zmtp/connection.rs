@@ -165,7 +165,8 @@ impl Connection {
 
     /// Reads one chunk. Returns `false` if no bytes are available.
     fn read_chunk(&mut self) -> Result<bool, LinkError> {
-        match self.stream.try_read_buf(&mut self.session.read_buffer()) {
+        let read = self.stream.try_read_buf(&mut self.session.read_buffer());
+        match read {
             Ok(0) => Err(LinkError::Closed),
             Ok(_) => {
                 if let Phase::Traffic(heartbeat) = &mut self.phase {
@@ -173,7 +174,10 @@ impl Connection {
                 }
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.session.release_buffer();
+                Ok(false)
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -139,6 +139,14 @@ impl Session {
         (&mut self.input).limit(READ_CHUNK_BYTES)
     }
 
+    /// Frees the input buffer if it is empty. To be called when nothing more can be read for now: a server has a
+    /// connection for each engine, most of which are idle at a time.
+    pub fn release_buffer(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
     /// Allocated bytes of the input buffer.
     #[must_use]
     pub fn input_capacity(&self) -> usize {

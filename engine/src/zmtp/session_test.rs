@@ -189,6 +189,20 @@ fn a_legal_large_frame_grows_the_buffer_only_as_it_arrives() {
 }
 
 #[test]
+fn an_idle_connection_keeps_no_buffer_and_loses_no_byte() {
+    let mut session = handshaken();
+    let bytes = message(&[b"kv@a", b"12345678", b"payload"]);
+    let (first, rest) = bytes.split_at(7);
+    assert_eq!(feed(&mut session, first), Ok(vec![]));
+    session.release_buffer();
+    let events = feed(&mut session, rest).unwrap();
+    assert_eq!(events, [SessionEvent::Message(owned(&[b"kv@a", b"12345678", b"payload"]))]);
+    drop(session.read_buffer());
+    session.release_buffer();
+    assert_eq!(session.input_capacity(), 0);
+}
+
+#[test]
 fn greetings() {
     let check = |change: &dyn Fn(&mut Vec<u8>), expected: Result<(), ProtocolError>| {
         let mut bytes = greeting(1);
