@@ -144,7 +144,7 @@ async fn process(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     let cost = chosen.cost.context("a cost")?;
     ensure!(cost.credited_blocks == f64::from(blocks), "the index was not asked: {chosen:?}");
     let id = router.process_id().context("a router")?;
-    let ours = load(router.addresses.grpc, SELECT, &questions, (id, seconds)).await?;
+    let ours = load(router.addresses.grpc, SELECT, &questions, id, seconds).await?;
 
     let mut role = child::Role::start(&["echo"])?;
     let echo_address: SocketAddr = role.line().await?.parse()?;
@@ -153,7 +153,7 @@ async fn process(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
         echo::Question { payload: vec![0; payload].into(), answer_bytes: answer.len() as u32 };
     let questions: Arc<[Bytes]> = [Bytes::from(echoed.encode_to_vec())].into_iter().collect();
     let id = role.process_id().context("an echo")?;
-    let bare = load(echo_address, echo::UNARY, &questions, (id, seconds)).await?;
+    let bare = load(echo_address, echo::UNARY, &questions, id, seconds).await?;
     println!(
         "process, {workers} workers, {blocks} blocks, {HOLDERS} holders: {:.0} decisions a second, {:.0} in a second of the \
          router's processor time; bare echo {:.0} and {:.0}: {:.2} of it",
@@ -182,7 +182,8 @@ async fn load(
     address: SocketAddr,
     path: &'static str,
     questions: &Arc<[Bytes]>,
-    (process_id, seconds): (u32, u64),
+    process_id: u32,
+    seconds: u64,
 ) -> Result<(f64, f64)> {
     let begin = Instant::now() + WARM_UP;
     let end = begin + Duration::from_secs(seconds);

@@ -96,7 +96,9 @@ impl Expiry {
     /// live. The batch was published `age` before `now`.
     pub fn note(
         &mut self,
-        (rank, events, expiring): (DpRank, &[KvEvent], &[(usize, Duration)]),
+        rank: DpRank,
+        events: &[KvEvent],
+        expiring: &[(usize, Duration)],
         now: Duration,
         age: Duration,
     ) {

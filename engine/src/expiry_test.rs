@@ -42,7 +42,7 @@ fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Batch {
 }
 
 fn note(expiry: &mut Expiry, (rank, events, expiring): &Batch, now: Duration, age: Duration) {
-    expiry.note((*rank, events, expiring), now, age);
+    expiry.note(*rank, events, expiring, now, age);
 }
 
 fn expired(rank: DpRank, event: KvEvent, early: u64) -> Expired {

@@ -142,7 +142,7 @@ pub fn next_token(token: u32, multimodal: &[u64]) -> u32 {
 pub fn next_tokens(tokens: &[u32], block_size: usize, multimodal: &[MultimodalSpan]) -> Vec<u32> {
     let ends = tokens.iter().enumerate().skip(block_size).step_by(block_size.max(1));
     let next = ends.filter(|_| block_size > 0).map(|(at, &token)| (at, token));
-    with_begins(next, multimodal)
+    mix_in_multimodal(next, multimodal)
 }
 
 /// [`next_tokens`] for tokens of which some are beyond 32 bits. Engines that hash the next token have no such tokens,
@@ -156,11 +156,11 @@ pub fn wide_next_tokens(
     let ends = tokens.iter().enumerate().skip(block_size).step_by(block_size.max(1));
     let next = ends.filter(|_| block_size > 0);
     let next = next.map(|(at, &token)| (at, u32::try_from(token).unwrap_or(u32::MAX)));
-    with_begins(next, multimodal)
+    mix_in_multimodal(next, multimodal)
 }
 
 /// The [`next_token`] of each token, with the multimodal content that begins at its position.
-fn with_begins(
+fn mix_in_multimodal(
     tokens: impl Iterator<Item = (usize, u32)>,
     multimodal: &[MultimodalSpan],
 ) -> Vec<u32> {
@@ -168,6 +168,7 @@ fn with_begins(
     for span in multimodal {
         begins.entry(span.start).or_default().push(span.hash);
     }
+    // The order of the spans must not matter.
     begins.values_mut().for_each(|hashes| hashes.sort_unstable());
     let next =
         tokens.map(|(at, token)| next_token(token, begins.get(&at).map_or(&[], Vec::as_slice)));
@@ -211,7 +212,7 @@ pub fn local_hashes(
     multimodal: &[MultimodalSpan],
     out: &mut Vec<LocalHash>,
 ) {
-    hash_blocks((tokens_le, 4), block_size, seed, multimodal, out);
+    hash_blocks(tokens_le, 4, block_size, seed, multimodal, out);
 }
 
 /// [`local_hashes`] for tokens of which some are beyond 32 bits.
@@ -223,12 +224,13 @@ pub fn wide_local_hashes(
     out: &mut Vec<LocalHash>,
 ) {
     let tokens_le: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    hash_blocks((&tokens_le, 8), block_size, seed, multimodal, out);
+    hash_blocks(&tokens_le, 8, block_size, seed, multimodal, out);
 }
 
 /// Hashes the blocks of tokens with the given number of bytes per token.
 fn hash_blocks(
-    (tokens_le, width): (&[u8], usize),
+    tokens_le: &[u8],
+    width: usize,
     block_size: usize,
     seed: Seed,
     multimodal: &[MultimodalSpan],

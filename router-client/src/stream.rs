@@ -101,7 +101,7 @@ impl Pipeline {
     }
 
     /// Registers a query with the current stream, or with a new stream if the current one has ended. Returns `None` if
-    /// the stream ends meanwhile.
+    /// the stream ends normally meanwhile, and an error if it breaks.
     fn join(&self, answer: oneshot::Sender<Answer>) -> Result<Option<Place<'_>>, Status> {
         let mut lanes = lock(&self.lanes);
         lanes.last_id += 1;

@@ -76,7 +76,7 @@ impl Server {
         http_listen: SocketAddr,
         flags: &[&str],
     ) -> Result<Self> {
-        Self::launch(Command::new(binary()?), (listen, http_listen), flags).await
+        Self::launch(Command::new(binary()?), listen, http_listen, flags).await
     }
 
     /// Starts a server on free ports of the loopback interface, with a limit on open files.
@@ -88,7 +88,7 @@ impl Server {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string()]);
         limited.arg(binary()?);
-        Self::launch(limited, (any, any), flags).await
+        Self::launch(limited, any, any, flags).await
     }
 
     /// Starts an agent on free ports of the loopback interface. The process has the same common flags and log lines as
@@ -107,7 +107,7 @@ impl Server {
     /// As [`Server::start_with`].
     pub async fn agent_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
         let program = Command::new(binary_of(AGENT)?);
-        Self::launch(program, (addresses.grpc, addresses.http), flags).await
+        Self::launch(program, addresses.grpc, addresses.http, flags).await
     }
 
     /// Starts a router on free ports of the loopback interface. The process has the same common flags and log lines as
@@ -126,7 +126,7 @@ impl Server {
     /// As [`Server::start_with`].
     pub async fn router_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
         let program = Command::new(binary_of(ROUTER)?);
-        Self::launch(program, (addresses.grpc, addresses.http), flags).await
+        Self::launch(program, addresses.grpc, addresses.http, flags).await
     }
 
     /// Starts a gateway on free ports of the loopback interface. The process has the same common flags as the server.
@@ -136,7 +136,7 @@ impl Server {
     /// As [`Server::start_with`].
     pub async fn gateway(flags: &[&str]) -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(Command::new(binary_of(GATEWAY)?), (any, any), flags).await
+        Self::launch(Command::new(binary_of(GATEWAY)?), any, any, flags).await
     }
 
     /// Starts `kvasir serve` on free ports of the loopback interface. Its first address is the API's.
@@ -167,7 +167,7 @@ impl Server {
     ) -> Result<Self> {
         let mut program = Command::new(binary_of(KVASIR)?);
         program.arg("serve").envs(variables.iter().copied());
-        Self::launch(program, (addresses.grpc, addresses.http), flags).await
+        Self::launch(program, addresses.grpc, addresses.http, flags).await
     }
 
     /// Starts a program with the common flags at these addresses. The command may be another one that becomes the
@@ -180,12 +180,13 @@ impl Server {
         addresses: Addresses,
         flags: &[&str],
     ) -> Result<Self> {
-        Self::launch(program, (addresses.grpc, addresses.http), flags).await
+        Self::launch(program, addresses.grpc, addresses.http, flags).await
     }
 
     async fn launch(
         mut program: Command,
-        (listen, http_listen): (SocketAddr, SocketAddr),
+        listen: SocketAddr,
+        http_listen: SocketAddr,
         flags: &[&str],
     ) -> Result<Self> {
         let grpc = usable_address(listen);

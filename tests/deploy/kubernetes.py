@@ -53,18 +53,21 @@ FURTHER = {
         "agent": {"args": ["--lora", "7=a,b"], "env": [{"name": "KVASIR_AGENT_LOG_FILTER", "value": "debug"}]},
         "index": {"env": [{"name": "KVASIR_MAX_INDEX_BYTES", "value": "1GiB"}], "pod": {"nodeSelector": {"a": "b"}}},
         "gateway": {"replicas": 12, "autoscaling": {"enabled": True}},
+        "engineKey": {"secret": "1"},
         "image": {"pullSecrets": [{"name": "registry"}]},
         "tracing": {"endpoint": "http://collector:4317", "ratio": 1e-05},
     },
     "engines without agents": {
         "index": {"engineSelector": {"app": "vllm", "tier": "llm"}, "enginePort": 8001},
+        "engineKey": {"secret": "key"},
         "nats": {"enabled": False},
         "tls": {"secret": "own"},
     },
     "engines without agents or Kubernetes' API": {"index": {"engineSelector": {"app": "vllm"}, "discovery": "dns"}},
     "serve before engines with keys": {
         **yaml.safe_load((VALUES / "serve.yaml").read_text()),
-        "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "engineKey": {"secret": "key"}, "discovery": "dns"},
+        "serve": {"enabled": True, "engineSelector": {"tier": "llm"}, "discovery": "dns"},
+        "engineKey": {"secret": "key"},
         "tls": {"secret": "own", "clients": True},
         # helm --set makes strings of decimal numbers.
         "tracing": {"endpoint": "http://collector:4317", "ratio": "0.5"},
@@ -135,7 +138,7 @@ def containers(document: dict) -> list[dict]:
 
 
 def check_references(documents: list[dict]) -> None:
-    """Selectors find pods, ports have names, and addresses are services."""
+    """Selectors find pods, ports have names, addresses are services, and files are in mounted volumes."""
     services = {document["metadata"]["name"] for document in documents if document["kind"] == "Service"}
     replicas = {
         f"{document['metadata']['name']}-{number}"
@@ -158,6 +161,13 @@ def check_references(documents: list[dict]) -> None:
                     wanted = {port.get("targetPort", port["name"]) for port in spec["ports"]}
                     assert wanted <= ports, f"{name}: {wanted - ports} are no ports of {ports}"
         for container in containers(document):
+            mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", [])}
+            volumes = {volume["name"] for volume in document["spec"]["template"]["spec"].get("volumes", [])}
+            volumes |= {claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])}
+            assert mounts.keys() <= volumes, f"{name}: {mounts.keys() - volumes} are none of the volumes {volumes}"
+            stated = [*container.get("args", []), *(env.get("value", "") for env in container.get("env", []))]
+            for file in re.findall(r"/etc/kvasir/[^\s,;]+", " ".join(stated)):
+                assert str(Path(file).parent) in mounts.values(), f"{name}: {file} is in no mount {mounts}"
             # The collector of traces is the user's.
             own = [env for env in container.get("env", []) if not env["name"].endswith("_OTLP_ENDPOINT")]
             stated = [env.get("value", "") for env in own]

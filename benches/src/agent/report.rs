@@ -52,7 +52,7 @@ impl fmt::Display for Record {
 }
 
 /// Statistics of a case's figure over all trials.
-fn figure(records: &[Record], (part, case, name): (&str, &str, &str)) -> Option<Figure> {
+fn figure(records: &[Record], part: &str, case: &str, name: &str) -> Option<Figure> {
     let those = records.iter().filter(|record| record.part == part && record.case == case);
     Figure::of(those.filter_map(|record| record.figures.get(name).copied()))
 }
@@ -83,7 +83,7 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for case in cases(records, "throughput") {
         for (name, what) in [("stored", "filling up"), ("replaced", "each block for another")] {
-            let all = figure(records, ("throughput", case, &format!("{name}_per_cpu_second")));
+            let all = figure(records, "throughput", case, &format!("{name}_per_cpu_second"));
             let id = format!("agent.throughput.{}.{name}", case.replace([',', ' '], ""));
             let what = format!("agent, {what}, {case}: blocks per second of its processor time");
             let limit = Limit::AtLeast(BLOCKS_PER_CPU_SECOND_MIN);
@@ -91,14 +91,14 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         }
     }
     for case in cases(records, "latency") {
-        let all = figure(records, ("latency", case, "added_p99_us"));
+        let all = figure(records, "latency", case, "added_p99_us");
         let name = ("agent.latency.added".to_owned(), format!("agent, {case}: added latency, p99"));
         let limit = Limit::AtMost(ADDED_P99_US_MAX);
         bars.push(bar(name, limit, all, |value| format!("{} µs", short(value))));
     }
     for case in cases(records, "freshness") {
         // If the sender saturated the machine, the times are the sender's.
-        let is_held = figure(records, ("freshness", case, "is_held"));
+        let is_held = figure(records, "freshness", case, "is_held");
         if is_held.is_none_or(|held| held.median < 1.0) {
             continue;
         }
@@ -106,7 +106,7 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         let is_alone = case.starts_with(To::ServerAlone.name());
         let limit = Limit::AtMost(if is_alone { alone } else { through_agent });
         for change in ["stored", "removed"] {
-            let all = figure(records, ("freshness", case, &format!("{change}_p99_us")));
+            let all = figure(records, "freshness", case, &format!("{change}_p99_us"));
             let id = format!("agent.freshness.{}.{change}", case.replace([',', ' '], ""));
             let what =
                 format!("{case}: from a batch to the first answer with the {change} block, p99");
@@ -114,7 +114,7 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         }
     }
     for case in cases(records, "memory") {
-        let all = figure(records, ("memory", case, "bytes_per_block"));
+        let all = figure(records, "memory", case, "bytes_per_block");
         let id = format!("agent.memory.{}", case.replace(' ', ""));
         let what = format!("agent, {case}: resident memory for each held block");
         let limit = Limit::AtMost(BYTES_PER_BLOCK_MAX);
@@ -148,7 +148,7 @@ fn table(records: &[Record], part: &str) -> Table {
     for case in cases(records, part) {
         let first = records.iter().find(|record| record.part == part && record.case == case);
         for name in first.iter().flat_map(|record| record.figures.keys()) {
-            let Some(all) = figure(records, (part, case, name)) else { continue };
+            let Some(all) = figure(records, part, case, name) else { continue };
             let side = all.side(short);
             let trials = all.trials.to_string();
             table.row([case.to_owned(), name.replace('_', " "), side.text, side.spread, trials]);

@@ -68,7 +68,7 @@ pub async fn run(trials: usize, quick: bool) -> Result<()> {
     println!("| questions | plain, µs of CPU each | TLS, µs of CPU each | more |");
     println!("| --- | --- | --- | --- |");
     for shape in SHAPES {
-        measure(&mut subjects, shape, fleet, (trials, length)).await?;
+        measure(&mut subjects, shape, fleet, trials, length).await?;
     }
     for subject in &mut subjects {
         subject.server.stop().await;
@@ -80,7 +80,8 @@ async fn measure(
     subjects: &mut [Subject; 2],
     shape: Shape,
     fleet: Fleet,
-    (trials, length): (usize, Duration),
+    trials: usize,
+    length: Duration,
 ) -> Result<()> {
     let mut asked = Vec::new();
     for subject in &mut *subjects {

@@ -9,7 +9,7 @@ use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::target::{is_tls, read_target};
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use kvasir_tls::Dialer;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 const HELD_BLOCKS_DEFAULT: usize = 4 << 20;
 const JOURNAL_BYTES_DEFAULT: usize = 32 << 20;
@@ -58,9 +57,8 @@ pub(crate) struct Publisher {
     storing: Mutex<()>,
     dropped_events: AtomicU64,
     uplink: watch::Receiver<UplinkStatus>,
-    stop: CancellationToken,
     /// None once it was shut down.
-    tasks: Mutex<Option<Tasks>>,
+    tasks: Mutex<Option<TaskGroup>>,
     /// None while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -112,10 +110,9 @@ impl Publisher {
             overrun: Overrun::Republish,
         };
         let (sender, status) = watch::channel(UplinkStatus::new(feed.status().incarnation));
-        let stop = CancellationToken::new();
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let entered = runtime.enter();
-        tasks.spawn("uplink", run_uplink(Arc::clone(&feed), uplink, sender, stop.clone()));
+        tasks.spawn("uplink", run_uplink(Arc::clone(&feed), uplink, sender, tasks.token()));
         drop(entered);
         Ok(Self {
             feed,
@@ -124,7 +121,6 @@ impl Publisher {
             storing: Mutex::new(()),
             dropped_events: AtomicU64::new(0),
             uplink: status,
-            stop,
             tasks: Mutex::new(Some(tasks)),
             runtime: Some(runtime),
         })
@@ -180,8 +176,7 @@ impl Publisher {
         self.events.shutdown();
         let Some(mut tasks) = self.tasks.lock().take() else { return Ok(()) };
         let delivered = self.flush_until(deadline);
-        self.stop.cancel();
-        self.runtime()?.block_on(tasks.end(deadline));
+        self.runtime()?.block_on(tasks.stop_by(deadline));
         delivered
     }
 
@@ -255,7 +250,6 @@ impl Publisher {
 impl Drop for Publisher {
     /// Ends the thread, even while it waits.
     fn drop(&mut self) {
-        self.stop.cancel();
         if let Some(runtime) = self.runtime.take() {
             drop(self.tasks.lock().take());
             runtime.shutdown_timeout(END_TIMEOUT);

@@ -28,10 +28,25 @@ labels:
 {{- end }}
 {{- end }}
 
+{{- /* The key of the engines' APIs: its file, and the parts of a container and of a pod that provide it. */}}
+{{- define "kvasir.engineKeyFile" -}}
+/etc/kvasir/engine-key/key
+{{- end }}
+{{- define "kvasir.engineKeyMount" -}}
+{{- if .Values.engineKey.secret }}
+- {name: engine-key, mountPath: /etc/kvasir/engine-key, readOnly: true}
+{{- end }}
+{{- end }}
+{{- define "kvasir.engineKeyVolume" -}}
+{{- if .Values.engineKey.secret }}
+- {name: engine-key, secret: {secretName: {{ .Values.engineKey.secret | quote }}, defaultMode: 288}}
+{{- end }}
+{{- end }}
+
 {{- /* Value of --engines-from, for the values `of` of a part, and the service of its engines. */}}
 {{- define "kvasir.engineList" -}}
 {{ .of.discovery }}:{{ .service }}:{{ int .of.enginePort }}
-{{- with .of.engineKey }}{{ if .secret }},key-file=/etc/kvasir/engine-key/key{{ end }}{{ end }}
+{{- if .root.Values.engineKey.secret }},key-file={{ include "kvasir.engineKeyFile" . }}{{ end }}
 {{- end }}
 
 {{- /* The addresses of the engines' pods. */}}

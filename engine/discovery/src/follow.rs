@@ -8,6 +8,7 @@ use crate::spec::EngineSpec;
 use futures::{StreamExt, stream};
 use kvasir_engine_http::{EngineClient, EngineKeys};
 use kvasir_proto::convert::Registration;
+use kvasir_tls::Token;
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::slice;
@@ -346,16 +347,11 @@ impl Engines {
     }
 
     async fn facts(&self, spec: &EngineSpec, before: Option<&Facts>) -> Result<Facts, FactsError> {
-        match spec.key().map_err(FactsError::Stated)? {
-            Some(key) => {
-                let set = self.keys.set(&spec.url, &key);
-                set.map_err(|_invalid| {
-                    let path = spec.key_file.as_deref().unwrap_or_else(|| "".as_ref());
-                    let path = path.display();
-                    FactsError::Stated(format!(
-                        "key-file {path}: the key has characters that a header cannot have"
-                    ))
-                })?;
+        match spec.key_file.clone() {
+            Some(file) => {
+                let key = Token::open("key-file", file);
+                let key = key.map_err(|error| FactsError::Stated(error.to_string()))?;
+                self.keys.set(&spec.url, key);
             }
             None => self.keys.remove(&spec.url),
         }

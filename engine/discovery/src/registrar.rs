@@ -169,7 +169,7 @@ impl Present {
         self.0.contains_key(&registration.address())
     }
 
-    /// Divides the workers into those of listed engines, each with its engine, and others. If the pod or address of an engine
+    /// Splits the workers into those of listed engines, each with its engine, and others. If the pod or address of an engine
     /// has changed, its worker is among the others.
     pub(crate) fn divide(
         self,
@@ -179,10 +179,11 @@ impl Present {
         let mut listed = Vec::new();
         let mut others = Vec::new();
         for registration in self.0.into_values() {
-            let mut stated = registration.profile.labels.clone();
-            stated.remove(FOUND_LABEL);
+            // The labels name the pod and the address.
+            let mut registered = registration.profile.labels.clone();
+            registered.remove(FOUND_LABEL);
             match specs.get(registration.worker.as_str()) {
-                Some(spec) if labels(spec) == stated => {
+                Some(spec) if labels(spec) == registered => {
                     listed.push(((*spec).clone(), registration))
                 }
                 Some(_) | None => others.push(registration),

@@ -40,28 +40,28 @@ impl FromStr for EngineSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || {
+        let syntax_error = || {
             format!(
                 "{text:?} must be file:PATH, dns:NAME:PORT, dns:_PORT._tcp.NAME for SRV records, or \
                  kubernetes:[NAMESPACE/]SERVICE:PORT"
             )
         };
-        match text.split_once(':').ok_or_else(form)? {
+        match text.split_once(':').ok_or_else(syntax_error)? {
             ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
             ("dns", rest) => {
-                let (at, stated) = Stated::split(rest)?;
-                if at.starts_with('_') && !at.contains(':') {
-                    return Ok(Self::Srv(at.to_owned(), stated));
+                let (address, stated) = Stated::split(rest)?;
+                if address.starts_with('_') && !address.contains(':') {
+                    return Ok(Self::Srv(address.to_owned(), stated));
                 }
-                let (name, port) = at.rsplit_once(':').ok_or_else(form)?;
+                let (name, port) = address.rsplit_once(':').ok_or_else(syntax_error)?;
                 let port = port.parse().ok().filter(|port| *port > 0 && !name.is_empty());
-                Ok(Self::Dns(name.to_owned(), port.ok_or_else(form)?, stated))
+                Ok(Self::Dns(name.to_owned(), port.ok_or_else(syntax_error)?, stated))
             }
             ("kubernetes", rest) => {
-                let (at, stated) = Stated::split(rest)?;
-                Ok(Self::Kubernetes(at.parse().map_err(|()| form())?, stated))
+                let (address, stated) = Stated::split(rest)?;
+                Ok(Self::Kubernetes(address.parse().map_err(|()| syntax_error())?, stated))
             }
-            _ => Err(form()),
+            _ => Err(syntax_error()),
         }
     }
 }

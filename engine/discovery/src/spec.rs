@@ -3,14 +3,11 @@
 use hyper::Uri;
 use kvasir_engine_http::read_address;
 use kvasir_proto::limits::BLOCK_SIZE_TOKENS_MAX;
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Maximum number of engines.
 pub const ENGINES_MAX: usize = 1_024;
-/// Maximum size of a key file, in bytes.
-const KEY_BYTES_MAX: u64 = 4_096;
 
 /// An engine: its URL, and what the user states instead of the engine: `URL[,key=value]...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,25 +47,6 @@ impl EngineSpec {
         }
         let authority = self.url.authority().map_or("", |at| at.as_str());
         format!("{authority}{}", self.url.path().trim_end_matches('/'))
-    }
-
-    /// The key of the engine's API, if it has one.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or is too large. The message names the file, not its content.
-    pub fn key(&self) -> Result<Option<String>, String> {
-        let Some(path) = &self.key_file else { return Ok(None) };
-        let refused = |why: String| format!("key-file {}: {why}", path.display());
-        let bytes = fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
-        if bytes > KEY_BYTES_MAX {
-            return Err(refused(format!("has {bytes} bytes, at most {KEY_BYTES_MAX}")));
-        }
-        let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-        let key = text.trim();
-        if key.is_empty() {
-            return Err(refused("is empty".to_owned()));
-        }
-        Ok(Some(key.to_owned()))
     }
 }
 

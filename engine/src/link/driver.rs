@@ -451,9 +451,9 @@ impl Driver {
         }
         let reasons = normalised.reasons();
         let now = self.origin.elapsed();
-        self.expiry.note((normalised.rank, &normalised.events, &normalised.expiring), now, age);
+        self.expiry.note(normalised.rank, &normalised.events, &normalised.expiring, now, age);
         // A pool has one rank, whichever rank announces the block.
-        self.pool_expiry.note((0, &normalised.pool_events, &normalised.pool_expiring), now, age);
+        self.pool_expiry.note(0, &normalised.pool_events, &normalised.pool_expiring, now, age);
         let command = SourceCommand::Apply {
             cursor,
             rank: normalised.rank,

@@ -43,14 +43,14 @@ pub(super) struct Topics {
     /// then belong to another engine.
     is_shared: bool,
     /// Whether replayed batches without a topic were accepted in this incarnation.
-    took_unstated: bool,
+    accepted_without_topic: bool,
     /// Whether the link may have accepted batches of another engine.
     is_mixed: bool,
 }
 
 impl Topics {
     pub(super) const fn new(filter: Bytes) -> Self {
-        Self { filter, is_shared: false, took_unstated: false, is_mixed: false }
+        Self { filter, is_shared: false, accepted_without_topic: false, is_mixed: false }
     }
 
     /// Whether the link accepts a live batch.
@@ -58,13 +58,14 @@ impl Topics {
         let is_own = takes_topic(&self.filter, topic);
         if !is_own && !self.is_shared {
             self.is_shared = true;
-            self.is_mixed = self.took_unstated;
+            self.is_mixed = self.accepted_without_topic;
             self.log_other(topic);
         }
         is_own
     }
 
-    /// Whether the link accepts a replayed batch. Engines with one topic omit it in replays.
+    /// Returns whether the link accepts a replayed batch. Engines with one topic omit it in replays: the link remembers that
+    /// it has accepted such a batch.
     ///
     /// # Errors
     /// If the batch has no topic and the socket has several.
@@ -78,7 +79,7 @@ impl Topics {
         if self.is_shared {
             return Err(ReplayError::NoTopic);
         }
-        self.took_unstated = true;
+        self.accepted_without_topic = true;
         Ok(true)
     }
 
@@ -89,7 +90,7 @@ impl Topics {
 
     /// Forgets the accepted batches, because they were dropped.
     pub(super) const fn forget_taken(&mut self) {
-        self.took_unstated = false;
+        self.accepted_without_topic = false;
         self.is_mixed = false;
     }
 

@@ -72,7 +72,8 @@ fn announce(
     normaliser: &mut Normaliser,
     announced: Announced,
     name: u64,
-    (group, kind): (Option<u32>, Option<&'static str>),
+    group: Option<u32>,
+    kind: Option<&'static str>,
 ) -> Normalised {
     let place = Place { group, kind, ..Place::default() };
     match announced {
@@ -93,7 +94,7 @@ fn a_contradiction_is_rejected_and_removals_go_on() {
     let check = |steps: &[Step]| {
         let mut normaliser = vllm();
         for (index, &(announced, group, kind, expected)) in steps.iter().enumerate() {
-            let out = announce(&mut normaliser, announced, 1, (group, kind));
+            let out = announce(&mut normaliser, announced, 1, group, kind);
             let reason = reasons(&out).first().map(|drop| drop.0);
             assert_eq!(reason, expected, "{steps:?} {index}");
             assert_eq!(out.is_lossy(), expected == Some(PresumedGroup), "{steps:?} {index}");
@@ -227,7 +228,7 @@ proptest! {
                 // Engines remove only blocks that they have.
                 Announced::Removed => continue,
             }
-            let out = announce(&mut normaliser, announced, name, (group, kind));
+            let out = announce(&mut normaliser, announced, name, group, kind);
             rejected |= out.drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected);
             index.apply(&out);
             for name in 1..4 {

@@ -127,7 +127,8 @@ impl KnownNames {
         &mut self,
         rank: DpRank,
         name: BlockName,
-        (namespace, has_own_keys): (BlockNamespace, bool),
+        namespace: BlockNamespace,
+        has_own_keys: bool,
         tier: Tier,
     ) -> bool {
         let mut is_new = false;

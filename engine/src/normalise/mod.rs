@@ -8,8 +8,8 @@
 //! 2. The main group gives the chain of blocks (`place.rs`: full attention; the first such group). Blocks of
 //!    further groups are indexed beside it (`further.rs`). Events that contradict their group's earlier kind
 //!    are rejected.
-//! 3. Only the worker's own memory counts, and a store that workers share if there is a pool for it
-//!    (`place.rs`: locality, then medium, which gives the tier).
+//! 3. Blocks count if they are in the worker's own memory, or in a store that workers share and that has a pool.
+//!    `place.rs` reads the locality first, then the medium, which gives the tier.
 //! 4. Without tokens or local hashes, the event adds a tier to known names ([`KvEvent::StoredNames`]). The
 //!    same applies if a connector states no keys, because absent keys are unknown, not empty (`stored.rs`).
 //! 5. Tokens must be ids. Blocks must be complete and have the source's size, or the size of a connector's

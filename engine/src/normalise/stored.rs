@@ -294,7 +294,7 @@ impl Normaliser {
             if let Location::Worker(tier) = location
                 && !(self.known.is_idle() && namespace.is_plain() && !has_own_keys)
             {
-                let is_new = self.known.stored(out.rank, name, (namespace, has_own_keys), tier);
+                let is_new = self.known.stored(out.rank, name, namespace, has_own_keys, tier);
                 let is_parent = || self.unknown_parents.contains(out.rank, name);
                 if is_new && namespace.is_inherited() && is_parent() {
                     out.orphaned_blocks += 1;

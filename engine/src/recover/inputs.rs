@@ -16,11 +16,12 @@ impl<I: Item, C> Recovery<I, C> {
     /// the current incarnation if the new one is not admitted.
     pub(super) fn on_connected(
         &mut self,
-        (incarnation, in_order): (Incarnation, bool),
+        incarnation: Incarnation,
+        in_order: bool,
         first: Option<u64>,
         head: Option<u64>,
     ) {
-        if !self.accepts((incarnation, in_order), first) {
+        if !self.accepts(incarnation, in_order, first) {
             self.doubt();
             return;
         }
@@ -60,7 +61,7 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     pub(super) fn on_announced(&mut self, incarnation: Incarnation, head: Option<u64>) {
-        if self.accepts((incarnation, false), None) {
+        if self.accepts(incarnation, false, None) {
             self.note_announced(head);
         } else {
             self.doubt();
@@ -99,7 +100,7 @@ impl<I: Item, C> Recovery<I, C> {
     pub(super) fn on_live(&mut self, incarnation: Incarnation, batch: Numbered<I>) {
         self.core.receive();
         let sequence = batch.sequence;
-        if !self.accepts((incarnation, false), None) {
+        if !self.accepts(incarnation, false, None) {
             self.core.counts.stale += 1;
             return;
         }
@@ -146,11 +147,7 @@ impl<I: Item, C> Recovery<I, C> {
     }
 
     /// Whether a message of `incarnation` is accepted. A new incarnation ends the current one.
-    fn accepts(
-        &mut self,
-        (incarnation, in_order): (Incarnation, bool),
-        first: Option<u64>,
-    ) -> bool {
+    fn accepts(&mut self, incarnation: Incarnation, in_order: bool, first: Option<u64>) -> bool {
         if !self.is_present(incarnation) {
             if self.admission(incarnation, in_order, self.core.now) != Admission::Admitted {
                 return false;
@@ -214,6 +211,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         if progress.expected() != Some(sequence) {
             progress.note_head(sequence);
+            // The next round fetches it again.
             self.core.counts.duplicate += 1;
             self.core.push(Step::Cancel { round: number });
             self.found_hole(number);

@@ -108,7 +108,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.core.begin_input(now);
         match input {
             Input::Connected { incarnation, first, head, in_order } => {
-                self.on_connected((incarnation, in_order), first, head);
+                self.on_connected(incarnation, in_order, first, head);
             }
             Input::Disconnected => self.on_disconnected(),
             Input::Behind => self.stream = Stream::Behind,

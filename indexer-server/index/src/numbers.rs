@@ -115,10 +115,10 @@ impl Line {
         all.filter(|&(_, number)| number != GONE)
     }
 
-    /// The number with this hash that `is_it` accepts.
-    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    /// The number with this hash that `is_same` accepts.
+    fn find(&self, hash: u32, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let mut numbers = places(equal(&self.hashes, hash)).map(|at| self.numbers[at]);
-        numbers.find(|&number| number != GONE && is_it(number))
+        numbers.find(|&number| number != GONE && is_same(number))
     }
 
     /// The first empty or tombstone entry.
@@ -173,10 +173,10 @@ impl Sub {
         sub
     }
 
-    /// The number with this hash that `is_it` accepts.
-    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    /// The number with this hash that `is_same` accepts.
+    fn find(&self, hash: u32, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         for line in &self.lines[self.home(hash)..] {
-            let found = line.find(hash, &is_it);
+            let found = line.find(hash, &is_same);
             if found.is_some() || !line.is_full() {
                 return found;
             }
@@ -184,9 +184,9 @@ impl Sub {
         None
     }
 
-    /// Inserts an entry, unless `is_it` accepts an existing one with this hash, or there is no room near its
+    /// Inserts an entry, unless `is_same` accepts an existing one with this hash, or there is no room near its
     /// preferred line.
-    fn insert(&mut self, hash: u32, number: u32, is_it: impl Fn(u32) -> bool) -> Inserted {
+    fn insert(&mut self, hash: u32, number: u32, is_same: impl Fn(u32) -> bool) -> Inserted {
         if (self.filled as usize + 1) * 4 > self.lines.len() * LINE * 3 {
             return Inserted::NoRoom;
         }
@@ -194,7 +194,7 @@ impl Sub {
         let mut at = self.home(hash);
         loop {
             let line = &self.lines[at];
-            if line.find(hash, &is_it).is_some() {
+            if line.find(hash, &is_same).is_some() {
                 return Inserted::Known;
             }
             free = free.or_else(|| line.free().map(|place| (at, place)));
@@ -246,11 +246,11 @@ impl Numbers {
         self.directory.get(slot as usize).map(|&sub| sub as usize)
     }
 
-    /// The number with this hash that `is_it` accepts.
-    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    /// The number with this hash that `is_same` accepts.
+    pub(crate) fn find(&self, hash: u64, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = short(hash);
         let sub = &self.subs[self.sub(hash)?];
-        if sub.lines.is_empty() { None } else { sub.find(hash, is_it) }
+        if sub.lines.is_empty() { None } else { sub.find(hash, is_same) }
     }
 
     /// Prefetches the preferred line of a hash. Call it for several hashes in a row: the processor then loads
@@ -263,15 +263,15 @@ impl Numbers {
         }
     }
 
-    /// Adds a number. Returns `false` if `is_it` accepts an existing one.
-    pub(crate) fn insert(&mut self, hash: u64, number: u32, is_it: impl Fn(u32) -> bool) -> bool {
+    /// Adds a number. Returns `false` if `is_same` accepts an existing one.
+    pub(crate) fn insert(&mut self, hash: u64, number: u32, is_same: impl Fn(u32) -> bool) -> bool {
         let hash = short(hash);
         if self.directory.is_empty() {
             self.directory.push(0);
             self.subs.push(Sub::default());
         }
         while let Some(sub) = self.sub(hash) {
-            match self.subs[sub].insert(hash, number, &is_it) {
+            match self.subs[sub].insert(hash, number, &is_same) {
                 Inserted::New => {
                     self.len += 1;
                     return true;
@@ -457,7 +457,7 @@ mod tests {
     }
 
     /// Names can be chosen so that their hashes collide. A search then reads the lines filled with
-    /// collisions, and calls `is_it` only for numbers with exactly this hash.
+    /// collisions, and calls `is_same` only for numbers with exactly this hash.
     #[test]
     fn a_search_reads_no_more_than_the_lines_of_what_collides() {
         let far = |number: u32| mix(u64::from(number));
@@ -475,11 +475,11 @@ mod tests {
                 let lines = lines.take_while(|line| line.is_full()).count() + 1;
                 assert!(lines <= lines_max, "{lines} lines for {number}");
                 let asked = std::cell::Cell::new(0);
-                let is_it = |at| {
+                let is_same = |at| {
                     asked.set(asked.get() + 1);
                     at == number
                 };
-                assert_eq!(table.find(hash(number), is_it).is_some(), number < 600);
+                assert_eq!(table.find(hash(number), is_same).is_some(), number < 600);
                 assert!(asked.get() <= asked_max, "{} asked for {number}", asked.get());
             }
         }

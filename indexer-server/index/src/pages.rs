@@ -1,4 +1,4 @@
-//! A rank's slots by page of 64: how many it holds, and which were announced again after a loss of events.
+//! A rank's slots, in pages of 64: how many of a page it holds, and which were announced again after a loss of events.
 
 use crate::slots::{PAGE_SLOTS, Page, Slot, page_of};
 use crate::table::SplitMap;

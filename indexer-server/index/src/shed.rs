@@ -52,9 +52,12 @@ impl NameKind {
 }
 
 impl Index {
-    /// Evicts about `budget` parked names. Without parked names, evicts names of further groups while they
-    /// outnumber positions. Else evicts about as many (rank, position) pairs at the end of a chain, for every rank that holds
-    /// it. The chain is the least recently stored among some candidates.
+    /// Evicts about `budget` entries, of the first kind that there is:
+    ///
+    /// 1. parked names;
+    /// 2. names of further groups, while there are more of them than positions in the trie;
+    /// 3. (rank, position) pairs at the end of a chain, for every rank that holds it. The chain is the least recently stored
+    ///    among some candidates.
     ///
     /// The sources of ranks with evicted blocks are partial until they are cleared.
     pub fn shed(&mut self, budget: usize) -> Shed {

@@ -181,7 +181,7 @@ fn siblings(
     writer: &Writer,
     registry: &mut Registry,
 ) -> Result<Siblings, BuildError> {
-    Siblings::new((&config.siblings, &config.dialer), writer.clone(), registry)
+    Siblings::new(&config.siblings, &config.dialer, writer.clone(), registry)
 }
 
 /// Clients of the agents, over gRPC or over the broker.

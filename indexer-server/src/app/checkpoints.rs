@@ -51,7 +51,8 @@ impl CheckpointParts {
         });
         let (mut checkpointer, checkpoints) = Checkpointer::new(
             shared_store.clone(),
-            (partitions, writer),
+            partitions,
+            writer,
             roster,
             config.interval,
             metrics,

@@ -4,18 +4,17 @@ use super::checkpoints::CheckpointParts;
 use super::map::register_configured;
 use super::restore::{self, Configured, Plan, Ways};
 use crate::config::Config;
-use crate::grpc::{self, GrpcConfig, Parts};
+use crate::grpc::{self, Parts};
 use crate::ingest::{Ingest, IngestError};
 use crate::partitions::{Origin, Speculation, WriterThreads};
 use kvasir_process::access::Guard;
 use kvasir_process::http;
-use kvasir_process::port::PortMetrics;
 use kvasir_process::telemetry::Readiness;
-use kvasir_tasks::tasks::{Ended, Tasks};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::Ended;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -76,12 +75,12 @@ pub async fn serve(config: Config, signal: impl Future<Output = ()>) -> anyhow::
 
 /// Running components, stopped in order.
 struct Running {
-    tasks: Tasks,
+    /// Everything that serves and reads, which stops first.
+    main: TaskGroup,
+    checkpoints: TaskGroup,
+    side: TaskGroup,
     ingest: Arc<Ingest>,
     readiness: Readiness,
-    stop: CancellationToken,
-    stop_checkpoints: CancellationToken,
-    stop_http: CancellationToken,
     writer_threads: WriterThreads,
 }
 
@@ -104,7 +103,7 @@ impl App {
         };
         let early = select! {
             () = signal => None,
-            ended = running.tasks.next_fault(RESTORE) => ended,
+            ended = running.fault() => Some(ended),
         };
         if let Some(Ended { name, .. }) = &early {
             tracing::error!(task = name, "a task ended early: the server stops");
@@ -122,23 +121,18 @@ impl App {
     /// Starts all tasks. The restore is planned before queries are answered, and runs beside them. The broker is read
     /// after the restore.
     async fn start(self) -> Result<Running, RunError> {
-        let mut tasks = Tasks::default();
-        let stop_http = CancellationToken::new();
+        let stop = self.parts.stop.clone();
+        let mut main = TaskGroup::stopped_by(stop.clone());
+        let mut side = TaskGroup::default();
+        let mut checkpointing = TaskGroup::default();
         let readiness = self.readiness;
         if let Some(port) = self.side_port {
-            spawn_side_port(
-                &mut tasks,
-                port,
-                (self.config.http.guard, readiness.clone()),
-                &stop_http,
-            );
+            spawn_side_port(&mut side, port, self.config.http.guard, readiness.clone());
         }
         let ingest = Arc::clone(&self.parts.ingest);
         // Agents reach the server only through the broker.
         ingest.set_input_paused(self.broker.is_some());
         let workers = self.config.workers;
-        let stop = self.parts.stop.clone();
-        let stop_checkpoints = CancellationToken::new();
         let restored = CancellationToken::new();
         let mut map_follower = self.map_follower;
         if let Some(follower) = &mut map_follower {
@@ -158,120 +152,80 @@ impl App {
         let ways = Ways { restorer, copier: siblings.copier };
         let bringing = restore::run(plan, ways, Arc::clone(&ingest), not_ready, stop.clone());
         let done = restored.clone().drop_guard();
-        tasks.spawn(RESTORE, async move {
+        main.spawn(RESTORE, async move {
             let _done = done;
             bringing.await
         });
         if let Some(parts) = checkpoints {
-            spawn_checkpoints(&mut tasks, parts, &stop, &stop_checkpoints);
+            let CheckpointParts { checkpointer, snapshots, .. } = parts;
+            if let Some((snapshots, on_disk)) = snapshots {
+                main.spawn("snapshots", snapshots.run(on_disk, stop.clone()));
+            }
+            checkpointing.spawn("checkpoints", checkpointer.run(checkpointing.token()));
         }
         register_configured(&ingest, &workers)
             .await
             .map_err(|(worker, error)| RunError::Worker { worker, error })?;
         if let Some(follower) = map_follower {
-            tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
+            main.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
         }
         if let Some(broker) = self.broker {
             let ingest = Arc::clone(&ingest);
             let stop = stop.clone();
-            tasks.spawn("broker", async move {
+            main.spawn("broker", async move {
                 // Restore the checkpoint and copy from siblings first.
                 restored.cancelled().await;
                 Box::pin(broker.run(ingest, stop)).await;
             });
         }
-        spawn_expiry(&mut tasks, &self.parts, &stop);
+        spawn_expiry(&mut main, &self.parts);
         if let Some(engines) = self.engines {
             let reached = (self.config.dialer, self.config.ingest.worker_timeout);
-            tasks.spawn("engines", engines.run(self.parts.clone(), reached, stop.clone()));
+            main.spawn("engines", engines.run(self.parts.clone(), reached, stop.clone()));
         }
-        let port = (self.grpc_listener, self.config.grpc, self.grpc_metrics);
-        tasks.spawn("grpc", serve_port(port, self.parts));
+        let (listener, grpc, metrics) = (self.grpc_listener, self.config.grpc, self.grpc_metrics);
+        let parts = self.parts;
+        main.spawn("grpc", async move { Ok(grpc::serve(listener, &grpc, parts, metrics).await?) });
         drop(self.starting);
         self.started.cancel();
         let writer_threads = self.writer_threads;
-        Ok(Running { tasks, ingest, readiness, stop, stop_checkpoints, stop_http, writer_threads })
+        Ok(Running { main, checkpoints: checkpointing, side, ingest, readiness, writer_threads })
     }
 }
 
 impl Running {
+    /// Waits for a task that ends before the server stops.
+    async fn fault(&mut self) -> Ended {
+        let groups = &mut [&mut self.main, &mut self.checkpoints, &mut self.side];
+        TaskGroup::first_fault(groups, RESTORE).await
+    }
+
     /// Stops the server within `limit`: first clients, then the input, then the last checkpoint, then the writer
     /// threads, and the side port last.
     async fn drain(mut self, limit: Duration) -> Result<(), RunError> {
         let stopping = self.readiness.hold("stopping");
-        self.stop.cancel();
-        let mut outcome = Ok(());
-        let names = [
-            RESTORE,
-            "broker",
-            "snapshots",
-            "expiry",
-            "placement expiry",
-            "shard map",
-            "engines",
-            "grpc",
-        ];
-        let clients = ended(&mut self.tasks, &names, &mut outcome);
-        if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
+        let clients = timeout(limit.mul_f64(CLIENTS_SHARE), self.main.stop()).await;
+        if clients.is_err() {
             tracing::warn!("closing the connections of remaining clients");
         }
         self.ingest.stop().await;
-        self.stop_checkpoints.cancel();
-        ended(&mut self.tasks, &["checkpoints"], &mut outcome).await;
+        let checkpoints = self.checkpoints.stop().await;
         self.writer_threads.stop().await;
-        self.stop_http.cancel();
-        let clients = ended(&mut self.tasks, &["http"], &mut outcome);
-        if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
+        let side = timeout(limit.mul_f64(HTTP_SHARE), self.side.stop()).await;
+        if side.is_err() {
             tracing::warn!("closing the connections of remaining clients of the side port");
         }
         drop(stopping);
         tracing::info!("stopped");
-        outcome
+        let failed = clients.ok().flatten().or(checkpoints).or_else(|| side.ok().flatten());
+        failed.map_or(Ok(()), |ended| Err(task_error(ended)))
     }
 }
 
-async fn serve_port(
-    (listener, config, metrics): (Option<TcpListener>, GrpcConfig, PortMetrics),
-    parts: Parts,
-) -> anyhow::Result<()> {
-    Ok(grpc::serve(listener, &config, parts, metrics).await?)
-}
-
-fn spawn_side_port(
-    tasks: &mut Tasks,
-    port: SidePort,
-    (guard, readiness): (Guard, Readiness),
-    stop: &CancellationToken,
-) {
+fn spawn_side_port(group: &mut TaskGroup, port: SidePort, guard: Guard, readiness: Readiness) {
     let SidePort { listener, metrics, .. } = port;
-    let http = http::serve(listener, guard, metrics, readiness, Vec::new(), stop.clone());
-    tasks.spawn("http", async { Ok(http.await?) });
-}
-
-/// Spawns the task that writes checkpoints. Also spawns the task that uploads snapshots if `parts` has one.
-fn spawn_checkpoints(
-    tasks: &mut Tasks,
-    parts: CheckpointParts,
-    stop: &CancellationToken,
-    stop_checkpoints: &CancellationToken,
-) {
-    let CheckpointParts { checkpointer, snapshots, .. } = parts;
-    if let Some((snapshots, on_disk)) = snapshots {
-        let stop = stop.clone();
-        tasks.spawn("snapshots", snapshots.run(on_disk, stop));
-    }
-    let stop = stop_checkpoints.clone();
-    tasks.spawn("checkpoints", checkpointer.run(stop));
-}
-
-/// Waits for the end of the named tasks. Stores the first error in `outcome`.
-async fn ended(tasks: &mut Tasks, names: &[&str], outcome: &mut Result<(), RunError>) {
-    while names.iter().any(|name| tasks.runs(name)) {
-        let Some(ended) = tasks.next_ended().await else { return };
-        if ended.outcome.is_err() && outcome.is_ok() {
-            *outcome = Err(task_error(ended));
-        }
-    }
+    let http = http::serve(listener, guard, metrics, readiness, Vec::new(), group.token());
+    group.spawn("http", async { Ok(http.await?) });
 }
 
 fn task_error(Ended { name, outcome }: Ended) -> RunError {
@@ -280,10 +234,11 @@ fn task_error(Ended { name, outcome }: Ended) -> RunError {
 }
 
 /// Spawns the tasks that drop expired sources and placements.
-fn spawn_expiry(tasks: &mut Tasks, parts: &Parts, stop: &CancellationToken) {
-    tasks.spawn("expiry", expire_publishers(Arc::clone(&parts.ingest), stop.clone()));
+fn spawn_expiry(group: &mut TaskGroup, parts: &Parts) {
+    let stop = group.token();
+    group.spawn("expiry", expire_publishers(Arc::clone(&parts.ingest), stop.clone()));
     let speculation = Arc::clone(&parts.speculation);
-    tasks.spawn("placement expiry", expire_placements(speculation, parts.origin, stop.clone()));
+    group.spawn("placement expiry", expire_placements(speculation, parts.origin, stop));
 }
 
 /// Removes expired sources and workers at an interval, until `stop` is cancelled.

@@ -23,7 +23,8 @@ impl Siblings {
     /// # Errors
     /// If a URL is invalid.
     pub(super) fn new(
-        (urls, dialer): (&[String], &Dialer),
+        urls: &[String],
+        dialer: &Dialer,
         writer: Writer,
         registry: &mut Registry,
     ) -> Result<Self, BuildError> {

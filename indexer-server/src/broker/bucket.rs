@@ -100,13 +100,14 @@ impl Bucket {
     /// Removes the remains of unfinished uploads. Only the holder of the shard's upload lease may call this: the pieces
     /// of a running upload look the same.
     pub(super) async fn tidy(&self) -> Result<(), Fault> {
-        let present = self.info().await?.map(|info| info.nuid).unwrap_or_default();
+        // Without a finished upload, all pieces are remains.
+        let finished = self.info().await?.map(|info| info.nuid).unwrap_or_default();
         let stream = self.context.get_stream(format!("OBJ_{}", self.name)).await?;
         let pieces = format!("$O.{}.C.", self.name);
         let found = stream.info_with_subjects(format!("{pieces}*")).await?;
         let found: Vec<(String, usize)> = found.try_collect().await?;
         for (subject, count) in found {
-            if subject.strip_prefix(&pieces) != Some(&*present) {
+            if subject.strip_prefix(&pieces) != Some(&*finished) {
                 tracing::info!(
                     bucket = self.name,
                     pieces = count,

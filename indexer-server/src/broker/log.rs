@@ -172,7 +172,7 @@ impl Reader {
         }
         let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.report_progress((reading.is_behind, reading.last), starting.as_ref()).await;
+        self.report_progress(reading.is_behind, reading.last, starting.as_ref()).await;
         loop {
             let done = select! {
                 () = stop.cancelled() => return Ok(()),
@@ -201,7 +201,7 @@ impl Reader {
                 }
             };
             if done.is_break() {
-                self.report_progress((reading.is_behind, reading.last), starting.as_ref()).await;
+                self.report_progress(reading.is_behind, reading.last, starting.as_ref()).await;
             }
         }
     }
@@ -216,11 +216,7 @@ impl Reader {
 
     /// Marks the sources as behind, and shows the stream's end `last` in readiness, while the stream `is_behind`.
     /// Otherwise marks the sources as caught up.
-    async fn report_progress(
-        &mut self,
-        (is_behind, last): (bool, u64),
-        starting: Option<&Starting>,
-    ) {
+    async fn report_progress(&mut self, is_behind: bool, last: u64, starting: Option<&Starting>) {
         if is_behind {
             self.inlet.fall_behind().await;
             if let Some(starting) = starting {

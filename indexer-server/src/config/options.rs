@@ -33,7 +33,7 @@ pub struct Options {
     /// Kubernetes is watched. Give all shards and replicas the same list: each shard takes its own engines
     #[arg(long, value_name = "SOURCE", help_heading = "Workers")]
     pub engines_from: Option<String>,
-    /// Places where publishers may register endpoints, besides their own address. List networks such as 10.0.0.0/8,
+    /// Networks and hosts whose endpoints publishers may register, besides their own address. List networks such as 10.0.0.0/8,
     /// host names and *.DOMAIN, separated by commas. Loopback and link-local addresses need an entry once the server
     /// listens beyond loopback. Workers of this configuration may use any place
     #[arg(long, value_name = "PLACES", value_delimiter = ',', help_heading = "Workers")]

@@ -238,6 +238,15 @@ fn options_of_the_last_release_keep_their_effect() {
 }
 
 #[test]
+fn former_names_work_in_a_file_too() {
+    let text = "max-in-flight = 7\nmax-connections = 8\n";
+    let Ok(Action::Run(config, warnings)) = with_file(text, &[]) else { panic!("refused") };
+    let port = config.grpc.port;
+    assert_eq!((port.max_in_flight, port.max_connections), (7, 8));
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+}
+
+#[test]
 fn every_refusal_of_a_file_names_the_key() {
     let check = |text: &str, expected: &str| {
         let refusal = with_file(text, &[]).expect_err("a bad file").to_string();

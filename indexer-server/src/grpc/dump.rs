@@ -49,7 +49,7 @@ pub(super) async fn start(
                 parcels.end(Ok(None));
             }
             Ok(dump) if begun_tx.send(Ok(())).is_ok() => {
-                let last = run(dump, (&task_parts, &place), &parcels).await;
+                let last = run(dump, &task_parts, &place, &parcels).await;
                 parcels.end(last);
             }
             Ok(dump) => dump.cancel().await,
@@ -75,7 +75,8 @@ fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), 
 /// Sends a dump to the client: records, then the sources. Cancels the dump if the client leaves or reads too slowly.
 async fn run(
     mut dump: Dump,
-    (parts, place): (&Parts, &Place),
+    parts: &Parts,
+    place: &Place,
     parcels: &Outlet<pb::DumpWorkerResponse>,
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
@@ -98,7 +99,7 @@ async fn run(
         };
         let meanings = ends.iter().flat_map(|end| sources.meanings(end));
         for message in meanings.chain(messages) {
-            if let Err(cut_off) = deliver((parts, place), parcels, message).await {
+            if let Err(cut_off) = deliver(parts, place, parcels, message).await {
                 dump.cancel().await;
                 return Err(cut_off);
             }
@@ -110,7 +111,8 @@ async fn run(
 /// Sends one message. Fails when the server stops, the client is gone or stopped reading, or its permit is revoked
 /// for other clients.
 async fn deliver(
-    (parts, place): (&Parts, &Place),
+    parts: &Parts,
+    place: &Place,
     parcels: &Outlet<pb::DumpWorkerResponse>,
     message: pb::DumpWorkerResponse,
 ) -> Result<(), Status> {

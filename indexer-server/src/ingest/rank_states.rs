@@ -107,10 +107,10 @@ impl Collector for RankStates {
         let name = "worker_connected";
         let help = "1 while all sources that feed a rank are connected";
         let connected = |at: &RankState| Some(u64::from(at.status.connected));
-        gauges(&mut encoder, (name, help, None), &shown, connected)?;
+        gauges(&mut encoder, name, help, None, &shown, connected)?;
         let help = "Batches announced but not yet applied, for the slowest source of a rank";
         let lag = |at: &RankState| Some(at.status.lag_batches());
-        gauges(&mut encoder, ("worker_lag_batches", help, None), &shown, lag)?;
+        gauges(&mut encoder, "worker_lag_batches", help, None, &shown, lag)?;
         let help = "Time since a rank was last verified as up to date; absent if never verified";
         let age = |at: &RankState| {
             at.status
@@ -118,7 +118,7 @@ impl Collector for RankStates {
                 .map(|at| now.saturating_sub(at))
                 .map(|age: Duration| age.as_secs_f64())
         };
-        gauges(&mut encoder, ("worker_verified_age", help, Some(&Unit::Seconds)), &shown, age)?;
+        gauges(&mut encoder, "worker_verified_age", help, Some(&Unit::Seconds), &shown, age)?;
         let help =
             "Ranks left out of the metrics by worker because of a limit on the number of ranks";
         let name = "worker_ranks_left_out";
@@ -148,7 +148,9 @@ impl Collector for RankStates {
 /// Encodes one family of gauges. Skips ranks for which `value` returns `None`.
 fn gauges<V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
-    (name, help, unit): (&str, &str, Option<&Unit>),
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
     shown: &[RankState],
     value: impl Fn(&RankState) -> Option<V>,
 ) -> Result<(), fmt::Error> {

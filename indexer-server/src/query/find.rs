@@ -99,7 +99,7 @@ impl Finder {
         }
         let now = self.origin.since(begin);
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            find_in(&partition, (query, now), limits, workspace, is_wanted)
+            find_in(&partition, query, now, limits, workspace, is_wanted)
         })?;
         if let Some(answer) = &answer {
             self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
@@ -111,7 +111,8 @@ impl Finder {
 /// Answers a query from a partition. Returns `None` if `is_wanted` is false, or if the answer exceeds the limits.
 fn find_in(
     partition: &Partition,
-    (query, now): (&FindQuery, Duration),
+    query: &FindQuery,
+    now: Duration,
     limits: Option<Small>,
     workspace: &mut Workspace,
     is_wanted: impl Fn() -> bool,
@@ -137,7 +138,7 @@ fn find_in(
         (usize::MAX, minimum_overlap)
     };
     let workers = query.workers.as_deref();
-    let asked = pools::collect_inputs(partition, (query, key), shared, now, &is_wanted);
+    let asked = pools::collect_inputs(partition, query, key, shared, now, &is_wanted);
     let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
     let prompt = Prompt { block_size: present, tokens: query.prompt_tokens() };
     let requested =

@@ -20,7 +20,8 @@ pub(super) struct Asked<'a> {
 /// its blocks. Returns `None` as soon as `is_wanted` is false.
 pub(super) fn collect_inputs<'a>(
     partition: &Partition,
-    (query, key): (&FindQuery, QueryKey<'_>),
+    query: &FindQuery,
+    key: QueryKey<'_>,
     shared: &'a mut SharedBlocks,
     now: Duration,
     is_wanted: impl Fn() -> bool,

@@ -82,7 +82,8 @@ impl Server {
         let answered = Arc::new(AtomicU64::new(0));
         let (checkpointer, checkpoints) = Checkpointer::new(
             shared_store.clone(),
-            (partitions, writer.clone()),
+            partitions,
+            writer.clone(),
             Arc::new(move || registered.lock().unwrap_or_else(PoisonError::into_inner).clone()),
             Duration::from_secs(86_400),
             CheckpointMetrics::register(&mut registry),

@@ -28,7 +28,7 @@ const CONNECTION_AGE: Duration = Duration::from_secs(1_800);
 
 /// Retired options of every program with [`ProcessOptions`].
 pub const PROCESS_RETIRED: &[Retired] = &[
-    Retired::ignored("tenant-query-burst", "a burst may have the queries of one second"),
+    Retired::ignored("tenant-query-burst", "a burst may have as many queries as one second"),
     Retired::ignored("connection-age", "a client is asked to reconnect after 30 minutes"),
 ];
 
@@ -78,7 +78,7 @@ pub struct ProcessOptions {
     #[serde(flatten)]
     pub entry: EntryOptions,
     /// Rate limit of each tenant, in queries per second, over all callers. Each prompt, dump and worker selection is
-    /// one query; a burst may have the queries of one second. Identities may have further limits. If not set: no limit
+    /// one query; a burst may have as many queries as one second. Identities may have further limits. If not set: no limit
     #[arg(long, value_name = "NUMBER", help_heading = "Access")]
     pub tenant_queries_per_second: Option<u32>,
     /// File with the bearer token that this process sends to servers. If not set: no token
@@ -235,8 +235,10 @@ impl ProcessOptions {
     }
 }
 
+/// Converts the error of a file that an option names.
+#[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unusable(error: TlsError) -> ConfigError {
+pub fn unusable(error: TlsError) -> ConfigError {
     let TlsError { option, path, problem } = &error;
     ConfigError::invalid(*option, format!("{}: {problem}", path.display()))
 }

@@ -1,7 +1,8 @@
 //! A running program: its tasks and ports, with an ordered shutdown.
 
 use crate::telemetry::Readiness;
-use kvasir_tasks::tasks::{EndError, Ended, Tasks, end};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::{EndError, Ended, end};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -9,7 +10,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// A port cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +38,9 @@ pub async fn listen(
 #[derive(Debug)]
 pub struct Program {
     /// The main port and the tasks behind it, which stop first.
-    pub tasks: Tasks,
-    /// Stops `tasks`.
-    pub stop: CancellationToken,
+    pub main: TaskGroup,
     /// The side port and the recording of metrics and logs, which stop last.
-    pub side: Tasks,
-    /// Stops `side`.
-    pub stop_side: CancellationToken,
+    pub side: TaskGroup,
     /// Readiness as shown by the side port; not ready while the program stops.
     pub readiness: Readiness,
 }
@@ -61,7 +57,7 @@ impl Program {
     ) -> Result<(), EndError> {
         let fault = select! {
             () = pin!(signal) => None,
-            fault = self.tasks.next_ended() => fault,
+            fault = self.main.next_ended() => fault,
             fault = self.side.next_ended() => fault,
         };
         if let Some(Ended { name, outcome }) = &fault {
@@ -70,11 +66,9 @@ impl Program {
         let stopping = self.readiness.hold("stopping");
         tracing::info!("stopping");
         let deadline = Instant::now() + drain_timeout;
-        self.stop.cancel();
-        let is_stopped = self.tasks.end(deadline).await;
+        let is_stopped = self.main.stop_by(deadline).await;
         // Until now, the side port showed that the program is stopping.
-        self.stop_side.cancel();
-        let is_clean = self.side.end(deadline).await && is_stopped;
+        let is_clean = self.side.stop_by(deadline).await && is_stopped;
         drop(stopping);
         end(fault, is_clean, drain_timeout)?;
         tracing::info!("stopped");

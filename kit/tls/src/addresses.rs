@@ -11,7 +11,8 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Resolves a name and opens a connection to the first address that accepts the client.
 pub(crate) async fn open_first<T, F>(
-    (host, port): (&str, u16),
+    host: &str,
+    port: u16,
     within: Duration,
     open: impl FnMut(SocketAddr) -> F,
 ) -> io::Result<T>

@@ -1,67 +1,21 @@
 //! gRPC channels that send a bearer token and the trace context with each call.
 
-use crate::TlsError;
 use crate::again::Repeatable;
-use crate::pem::{Contents, Source};
-use crate::reload::Reloaded;
+use crate::token::Token;
 use futures::future::BoxFuture;
 use kvasir_trace::inject;
 use std::convert::Infallible;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
 use tonic::codegen::http::header::AUTHORIZATION;
-use tonic::codegen::http::{HeaderValue, Request, Response};
+use tonic::codegen::http::{Request, Response};
 use tonic::transport;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-/// Maximum length of a token, in bytes.
-const TOKEN_BYTES_MAX: usize = 4 << 10;
-
-/// A token in a file, reloaded when the file changes.
-#[derive(Debug, Clone)]
-pub(crate) struct Token {
-    pub(crate) file: PathBuf,
-    header: Arc<Reloaded<HeaderValue>>,
-}
-
-impl Token {
-    pub(crate) fn open(file: PathBuf) -> Result<Self, TlsError> {
-        let source = Source { option: "token-file", path: file.clone() };
-        let header = Reloaded::open(vec![source], |contents| {
-            // The file is the only source.
-            contents.first().map_or_else(|| Ok(HeaderValue::from_static("")), header)
-        })?;
-        Ok(Self { file, header: Arc::new(header) })
-    }
-
-    /// The current token, as a header.
-    pub(crate) fn header(&self) -> HeaderValue {
-        HeaderValue::clone(&self.header.get())
-    }
-}
-
-/// Converts the content of the token file to a header. Errors contain nothing of the file.
-fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
-    let token = contents.text()?.trim();
-    if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-        let text = format!("must have one token of 1 to {TOKEN_BYTES_MAX} bytes");
-        return Err(contents.unusable(text));
-    }
-    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(contents.unusable("must have one token of visible ASCII characters"));
-    }
-    let header = HeaderValue::from_str(&format!("Bearer {token}"));
-    let mut header = header.map_err(|_error| contents.unusable("is no token"))?;
-    header.set_sensitive(true);
-    Ok(header)
-}
-
 /// A connection to a server that sends the token of its [`Dialer`](crate::Dialer) with each call, and the caller's trace
-/// context. Calls that the server
-/// rejects before they begin, because the connection is old, are retried on another one. Clones share the connection.
+/// context. Calls that the server rejects before they begin, because the connection is old, are retried on another one.
+/// Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Channel(Route);
 
@@ -132,30 +86,5 @@ impl Service<Request<Body>> for Channel {
                 Box::pin(async move { answer.await.map_err(|never| match never {}) })
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    #[test]
-    fn a_token_is_one_visible_word_and_no_error_shows_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("token");
-        let read = |text: &[u8]| {
-            fs::write(&file, text).expect("a file");
-            Token::open(file.clone()).map(|token| token.header.get())
-        };
-        let token = read(b" s3cret-42\n").expect("a token");
-        assert_eq!(token.to_str().ok(), Some("Bearer s3cret-42"));
-        assert!(!format!("{token:?}").contains("s3cret"), "{token:?}");
-        for text in [&b""[..], b"\n", b"s3cret two", b"s3cret\x07", b"s3cret\xff", &[b's'; 4097]] {
-            let error = read(text).expect_err("no token").to_string();
-            assert!(error.contains("token-file") && !error.contains("s3"), "{error}");
-        }
-        fs::remove_file(&file).expect("a file");
-        assert!(Token::open(file).is_err());
     }
 }

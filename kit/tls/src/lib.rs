@@ -1,6 +1,7 @@
 //! TLS for all programs and for the client library: rustls with ring, certificates in PEM files.
 //!
 //! - [`Dialer`]: connects clients, plain to `http://` targets and over TLS to `https://` targets.
+//! - [`Token`]: a bearer token in a file, which clients send.
 //! - `ServerTls` (feature `server`): the certificate of a port, and the certificates that it requires.
 //! - `CertificateNames` (feature `server`): the names in a client's certificate.
 //!
@@ -19,6 +20,7 @@ mod pem;
 mod reload;
 #[cfg(feature = "server")]
 mod server;
+mod token;
 
 pub use alpn::BLOCKS_ALPN;
 pub use channel::{Channel, LocalServer};
@@ -30,3 +32,4 @@ pub use pem::{Contents, Source};
 pub use reload::{CHECK_INTERVAL, Reloaded};
 #[cfg(feature = "server")]
 pub use server::{Protocol, ServerFiles, ServerTls};
+pub use token::Token;

@@ -7,11 +7,10 @@ use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
 use kvasir_feed::feed::Feed;
 use kvasir_process::nats::NatsServers;
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 /// Parts of an agent that are published over NATS.
 pub(super) struct Context<'a> {
@@ -23,13 +22,12 @@ pub(super) struct Context<'a> {
     pub(super) loads_interval: Duration,
 }
 
-/// Starts to publish batches and loads until `stop` is cancelled, and to answer requests until the service ends.
+/// Starts to publish batches and loads, and to answer requests until the service ends.
 pub(super) fn start(
     context: &Context<'_>,
     config: BrokerConfig,
-    publishing: &mut Tasks,
-    answering: &mut Tasks,
-    stop: &CancellationToken,
+    publishing: &mut TaskGroup,
+    answering: &mut TaskGroup,
 ) -> Result<watch::Receiver<BrokerStatus>, AgentError> {
     let incarnation = context.feed.status().incarnation;
     let status = Arc::new(watch::Sender::new(BrokerStatus::new(incarnation)));
@@ -39,7 +37,7 @@ pub(super) fn start(
     let feed = Arc::clone(context.feed);
     let publisher = NatsPublisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;
-    publishing.spawn("publisher", publisher.run(stop.clone()));
+    publishing.spawn("publisher", publisher.run(publishing.token()));
     let loads = LoadPublisher {
         address: context.feed.address().clone(),
         board: Arc::clone(context.board),
@@ -48,36 +46,26 @@ pub(super) fn start(
         refresh_interval,
         status: Arc::clone(&status),
     };
-    publishing.spawn("loads over NATS", loads.run(stop.clone()));
-    start_storage(context, &servers, publishing, stop);
+    publishing.spawn("loads over NATS", loads.run(publishing.token()));
+    start_storage(context, &servers, publishing);
     let answers = answer_questions(Arc::clone(context.service), servers, status);
     answering.spawn("LocalIndexer over NATS", answers);
     Ok(seen)
 }
 
-/// Starts to publish storage events until `stop` is cancelled, if there is a block manager that records them.
+/// Starts to publish storage events, if there is a block manager that records them.
 #[cfg(feature = "blocks")]
-fn start_storage(
-    context: &Context<'_>,
-    servers: &NatsServers,
-    publishing: &mut Tasks,
-    stop: &CancellationToken,
-) {
+fn start_storage(context: &Context<'_>, servers: &NatsServers, publishing: &mut TaskGroup) {
     let Some(blocks) = context.blocks else { return };
     let address = context.feed.address().clone();
     let publisher = StoragePublisher::new(address, Arc::clone(blocks), servers.clone());
     if let Some(publisher) = publisher {
-        publishing.spawn("storage events", publisher.run(stop.clone()));
+        publishing.spawn("storage events", publisher.run(publishing.token()));
     }
 }
 
 /// Does nothing: this build has no block manager.
 #[cfg(not(feature = "blocks"))]
-const fn start_storage(
-    context: &Context<'_>,
-    _servers: &NatsServers,
-    _publishing: &mut Tasks,
-    _stop: &CancellationToken,
-) {
+const fn start_storage(context: &Context<'_>, _servers: &NatsServers, _publishing: &mut TaskGroup) {
     let None = context.blocks else { return };
 }

@@ -20,7 +20,8 @@ fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, Disk
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,
-    (lora_names, is_consolidated): (BTreeMap<u64, String>, bool),
+    lora_names: BTreeMap<u64, String>,
+    is_consolidated: bool,
 ) -> Result<(Feed, PersistedSources), AgentError> {
     let Some(folder) = folder else { return Ok(Feed::open(source, None)?) };
     let address = source.address.clone();
@@ -61,7 +62,8 @@ mod tests {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let start = async |incarnation| {
-            open_feed(source(incarnation), Some(folder.path().to_owned()), Default::default()).await
+            open_feed(source(incarnation), Some(folder.path().to_owned()), BTreeMap::new(), false)
+                .await
         };
         let (feed, _) = start(1).await.expect("a folder of its own");
         assert!(feed.disk().is_some());

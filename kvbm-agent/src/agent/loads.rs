@@ -3,7 +3,7 @@ use crate::load::scrape::{ScrapeStatus, scrape};
 use crate::load::{LoadBoard, LoadConfig};
 use crate::service::{ServiceConfig, WorkerLoadsService};
 use kvasir_feed::feed::Feed;
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -19,8 +19,7 @@ pub(super) struct StartedLoads {
 pub(super) fn start(
     feed: &Feed,
     config: &LoadConfig,
-    tasks: &mut Tasks,
-    stop: &CancellationToken,
+    tasks: &mut TaskGroup,
 ) -> Result<StartedLoads, AgentError> {
     config.check()?;
     let board = Arc::new(LoadBoard::new(config.totals, config.stale_after));
@@ -29,11 +28,11 @@ pub(super) fn start(
         let (status, receiver) = watch::channel(ScrapeStatus::default());
         scraped = Some(receiver);
         let board = Arc::clone(&board);
-        let stop = stop.clone();
-        tasks.spawn("scrape", scrape(board, config, feed.block_size(), status, stop)?);
+        let scraping = scrape(board, config, feed.block_size(), status, tasks.token())?;
+        tasks.spawn("scrape", scraping);
     }
     let shared = Arc::clone(&board);
-    let stop = stop.clone();
+    let stop = tasks.token();
     tasks.spawn("loads", async move { shared.run(stop).await });
     Ok(StartedLoads { board, scraped })
 }
@@ -46,12 +45,11 @@ impl StartedLoads {
         feed: &Feed,
         config: ServiceConfig,
         refresh_interval: Duration,
-        stop: &CancellationToken,
+        stop: CancellationToken,
     ) -> Arc<WorkerLoadsService> {
         let address = feed.address().clone();
         let board = Arc::clone(&self.board);
-        let service =
-            WorkerLoadsService::new(address, board, config, refresh_interval, stop.clone());
+        let service = WorkerLoadsService::new(address, board, config, refresh_interval, stop);
         Arc::new(service)
     }
 }

@@ -31,7 +31,8 @@ use kvasir_process::net::SocketFile;
 use kvasir_process::port::PortMetrics;
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent, WorkerId};
-use kvasir_tasks::tasks::{Ended, Tasks};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::Ended;
 use kvasir_tls::{DialError, Dialer};
 use pool::Pools;
 use port::serve_local;
@@ -41,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use zmq::Zmq;
 
 /// Maximum number of indexers that one agent feeds: the replicas of its shard.
@@ -115,13 +116,9 @@ pub struct Agent {
     pool_uplinks: Vec<PoolUplink>,
     broker: Option<watch::Receiver<BrokerStatus>>,
     zmq: Option<Zmq>,
-    source_tasks: Tasks,
-    uplink_tasks: Tasks,
-    service_tasks: Tasks,
-    /// Dropping these guards stops their tasks.
-    stop_sources: DropGuard,
-    stop_uplinks: DropGuard,
-    stop_service: DropGuard,
+    source_tasks: TaskGroup,
+    uplink_tasks: TaskGroup,
+    service_tasks: TaskGroup,
 }
 
 impl Agent {
@@ -135,34 +132,36 @@ impl Agent {
         let has_tls = config.guard.tls.is_some();
         let indexers = targets(&config.indexers, &config.dialer)?;
         let pool_indexers = targets(&config.pool_indexers, &config.dialer)?;
-        let pool_ids = (pool::pool_of(config.blocks.as_ref())?, config.engine_pool);
+        let volume = pool::pool_of(config.blocks.as_ref())?;
         let lora_names = config.registration.as_ref().map(|at| at.lora_names.clone());
         let lora_names = lora_names.unwrap_or_default();
         let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
         let source = config.source;
         let journal_dir = config.journal_dir;
-        let read = (lora_names.clone(), config.sources.hub.consolidate);
-        let (feed, found) = disk::open_feed(source.clone(), journal_dir.clone(), read).await?;
-        let at = (journal_dir.as_deref(), lora_names);
-        let pools = Pools::open(pool_ids, &source, at).await?;
+        let is_consolidated = config.sources.hub.consolidate;
+        let opening = disk::open_feed(
+            source.clone(),
+            journal_dir.clone(),
+            lora_names.clone(),
+            is_consolidated,
+        );
+        let (feed, found) = opening.await?;
+        let journal_dir = journal_dir.as_deref();
+        let opening = Pools::open(volume, config.engine_pool, &source, journal_dir, lora_names);
+        let pools = opening.await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
-        let stop_uplinks = CancellationToken::new();
-        let stop_service = CancellationToken::new();
-        let mut uplink_tasks = Tasks::default();
-        let mut service_tasks = Tasks::default();
-        let stop_sources = CancellationToken::new();
-        let mut source_tasks = Tasks::default();
-        let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
+        let mut source_tasks = TaskGroup::default();
+        let mut uplink_tasks = TaskGroup::default();
+        let mut service_tasks = TaskGroup::default();
+        let loads = loads::start(&feed, &config.loads, &mut source_tasks)?;
         let tasks = &mut source_tasks;
-        let stop = &stop_sources;
-        let sources =
-            sources::start((&feed, found), (config.sources, blocks.as_ref(), &pools), tasks, stop)?;
+        let sources = sources::start(&feed, found, config.sources, blocks.as_ref(), &pools, tasks)?;
         // Images stop last, once the sources' events are on disk.
         for feed in [&feed].into_iter().chain(&pools.engine) {
-            service_tasks.spawn(IMAGE, write_images(Arc::clone(feed), stop_service.clone()));
+            service_tasks.spawn(IMAGE, write_images(Arc::clone(feed), service_tasks.token()));
         }
-        let service = local_indexer(&feed, config.service, stop_service.clone());
+        let service = local_indexer(&feed, config.service, service_tasks.token());
         let context = broker::Context {
             feed: &feed,
             board: &loads.board,
@@ -171,18 +170,17 @@ impl Agent {
             heartbeat_interval,
             loads_interval: config.loads.min_interval,
         };
-        let broker = config.broker.map(|broker| {
-            broker::start(&context, broker, &mut uplink_tasks, &mut service_tasks, &stop_uplinks)
-        });
+        let broker = config
+            .broker
+            .map(|broker| broker::start(&context, broker, &mut uplink_tasks, &mut service_tasks));
         let broker = broker.transpose()?;
-        let publishing = (&mut uplink_tasks, &stop_uplinks);
-        let replaying = (&mut service_tasks, &stop_service);
-        let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
-        let loads_of = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
+        let zmq = Zmq::start(&feed, config.zmq, &mut uplink_tasks, &mut service_tasks).await?;
+        let stop = service_tasks.token();
+        let loads_of = loads.service(&feed, config.service, heartbeat_interval, stop);
         let ingest = sources.ingest;
         let offered = Offered { local: service, loads: loads_of, ingest, blocks: blocks.clone() };
-        let at = (config.listen, config.guard);
-        let (local, port_metrics) = serve_local(at, (offered, socket), &mut service_tasks).await?;
+        let serving = serve_local(config.listen, config.guard, offered, socket, &mut service_tasks);
+        let (local, port_metrics) = serving.await?;
         let registration = reachable(config.registration, local, has_tls);
         let uplink = |endpoint| {
             let registration = registration.clone();
@@ -192,13 +190,11 @@ impl Agent {
             UplinkConfig { endpoint, dialer, heartbeat_interval, registration, deregister, overrun }
         };
         let everywhere: Vec<_> = indexers.iter().chain(&pool_indexers).collect();
-        let start = |feed: &_, uplink| start_uplink(feed, uplink, &mut uplink_tasks, &stop_uplinks);
-        let by = (&config.dialer, heartbeat_interval);
-        let pool_uplinks = pools.start_uplinks(by, &everywhere, start)?;
-        let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
+        let start = |feed: &_, uplink| start_uplink(feed, uplink, &mut uplink_tasks);
+        let pool_uplinks =
+            pools.start_uplinks(&config.dialer, heartbeat_interval, &everywhere, start)?;
+        let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks);
         let uplinks = indexers.into_iter().map(uplink).map(start).collect();
-        let stop_uplinks = stop_uplinks.drop_guard();
-        let stop_service = stop_service.drop_guard();
         Ok(Self {
             feed,
             hub: sources.hub,
@@ -216,9 +212,6 @@ impl Agent {
             source_tasks,
             uplink_tasks,
             service_tasks,
-            stop_sources: stop_sources.drop_guard(),
-            stop_uplinks,
-            stop_service,
         })
     }
 
@@ -385,7 +378,7 @@ impl Agent {
     /// Waits for a fault: a task that ends before the agent is stopped. Stop the agent then.
     pub async fn fault(&mut self) -> Ended {
         let Self { source_tasks, uplink_tasks, service_tasks, .. } = self;
-        Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
+        TaskGroup::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
     /// Stops within `limit`, in this order: refuses engines' calls and completes waiting offloads, stops the sources,
@@ -396,13 +389,10 @@ impl Agent {
             Some(blocks) => blocks.stop(deadline).await,
             None => true,
         };
-        drop(self.stop_sources);
-        let followed = self.source_tasks.end(deadline).await;
+        let followed = self.source_tasks.stop_by(deadline).await;
         self.hub.flush();
-        drop(self.stop_uplinks);
-        let delivered = self.uplink_tasks.end(deadline).await;
-        drop(self.stop_service);
-        let served = self.service_tasks.end(deadline).await;
+        let delivered = self.uplink_tasks.stop_by(deadline).await;
+        let served = self.service_tasks.stop_by(deadline).await;
         offloaded && followed && delivered && served
     }
 }
@@ -457,11 +447,10 @@ async fn start_blocks(
 fn start_uplink(
     feed: &Arc<Feed>,
     config: UplinkConfig,
-    tasks: &mut Tasks,
-    stop: &CancellationToken,
+    tasks: &mut TaskGroup,
 ) -> watch::Receiver<UplinkStatus> {
     let (status, receiver) = watch::channel(UplinkStatus::new(feed.status().incarnation));
-    tasks.spawn("uplink", run_uplink(Arc::clone(feed), config, status, stop.clone()));
+    tasks.spawn("uplink", run_uplink(Arc::clone(feed), config, status, tasks.token()));
     receiver
 }
 

@@ -37,9 +37,11 @@ impl Pools {
     /// folder inside the agent's `journal_dir` if there is one. Without an engines' pool, ends a journal that an
     /// earlier start left there.
     pub(super) async fn open(
-        (volume, engine): (Option<WorkerId>, Option<WorkerId>),
+        volume: Option<WorkerId>,
+        engine: Option<WorkerId>,
         of: &SourceConfig,
-        (journal_dir, lora_names): (Option<&Path>, BTreeMap<u64, String>),
+        journal_dir: Option<&Path>,
+        lora_names: BTreeMap<u64, String>,
     ) -> Result<Self, AgentError> {
         let volume = volume.map(|pool| Feed::new(source(pool, of)).map(Arc::new)).transpose()?;
         let folder = journal_dir.map(|folder| folder.join(POOL_FOLDER));
@@ -57,7 +59,8 @@ impl Pools {
     /// pool.
     pub(super) fn start_uplinks(
         &self,
-        (dialer, heartbeat_interval): (&Dialer, Duration),
+        dialer: &Dialer,
+        heartbeat_interval: Duration,
         indexers: &[&String],
         mut start: impl FnMut(&Arc<Feed>, UplinkConfig) -> watch::Receiver<UplinkStatus>,
     ) -> Result<Vec<PoolUplink>, AgentError> {
@@ -90,7 +93,7 @@ async fn open_engine_pool(
     folder: Option<PathBuf>,
     lora_names: BTreeMap<u64, String>,
 ) -> Result<Arc<Feed>, AgentError> {
-    let (feed, _sources) = disk::open_feed(source, folder, (lora_names, false)).await?;
+    let (feed, _sources) = disk::open_feed(source, folder, lora_names, false).await?;
     let feed = Arc::new(feed);
     if !feed.is_settled() {
         let restored = Arc::clone(&feed);

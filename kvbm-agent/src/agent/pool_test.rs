@@ -32,8 +32,8 @@ fn agent() -> SourceConfig {
 /// Opens the engines' pool of an agent whose numbered adapter 1 has the name `lora`.
 async fn open(folder: &TempDir, pool: Option<&str>, lora: &str) -> Option<Arc<Feed>> {
     let lora_names = BTreeMap::from([(1, lora.to_owned())]);
-    let at = (Some(folder.path()), lora_names);
-    Pools::open((None, pool.map(id)), &agent(), at).await.expect("a folder of its own").engine
+    let pools = Pools::open(None, pool.map(id), &agent(), Some(folder.path()), lora_names).await;
+    pools.expect("a folder of its own").engine
 }
 
 async fn with_pool(folder: &TempDir) -> Arc<Feed> {

@@ -5,16 +5,18 @@ use crate::service::{Offered, serve, serve_socket};
 use kvasir_process::access::Guard;
 use kvasir_process::net::SocketFile;
 use kvasir_process::port::PortMetrics;
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 /// Serves the blocks' socket, the port for other agents and the agent's gRPC port, each only if configured. Returns the
 /// bound address of the gRPC port, and the metrics of the ports.
 pub(super) async fn serve_local(
-    (address, guard): (Option<SocketAddr>, Guard),
-    (offered, socket): (Offered, Option<SocketFile>),
-    tasks: &mut Tasks,
+    address: Option<SocketAddr>,
+    guard: Guard,
+    offered: Offered,
+    socket: Option<SocketFile>,
+    tasks: &mut TaskGroup,
 ) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
     let metrics = PortMetrics::default();
     if let (Some(socket), Some(blocks)) = (socket, offered.blocks.clone()) {
@@ -27,7 +29,7 @@ pub(super) async fn serve_local(
     }
     let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve((listener, guard), offered, metrics.clone());
+    let serving = serve(listener, guard, offered, metrics.clone());
     tasks.spawn("gRPC port", async { Ok(serving.await?) });
     Ok((Some(bound), metrics))
 }

@@ -6,10 +6,9 @@ use crate::relay::{EnginePool, Relay, RelayConfig, common};
 use kvasir_feed::disk::PersistedSources;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Sources of an agent's events, besides an engine that embeds it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,10 +31,12 @@ pub(super) struct Sources {
 /// Opens the sources of an agent: relays, block manager and `EventIngest`. Starts the relays, and waits for persisted
 /// sources if the incarnation is not settled yet.
 pub(super) fn start(
-    (feed, persisted): (&Arc<Feed>, PersistedSources),
-    (config, blocks, pools): (SourcesConfig, Option<&Arc<Blocks>>, &Pools),
-    tasks: &mut Tasks,
-    stop: &CancellationToken,
+    feed: &Arc<Feed>,
+    persisted: PersistedSources,
+    config: SourcesConfig,
+    blocks: Option<&Arc<Blocks>>,
+    pools: &Pools,
+    tasks: &mut TaskGroup,
 ) -> Result<Sources, AgentError> {
     let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, persisted)?);
     let patience = patience(&config);
@@ -46,7 +47,7 @@ pub(super) fn start(
     let of_blocks = of_blocks.transpose()?;
     let ingest = config
         .ingest
-        .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));
+        .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, tasks.token())));
     hub.begin();
     if !feed.is_settled() {
         tracing::info!(
@@ -56,17 +57,17 @@ pub(super) fn start(
     }
     if !config.hub.batching.is_off() {
         let hub = Arc::clone(&hub);
-        let stop = stop.clone();
+        let stop = tasks.token();
         tasks.spawn("batching", async move { hub.run(stop).await });
     }
     let common = common();
     if let (Some(blocks), Some(source)) = (blocks, of_blocks) {
-        let publishing = Arc::clone(blocks).publish(source, stop.clone());
+        let publishing = Arc::clone(blocks).publish(source, tasks.token());
         tasks.spawn("blocks", async { Ok(publishing.await?) });
-        tasks.spawn("volume search", Arc::clone(blocks).search_volume(stop.clone()));
+        tasks.spawn("volume search", Arc::clone(blocks).search_volume(tasks.token()));
     }
     for relay in relays {
-        tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
+        tasks.spawn("relay", relay.run(common.clone(), tasks.token()));
     }
     if let Some(service) = ingest.clone() {
         tasks.spawn("EventIngest", async move { service.run().await });

@@ -17,7 +17,7 @@ impl BlockManagerService {
     ) -> Result<Onboarded, SessionError> {
         let began = Instant::now();
         if let Some(volume) = &self.volume {
-            volume.register(sequences, request.timeout, (&self.tasks, &self.stop)).await;
+            volume.register(sequences, request.timeout, &self.tasks, &self.stop).await;
         }
         let timeout = request.timeout.saturating_sub(began.elapsed());
         session.onboard(sequences, OnboardRequest { timeout, ..request }).await

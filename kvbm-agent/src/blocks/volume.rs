@@ -126,7 +126,8 @@ impl VolumeLookup {
         self: &Arc<Self>,
         sequences: &[SequenceHash],
         within: Duration,
-        (tasks, stop): (&TaskTracker, &CancellationToken),
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
     ) {
         let unknown = self.manager.state().unknown(sequences);
         if unknown.is_empty() || self.is_paused() {

@@ -23,15 +23,16 @@ impl Connection {
     /// [`BROKER_MESSAGE_BYTES_MAX`].
     pub(super) async fn connect(servers: &NatsServers) -> Result<Self, BrokerError> {
         let closed = CancellationToken::new();
-        let made = Arc::new(AtomicBool::new(false));
-        let connected = options(servers, &closed, &made).connect(servers.addresses()).await;
+        let has_connected = Arc::new(AtomicBool::new(false));
+        let connected =
+            options(servers, &closed, &has_connected).connect(servers.addresses()).await;
         let refused = |error| BrokerError::Connect(servers.explain(&causes(&error)));
         let client = connected.map_err(refused)?;
-        made.store(true, Ordering::Release);
-        let taken = client.max_payload();
-        if taken < BROKER_MESSAGE_BYTES_MAX {
+        has_connected.store(true, Ordering::Release);
+        let limit = client.max_payload();
+        if limit < BROKER_MESSAGE_BYTES_MAX {
             let wanted = BROKER_MESSAGE_BYTES_MAX;
-            tracing::warn!(taken, wanted, "the NATS server's max_payload is too small");
+            tracing::warn!(limit, wanted, "the NATS server's max_payload is too small");
         }
         Ok(Self { client, closed })
     }
@@ -73,9 +74,9 @@ impl Connection {
 fn options(
     servers: &NatsServers,
     closed: &CancellationToken,
-    made: &Arc<AtomicBool>,
+    has_connected: &Arc<AtomicBool>,
 ) -> ConnectOptions {
-    let made = Arc::clone(made);
+    let has_connected = Arc::clone(has_connected);
     let closed = closed.clone();
     let note = move |event| {
         if matches!(event, Event::Disconnected | Event::Closed) {
@@ -85,7 +86,7 @@ fn options(
     };
     // The client cannot disable reconnecting, so a second authentication is refused.
     servers
-        .options(move || !made.load(Ordering::Acquire))
+        .options(move || !has_connected.load(Ordering::Acquire))
         .event_callback(note)
         .max_reconnects(servers.addresses().len().max(1))
         .client_capacity(COMMANDS_QUEUED_MAX)

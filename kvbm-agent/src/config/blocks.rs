@@ -32,8 +32,8 @@ pub struct BlocksOptions {
     /// Host memory for blocks that local engines save, such as bytes=8GiB. Enables the block manager, and requires
     /// --blocks-geometry. Keys: bytes=; arena= (kind of the memory: memfd, a path, private or locked); threads=
     /// (threads, and so concurrent transfers, of each storage: 1 to 256). memfd is shared memory that engines of the
-    /// same user map; a path from / is a shared file, best below /dev/shm. With private, engines read and write over
-    /// gRPC; locked is private and never swapped. If not set: no block manager
+    /// same user map; a path from / is a shared file, best below /dev/shm. private: engines read and write over gRPC;
+    /// locked: the same, in memory that is never swapped. If not set: no block manager
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub blocks_host: KeyValues<HostSettings>,
     /// Size and layout of a block, such as layers=32,inner-dim=1024,dtype=bfloat16. Set bytes= (bytes of a block, a

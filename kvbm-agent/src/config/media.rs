@@ -14,8 +14,8 @@ pub(super) fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, 
     const FIELD: &str = "medium-ttl";
     let invalid = |why: String| ConfigError::invalid(FIELD, why);
     if options.journal_dir.is_some() && !options.medium_ttl.is_empty() {
-        let why = "does not go with journal-dir: times of announcements are not on disk; remove one of \
-                   them out";
+        let why = "does not go with journal-dir: the journal on disk does not have the times of announcements; set \
+                   one of them";
         return Err(invalid(why.to_owned()));
     }
     let read = |text: &String| {

@@ -145,7 +145,7 @@ impl HubSink {
                 // In the same write as the batch, because a killed process cannot record them later.
                 let flaws = flaws_of(&reasons, &drops);
                 let position = SourcePosition { cursor, learned, names, flaws };
-                self.apply(position, (rank, events), &drops);
+                self.apply(position, rank, events, &drops);
                 // A clear in the batch ends earlier reasons, not these.
                 self.note_reasons(reasons);
             }
@@ -243,7 +243,8 @@ impl HubSink {
     fn apply(
         &mut self,
         position: SourcePosition,
-        (rank, events): (DpRank, Vec<KvEvent>),
+        rank: DpRank,
+        events: Vec<KvEvent>,
         drops: &Drops,
     ) {
         let begins = mem::take(&mut self.fresh);

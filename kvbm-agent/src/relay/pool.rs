@@ -45,7 +45,7 @@ impl EnginePool {
             match event {
                 KvEvent::StoredNames { names, .. } => {
                     let known = |name| just_stored.get(&name).copied();
-                    outcome.unknown += self.identify((rank, known), &names, &mut published);
+                    outcome.unknown += self.identify(rank, known, &names, &mut published);
                 }
                 event @ (KvEvent::Stored { .. }
                 | KvEvent::Removed { .. }
@@ -78,7 +78,8 @@ impl EnginePool {
     /// worker's stream or the pool's stream. Returns the number of names without an identity.
     fn identify(
         &self,
-        (rank, just_stored): (DpRank, impl Fn(BlockName) -> Option<Identity>),
+        rank: DpRank,
+        just_stored: impl Fn(BlockName) -> Option<Identity>,
         names: &[BlockName],
         published: &mut Vec<KvEvent>,
     ) -> u64 {

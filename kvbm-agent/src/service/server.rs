@@ -81,7 +81,8 @@ pub struct Offered {
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    (listener, guard): (TcpListener, Guard),
+    listener: TcpListener,
+    guard: Guard,
     Offered { local, loads, ingest, blocks }: Offered,
     metrics: PortMetrics,
 ) -> Result<(), ServeError> {

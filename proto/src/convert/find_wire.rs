@@ -36,7 +36,7 @@ impl FindRequest {
             let (tag, wire_type) = decode_key(&mut rest)?;
             let mut after = rest;
             skip_field(wire_type, tag, &mut after, DecodeContext::default())?;
-            fields.merge(message, (tag, wire_type), rest)?;
+            fields.merge(message, tag, wire_type, rest)?;
             rest = after;
         }
         Ok(Self { request_id: fields.request_id, query: fields.check() })
@@ -48,7 +48,8 @@ impl<'a> Fields<'a> {
     fn merge(
         &mut self,
         message: &'a Bytes,
-        (tag, wire_type): (u32, WireType),
+        tag: u32,
+        wire_type: WireType,
         at: &'a [u8],
     ) -> Result<(), DecodeError> {
         let mut rest = at;

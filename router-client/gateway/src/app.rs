@@ -14,7 +14,8 @@ use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, encode_gauge
 use kvasir_router::fleet::Listing;
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::routing::{Routing, RoutingError};
-use kvasir_tasks::tasks::{EndError, Tasks};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::EndError;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -22,7 +23,6 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch::Receiver;
-use tokio_util::sync::CancellationToken;
 
 /// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let (http_listener, http) = listen("http-listen", config.process.http.listen).await?;
     tracing::info!(%api, %http, "listening");
     let drain_timeout = config.process.drain_timeout;
-    let started = start(config, (listener, http_listener), new_registry(), Readiness::default())?;
+    let started = start(config, listener, http_listener, new_registry(), Readiness::default())?;
     Ok(started.program.run(signal, drain_timeout).await?)
 }
 
@@ -71,7 +71,8 @@ pub struct Started {
 /// If the index's address, the record file or a tokenizer is unusable.
 pub fn start(
     config: Config,
-    (listener, http_listener): (TcpListener, TcpListener),
+    listener: TcpListener,
+    http_listener: TcpListener,
     mut registry: Registry,
     part: Readiness,
 ) -> Result<Started, RunError> {
@@ -103,11 +104,11 @@ pub fn start(
         body_bytes: config.body_bytes_max,
         body_timeout: config.body_timeout,
     };
-    let stop = CancellationToken::new();
-    let stop_side = CancellationToken::new();
+    let mut main = TaskGroup::default();
+    let mut side = TaskGroup::default();
     let guard = config.process.guard.clone();
     let side_guard = config.process.http.guard.clone();
-    let gateway = Arc::new(Gateway::new(parts, config, stop.clone()));
+    let gateway = Arc::new(Gateway::new(parts, config, main.token()));
     registry.register_collector(Box::new(TokenCounts(Arc::clone(&gateway))));
     let of_routing = routing.problems();
     let of_gateway = gateway.problems();
@@ -119,31 +120,20 @@ pub fn start(
     let readiness = readiness.with_part(part);
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
-    let mut tasks = Tasks::default();
-    let mut side = Tasks::default();
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
     let shown = Arc::new(Pages::new(metrics.clone(), readiness.clone(), pages.clone()));
     let shown = SidePages { pages: shown, readiness: readiness.clone() };
-    let serving = serve((listener, guard), gateway, shown, (limits, connections), stop.clone());
-    tasks.spawn("api", serving);
-    let watching = stop.clone().run_until_cancelled_owned(adapters);
-    tasks.spawn("adapters", async {
-        let _stopped = watching.await;
-    });
-    let http = http::serve(
-        http_listener,
-        side_guard,
-        metrics,
-        readiness.clone(),
-        pages,
-        stop_side.clone(),
-    );
+    let serving = serve((listener, guard), gateway, shown, (limits, connections), main.token());
+    main.spawn("api", serving);
+    main.spawn_until_stop("adapters", adapters);
+    let http =
+        http::serve(http_listener, side_guard, metrics, readiness.clone(), pages, side.token());
     side.spawn("http", async { Ok(http.await?) });
-    routing.start_recorder(&mut side, &stop_side);
+    routing.start_recorder(&mut side);
     let listed = routing.listed();
-    routing.start(&mut tasks, &stop, unlisted);
-    Ok(Started { program: Program { tasks, stop, side, stop_side, readiness }, listed })
+    routing.start(&mut main, unlisted);
+    Ok(Started { program: Program { main, side, readiness }, listed })
 }
 
 /// Collector of hits and misses of the token cache, and of the endpoints that create tokens.

@@ -161,6 +161,17 @@ impl ApiError {
     }
 }
 
+/// An engine's error status as text, with the fix if the gateway's key is wrong.
+#[must_use]
+pub fn engine_status(status: StatusCode) -> String {
+    let fix = if status == StatusCode::UNAUTHORIZED {
+        ": the engine demands another key: set --engine-key-file, or for kvasir serve key-file=PATH of the engine"
+    } else {
+        ""
+    };
+    format!("status {status}{fix}")
+}
+
 impl From<&RouteError> for ApiError {
     fn from(error: &RouteError) -> Self {
         const WORKER: &str = "nvext.backend_instance_id";

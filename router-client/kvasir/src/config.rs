@@ -81,7 +81,7 @@ impl config::Options for Options {
         ("http-listen", "127.0.0.1:9095"),
         ("log-filter", "info,kube_client=off,kube_runtime=off"),
     ];
-    const HIDDEN: &'static [&'static str] = &["engine", "indexer", "tenant"];
+    const HIDDEN: &'static [&'static str] = &["engine", "engine-key-file", "indexer", "tenant"];
     const RETIRED: &'static [&'static [Retired]] = GatewayOptions::RETIRED;
     const SHORT_HELP: &'static [&'static str] = &[
         "engines-from",
@@ -124,6 +124,7 @@ impl config::Options for CheckOptions {
     ];
     const HIDDEN: &'static [&'static str] = &[
         "engine",
+        "engine-key-file",
         "indexer",
         "tenant",
         "self-check",
@@ -193,6 +194,10 @@ impl Config {
             ("indexer", !gateway.routing.indexer.is_empty()),
             ("tenant", !gateway.tenant.is_empty()),
         ];
+        if gateway.engine_key_file.is_some() {
+            let why = "is an option of kvasir gateway: state the key with the engine, as URL,key-file=PATH";
+            return Err(ConfigError::invalid("engine-key-file", why));
+        }
         if let Some((field, _)) = elsewhere.into_iter().find(|(_, is_set)| *is_set) {
             let why = "is an option of kvasir gateway: kvasir serve has its own index, and takes engines as URLs";
             return Err(ConfigError::invalid(field, why));

@@ -7,13 +7,13 @@ use indexer_server::app::{App, BuildError};
 use kvasir_gateway::app::{self, Started};
 use kvasir_process::program::listen;
 use kvasir_process::telemetry::{Readiness, new_registry};
-use kvasir_tasks::tasks::{Tasks, end};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::end;
 use std::sync::Arc;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// The index's address is another option here.
 fn of_index(error: BuildError) -> anyhow::Error {
@@ -57,11 +57,10 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
     let whole = readiness.clone().with_part(index.readiness());
     let mut gateway = config.gateway;
     gateway.routing.dialer = parts.dialer.clone();
-    let ports = (listener, http_listener);
-    let Started { program, listed } = app::start(gateway, ports, registry, whole)?;
+    let started_gateway = app::start(gateway, listener, http_listener, registry, whole)?;
+    let Started { program, listed } = started_gateway;
 
-    let mut tasks = Tasks::default();
-    let stop = CancellationToken::new();
+    let mut tasks = TaskGroup::default();
     let (stop_index, index_stops) = oneshot::channel::<()>();
     tasks.spawn("index", async move {
         let stopped = async { drop(index_stops.await) };
@@ -69,25 +68,18 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
     });
     let (due, unchecked) = mpsc::channel(UNCHECKED_MAX);
     let hangup = signal(SignalKind::hangup())?;
-    let until = stop.clone();
     let followed = Followed {
         status: Arc::clone(&status),
         readiness: readiness.clone(),
         unchecked: due,
         empty: None,
     };
-    let following = Box::pin(async move {
+    tasks.spawn_until_stop("engines", async move {
         started.cancelled().await;
-        parts.engines.follow(hangup, followed).await;
+        Box::pin(parts.engines.follow(hangup, followed)).await;
     });
-    tasks.spawn("engines", async move {
-        let _stopped = until.run_until_cancelled(following).await;
-    });
-    let until = stop.clone();
-    let checking = check_engines(parts.checker, unchecked, status, (unproven, listed));
-    tasks.spawn("checks", async move {
-        let _stopped = until.run_until_cancelled(checking).await;
-    });
+    let checking = check_engines(parts.checker, unchecked, status, unproven, listed);
+    tasks.spawn_until_stop("checks", checking);
     let mut early = None;
     let signal = async {
         select! {
@@ -96,9 +88,8 @@ pub async fn run(config: Config, stopping: impl Future<Output = ()>) -> anyhow::
         }
     };
     let outcome = program.run(signal, drain_timeout).await;
-    stop.cancel();
     let _stops = stop_index.send(());
-    let is_clean = tasks.end(Instant::now() + drain_timeout).await;
+    let is_clean = tasks.stop_by(Instant::now() + drain_timeout).await;
     outcome?;
     Ok(end(early, is_clean, drain_timeout)?)
 }

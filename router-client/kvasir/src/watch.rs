@@ -79,7 +79,8 @@ pub(crate) async fn check_engines(
     checker: Option<Checker>,
     mut unchecked: mpsc::Receiver<Seen>,
     status: Arc<Status>,
-    (unproven, mut listed): (NotReady, watch::Receiver<Arc<Listing>>),
+    unproven: NotReady,
+    mut listed: watch::Receiver<Arc<Listing>>,
 ) {
     let mut unproven = Some(unproven);
     let mut running = FuturesUnordered::new();

@@ -10,10 +10,10 @@ use kvasir_process::http;
 use kvasir_process::port::PortMetrics;
 use kvasir_process::program::{ListenError, Program, listen};
 use kvasir_process::telemetry::{Metrics, new_registry};
-use kvasir_tasks::tasks::{EndError, Tasks};
+use kvasir_tasks::group::TaskGroup;
+use kvasir_tasks::tasks::EndError;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 /// Why the process ends, other than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -59,28 +59,26 @@ fn start(
     let readiness = routing.readiness();
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
-    let stop = CancellationToken::new();
-    let stop_side = CancellationToken::new();
-    let mut tasks = Tasks::default();
+    let mut main = TaskGroup::default();
+    let mut side = TaskGroup::default();
     let service = RouterService::new(
         Arc::clone(&routing.fleet),
         Arc::clone(&routing.reports),
         requests,
         OpenRequests::new(routing.recorder.clone(), outputs, config.routing.router.active.lease),
         config.routing.queue_timeout,
-        stop.clone(),
+        main.token(),
     );
     let serving =
-        serve((listener, config.process.guard.clone()), service, port_metrics, stop.clone());
-    tasks.spawn("grpc", async { Ok(serving.await?) });
+        serve(listener, config.process.guard.clone(), service, port_metrics, main.token());
+    main.spawn("grpc", async { Ok(serving.await?) });
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
     let guard = config.process.http.guard.clone();
     let ready = readiness.clone();
-    let http = http::serve(http_listener, guard, metrics, ready, pages, stop_side.clone());
-    let mut side = Tasks::default();
+    let http = http::serve(http_listener, guard, metrics, ready, pages, side.token());
     side.spawn("http", async { Ok(http.await?) });
-    routing.start_recorder(&mut side, &stop_side);
-    routing.start(&mut tasks, &stop, unlisted);
-    Ok(Program { tasks, stop, side, stop_side, readiness })
+    routing.start_recorder(&mut side);
+    routing.start(&mut main, unlisted);
+    Ok(Program { main, side, readiness })
 }

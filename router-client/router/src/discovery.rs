@@ -68,7 +68,8 @@ impl Discovery {
     /// # Errors
     /// If a server's address is invalid, which the options have already checked.
     pub fn new(
-        (shards, dialer): (&[Vec<String>], &Dialer),
+        shards: &[Vec<String>],
+        dialer: &Dialer,
         fleet: Arc<Fleet>,
         reports: Arc<KvMetricsAggregator>,
     ) -> Result<Self, ClientError> {

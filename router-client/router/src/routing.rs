@@ -13,7 +13,7 @@ use crate::sync::{self, SyncStatus};
 use kvasir_process::http::OwnPage;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::telemetry::{NotReady, Readiness};
-use kvasir_tasks::tasks::Tasks;
+use kvasir_tasks::group::TaskGroup;
 use prometheus_client::registry::Registry;
 use router_client::route::BusyThresholds;
 use router_client::router::Index;
@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 /// Interval of checking leases.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,7 +77,8 @@ impl Routing {
         let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
         let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
         let discovery = Discovery::new(
-            (&config.shards, &config.dialer),
+            &config.shards,
+            &config.dialer,
             Arc::clone(&fleet),
             Arc::clone(&reports),
         );
@@ -137,14 +137,14 @@ impl Routing {
 
     /// Starts the task that records requests, if enabled. After `stop` is cancelled, it writes the queued records and
     /// ends.
-    pub fn start_recorder(&mut self, tasks: &mut Tasks, stop: &CancellationToken) {
+    pub fn start_recorder(&mut self, tasks: &mut TaskGroup) {
         if let Some(writer) = self.writer.take() {
-            tasks.spawn("recorder", writer.run(stop.clone()));
+            tasks.spawn("recorder", writer.run(tasks.token()));
         }
     }
 
-    /// Starts the tasks; they end when `stop` is cancelled. `unlisted` is dropped once the workers are known.
-    pub fn start(self, tasks: &mut Tasks, stop: &CancellationToken, unlisted: NotReady) {
+    /// Starts the tasks, which end when the group stops. `unlisted` is dropped once the workers are known.
+    pub fn start(self, tasks: &mut TaskGroup, unlisted: NotReady) {
         let Self {
             fleet,
             reports,
@@ -156,25 +156,18 @@ impl Routing {
             nats,
             ..
         } = self;
-        let until = |work| until_stopped(stop.clone(), work);
-        tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
+        tasks.spawn_until_stop("leases", expire(Arc::clone(&fleet)));
         let reading = agents::run(discovery.listed(), Arc::clone(&reports), dialer);
-        tasks.spawn("agents", until(Box::pin(reading)));
+        tasks.spawn_until_stop("agents", reading);
         let reading = pages::run(discovery.listed(), engines, Arc::clone(&reports));
-        tasks.spawn("pages", until(Box::pin(reading)));
+        tasks.spawn_until_stop("pages", reading);
         let listing = async move { discovery.run(discovery_interval, unlisted).await };
-        tasks.spawn("discovery", until(Box::pin(listing)));
+        tasks.spawn_until_stop("discovery", listing);
         if let Some(servers) = nats {
             let parts = sync::Parts { fleet, reports, status: sync_status, servers };
-            tasks.spawn("nats", until(Box::pin(sync::run(parts))));
+            tasks.spawn_until_stop("nats", sync::run(parts));
         }
     }
-}
-
-type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-async fn until_stopped(stop: CancellationToken, work: Work) {
-    let _stopped = stop.run_until_cancelled(work).await;
 }
 
 /// Creates the client of the index: of one server, or of several shards or replicas.

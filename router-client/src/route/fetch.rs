@@ -295,7 +295,8 @@ impl FetchPlanner {
     /// first, so that requests are spread over them.
     #[must_use]
     pub fn new(
-        (query_blocks, block_size): (u32, NonZeroU32),
+        query_blocks: u32,
+        block_size: NonZeroU32,
         credits: &TierCredits,
         bandwidth: Rate,
         holders: impl IntoIterator<Item = Holder>,

@@ -24,7 +24,7 @@ fn fetcher(worker: usize, own_blocks: u32) -> Fetcher {
 }
 
 fn planner(query_blocks: u32, holders: impl IntoIterator<Item = Holder>) -> FetchPlanner {
-    FetchPlanner::new((query_blocks, BLOCK), &TierCredits::default(), GIGABYTE, holders, 0)
+    FetchPlanner::new(query_blocks, BLOCK, &TierCredits::default(), GIGABYTE, holders, 0)
 }
 
 fn segments(fetch: &Fetch) -> Vec<(usize, u32)> {
@@ -62,7 +62,7 @@ fn reasons_say_why_nothing_is_fetched() {
     let prefill = Rate { per_second: 8_000.0, is_measured: false };
     assert_eq!(refused(Fetcher { prefill, ..fetcher(0, 4) }), NoFetch::NotFaster);
     let credits = TierCredits::default();
-    let still = FetchPlanner::new((20, BLOCK), &credits, Rate::default(), [holder(1, 12, 0)], 0);
+    let still = FetchPlanner::new(20, BLOCK, &credits, Rate::default(), [holder(1, 12, 0)], 0);
     assert_eq!(still.plan(&fetcher(0, 4)), Err(NoFetch::UnknownRate));
 }
 
@@ -83,7 +83,7 @@ fn several_holders_follow_each_other() {
 fn without_a_credit_for_disk_nothing_comes_from_there() {
     let credits = TierCredits { disk: 0.0, ..TierCredits::default() };
     let holders = [holder(1, 0, 30), holder(2, 5, 1)];
-    let planner = FetchPlanner::new((40, BLOCK), &credits, GIGABYTE, holders, 0);
+    let planner = FetchPlanner::new(40, BLOCK, &credits, GIGABYTE, holders, 0);
     assert_eq!(planner.plan(&fetcher(0, 0)), Err(NoFetch::NotFaster));
 }
 
@@ -92,9 +92,8 @@ fn without_a_credit_for_disk_nothing_comes_from_there() {
 fn equal_holders_take_turns() {
     let first = |turn| {
         let holders = [1, 2, 3].map(|worker| holder(worker, 12, 0));
-        let size = (20, BLOCK);
         let credits = TierCredits::default();
-        let planner = FetchPlanner::new(size, &credits, GIGABYTE, holders, turn);
+        let planner = FetchPlanner::new(20, BLOCK, &credits, GIGABYTE, holders, turn);
         segments(&planner.plan(&fetcher(0, 0)).expect("a plan"))[0].0
     };
     assert_eq!([0, 1, 2, 3].map(first), [1, 1, 2, 3]);
@@ -184,8 +183,7 @@ proptest! {
         }
         let credits = TierCredits { host: host_credit, disk: disk_credit, ..TierCredits::default() };
         let bandwidth = Rate { per_second: bandwidth, is_measured: true };
-        let size = (query_blocks, BLOCK);
-        let planner = FetchPlanner::new(size, &credits, bandwidth, holders.clone(), turn);
+        let planner = FetchPlanner::new(query_blocks, BLOCK, &credits, bandwidth, holders.clone(), turn);
         let prefill = Rate { per_second: rate, is_measured: true };
         let by = Fetcher { prefill, ..fetcher(worker, own_blocks) };
         let useful = |at: &&Holder| {

@@ -7,7 +7,7 @@
 //! Steps of one request:
 //!
 //! 1. [`Queue`]: the request waits while all its eligible ranks are over the queue threshold.
-//! 2. [`ActiveLoads`] has each rank's load from active requests, and which active requests use the prompt's blocks. The
+//! 2. [`ActiveLoads`] has each rank's load from active requests, and knows which of them use the prompt's blocks. The
 //!    index has each rank's cached blocks ([`TierBlocks`]). Together they form the [`Candidate`]s.
 //! 3. [`Selector`] chooses by filters, thresholds, mode and [`Prices`], considering [`Outliers`] and [`Sessions`].
 //! 4. [`ActiveLoads::add`] counts the request immediately, so that the next decision includes it.

@@ -129,8 +129,7 @@ impl Shared {
         };
         // A released request that finds the capacity taken waits again, with its original arrival time.
         let arrived = pending.arrived.unwrap_or(now);
-        let place =
-            Place::enter_queue(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
+        let place = Place::enter_queue(self, state.queue(), &pending.hints.filter, wait, arrived)?;
         state.counts.queued += u64::from(pending.arrived.is_none());
         // Time alone may have made room for earlier requests.
         state.release_next(now);
@@ -245,7 +244,8 @@ impl Place {
         shared: &Arc<Shared>,
         queue: &mut Queue<Waiter>,
         filter: &Filter,
-        (wait, arrived): (Wait, Duration),
+        wait: Wait,
+        arrived: Duration,
     ) -> Result<Self, QueueFull<()>> {
         let (release, released) = oneshot::channel();
         let waiter = Waiter { filter: filter.clone(), release };

@@ -273,7 +273,7 @@ impl State {
         let Self { queue, workers, active, selector, outliers, .. } = self;
         let config = *queue.config();
         let has_room = |waiter: &Waiter| {
-            !have_enough(config, (workers, active, selector, outliers), (&waiter.filter, now))
+            !have_enough(config, (workers, active, selector, outliers), &waiter.filter, now)
         };
         while let Some(released) = queue.next(now, has_room) {
             if released.item.release.send(released.waited).is_ok() {
@@ -298,7 +298,7 @@ impl State {
             return true;
         }
         let Self { workers, active, selector, outliers, .. } = self;
-        have_enough(*config, (workers, active, selector, outliers), (filter, now))
+        have_enough(*config, (workers, active, selector, outliers), filter, now)
     }
 
     /// Returns the lane of requests that may go to the same ranks. If two sets of ranks share a lane by hash collision,
@@ -418,12 +418,12 @@ impl State {
         let known = overlaps.below_device.as_deref();
         let plans = fetch.zip(bandwidth).zip(known).map(|((config, bandwidth), known)| {
             let credits = &selector.config().cost.credits;
-            let size = (question.blocks, question.block_size);
             let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
             let holders = workers.serving(known, is_ejected);
             // By the last block, so that requests with a common system prompt use different sources.
-            let turn = chain.last().and_then(|last| usize::try_from(last.0).ok());
-            let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn.unwrap_or(0));
+            let turn = chain.last().and_then(|last| usize::try_from(last.0).ok()).unwrap_or(0);
+            let (blocks, block_size) = (question.blocks, question.block_size);
+            let planner = FetchPlanner::new(blocks, block_size, credits, bandwidth, holders, turn);
             Plans { planner, config }
         });
         let has_plans = plans.as_ref().is_some_and(|plans| !plans.planner.is_empty());
@@ -471,7 +471,7 @@ type Parts<'a> = (&'a Workers, &'a ActiveLoads, &'a Selector, &'a Outliers);
 
 /// Whether all ranks that a request may go to are over the queue threshold. Ejected ranks count only if there are no
 /// others, because they are chosen only then.
-fn have_enough(config: QueueConfig, parts: Parts<'_>, (filter, now): (&Filter, Duration)) -> bool {
+fn have_enough(config: QueueConfig, parts: Parts<'_>, filter: &Filter, now: Duration) -> bool {
     let mut healthy = eligible(parts, filter, Some(now)).peekable();
     if healthy.peek().is_some() {
         config.must_wait(healthy)

@@ -89,7 +89,7 @@ impl ShardedClient {
                     format!("shard {number} has {found} replicas, not 1 to {REPLICAS_MAX}");
                 return Err(unusable(problem));
             }
-            built.push(Shard::new(number, &replicas, &client, (&config.hedge, seed))?);
+            built.push(Shard::new(number, &replicas, &client, &config.hedge, seed)?);
         }
         Ok(Self {
             inner: Arc::new(Inner {

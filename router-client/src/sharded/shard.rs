@@ -88,7 +88,8 @@ impl Shard {
         number: u32,
         endpoints: &[impl AsRef<str>],
         client: &ClientConfig,
-        (hedge, seed): (&HedgeConfig, u64),
+        hedge: &HedgeConfig,
+        seed: u64,
     ) -> Result<Self, ClientError> {
         let replicas =
             endpoints.iter().map(|at| IndexerClient::connect(at.as_ref(), client.clone()));

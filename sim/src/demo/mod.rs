@@ -105,9 +105,9 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
     print_duel(args).await?;
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
-    let first = run_pass(args, (len, Policy::FindMatches), server.grpc, &mut client).await?;
+    let first = run_pass(args, len, Policy::FindMatches, server.grpc, &mut client).await?;
     let (first, matched, prompts) = first;
-    let second = run_pass(args, (len, Policy::RoundRobin), server.grpc, &mut client).await?;
+    let second = run_pass(args, len, Policy::RoundRobin, server.grpc, &mut client).await?;
     let (second, rotated, _) = second;
     let report = Report {
         seed: args.seed,
@@ -165,7 +165,8 @@ fn write_prompts(path: &Path, prompts: &[Vec<u32>]) -> Result<()> {
 /// Runs one pass on its own fleet: sends requests, waits for the index, compares. Also returns some of its prompts.
 async fn run_pass(
     args: &Args,
-    (len, policy): (usize, Policy),
+    len: usize,
+    policy: Policy,
     server: SocketAddr,
     client: &mut Indexer,
 ) -> Result<(Section, Fleet, Vec<Vec<u32>>)> {

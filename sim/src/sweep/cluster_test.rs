@@ -243,8 +243,9 @@ fn a_holder_sends_one_fetch_after_the_other() {
     let kind = BlockKind { bytes: NonZeroU64::MIN, fingerprint: 0 };
     let held = Holder { candidate: holder, worker: holder, blocks, kind };
     let rate = |per_second| Rate { per_second, is_measured: true };
-    let size = (4, NonZeroU32::new(BLOCK as u32).expect("not 0"));
-    let planner = FetchPlanner::new(size, &CostConfig::default().credits, rate(1e9), [held], 0);
+    let block_size = NonZeroU32::new(BLOCK as u32).expect("not 0");
+    let credits = CostConfig::default().credits;
+    let planner = FetchPlanner::new(4, block_size, &credits, rate(1e9), [held], 0);
     let by = Fetcher { worker: 99, kind: Some(kind), own_blocks: 1, prefill: rate(100.0) };
     let plan = planner.plan(&by).expect("two blocks");
     let took = 10 + 2 * BLOCK as Nanos;

@@ -58,7 +58,7 @@ impl Counts {
             Sequence { prompt_left, context, answer_left, fetch, blocks, is_target: false }
         });
         let mut queue: VecDeque<_> =
-            engine.waiting.iter().map(|at| waiting(engine, (at.job, &at.terms), 0)).collect();
+            engine.waiting.iter().map(|at| waiting(engine, at.job, &at.terms, 0)).collect();
         // Blocks computed by earlier requests are cached when this one is admitted.
         let before = engine.running.iter().map(|run| run.job);
         let before = before.chain(engine.waiting.iter().map(|at| at.job));
@@ -66,7 +66,7 @@ impl Counts {
             .map(|other| shared_blocks(job, other, engine.options.block_size))
             .max()
             .unwrap_or(0);
-        let target = waiting(engine, (job, &Terms::default()), shared);
+        let target = waiting(engine, job, &Terms::default(), shared);
         queue.push_back(Sequence { is_target: true, ..target });
         let mut counts = Self {
             options: engine.options,
@@ -148,7 +148,7 @@ impl Sequence {
 }
 
 /// A waiting request with at least this many cached leading blocks.
-fn waiting(engine: &Engine<&Job>, (job, terms): (&Job, &Terms), shared_blocks: usize) -> Sequence {
+fn waiting(engine: &Engine<&Job>, job: &Job, terms: &Terms, shared_blocks: usize) -> Sequence {
     let fit = engine.fit(job, terms);
     let block_size = engine.options.block_size;
     let found = fit.hit_blocks + fit.fetch.total();

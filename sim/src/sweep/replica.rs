@@ -96,7 +96,7 @@ impl Replica {
         let capacity = is_stated.then_some(options.engine.capacity_blocks as u64);
         let profile = WorkerProfile { total_kv_blocks: capacity, ..WorkerProfile::default() };
         let pool = |engines: Range<usize>, active: ActiveConfig| {
-            let pool = Pool::new(router, (engines, &profile), config, active, sync);
+            let pool = Pool::new(router, engines, &profile, config, active, sync);
             pool.map(|pool| Pool { fetch, ..pool })
         };
         let split = way.prefill_engines;
@@ -148,9 +148,9 @@ impl Replica {
             if asked.input_tokens >= least && local.cost.new_prefill_tokens >= least as f64 {
                 let (first, fetch) = prefill.choose(asked, None, rng)?;
                 let tokens = first.cost.booked_prefill_tokens();
-                let first_engine = prefill.book(asked, &first, (tokens, fetch))?;
+                let first_engine = prefill.book(asked, &first, tokens, fetch)?;
                 let (decode, _) = main.choose(asked, Some(0.0), rng)?;
-                let engine = main.book(asked, &decode, (0, None))?;
+                let engine = main.book(asked, &decode, 0, None)?;
                 let predicted_blocks = first.overlap.total() + fetched(fetch);
                 let prefill = Some(first_engine);
                 return Ok(Placement { engine, prefill, predicted_blocks, fetch });
@@ -158,7 +158,7 @@ impl Replica {
         }
         let (decision, fetch) = main.choose(asked, None, rng)?;
         let tokens = decision.cost.booked_prefill_tokens();
-        let engine = main.book(asked, &decision, (tokens, fetch))?;
+        let engine = main.book(asked, &decision, tokens, fetch)?;
         let predicted_blocks = decision.overlap.total() + fetched(fetch);
         Ok(Placement { engine, prefill: None, predicted_blocks, fetch })
     }
@@ -206,7 +206,8 @@ fn fetched(fetch: Option<Fetch>) -> u32 {
 impl Pool {
     fn new(
         router: RouterId,
-        (engines, profile): (Range<usize>, &WorkerProfile),
+        engines: Range<usize>,
+        profile: &WorkerProfile,
         config: SelectConfig,
         active: ActiveConfig,
         sync: Option<SyncConfig>,
@@ -320,7 +321,7 @@ impl Pool {
         let holders = self.members.iter().filter_map(holder);
         let blocks = u32::try_from(asked.chain.len()).unwrap_or(u32::MAX);
         let turn = asked.chain.first().map_or(0, |first| first.0 as usize);
-        FetchPlanner::new((blocks, self.block_size), &cost.credits, bandwidth, holders, turn)
+        FetchPlanner::new(blocks, self.block_size, &cost.credits, bandwidth, holders, turn)
     }
 
     fn block_kind(&self) -> BlockKind {
@@ -333,7 +334,8 @@ impl Pool {
         &mut self,
         asked: &Asked<'_>,
         decision: &Decision,
-        (prefill_tokens, fetch): (u64, Option<Fetch>),
+        prefill_tokens: u64,
+        fetch: Option<Fetch>,
     ) -> Result<usize> {
         let chosen = self.members.get(decision.candidate);
         let Member { engine, rank, .. } = chosen.context("an engine that is not there")?;

@@ -57,7 +57,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<()> {
         fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     };
     let plot = |name: &str, title: &str, unit: &str, of: fn(&Figures) -> f64| {
-        file(&format!("{name}.svg"), svg(&plot(&cells, (name, title, unit), of)))
+        file(&format!("{name}.svg"), svg(&plot(&cells, name, title, unit, of)))
     };
     plot("ttft", "Mean time to the first token", "s", |at| at.ttft_mean)?;
     plot("p99", "99th percentile of the time to the first token", "s", |at| at.ttft_p99)?;
@@ -65,11 +65,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<()> {
     file("points.csv", csv(outcome))
 }
 
-fn plot(
-    cells: &[Cell],
-    (name, title, unit): (&str, &str, &str),
-    of: impl Fn(&Figures) -> f64,
-) -> Plot {
+fn plot(cells: &[Cell], name: &str, title: &str, unit: &str, of: impl Fn(&Figures) -> f64) -> Plot {
     let mut ways = Vec::new();
     for cell in cells {
         if !ways.contains(&cell.way) {

@@ -93,7 +93,7 @@ impl Step {
                     .await
             }
             Self::Publish { worker, model, block_size, batch } => {
-                by.publish_batch(tenant, (worker, model), block_size, batch).await
+                by.publish_batch(tenant, worker, model, block_size, batch).await
             }
             Self::Find { model, blocks, block_size, in_stream } => {
                 let request = pb::FindMatchesRequest {
@@ -169,7 +169,8 @@ impl Callers {
     async fn publish_batch(
         &self,
         tenant: &str,
-        (worker, model): (&str, &str),
+        worker: &str,
+        model: &str,
         block_size: u32,
         batch: pb::PublishBatch,
     ) -> Result<String, Status> {
@@ -188,16 +189,12 @@ impl Callers {
             .map(|message| pb::PublishEventsRequest { message: Some(message) }.encode_to_vec());
         let answers =
             self.publish.call_all("/kvasir.v1.EventIngest/PublishEvents", &messages).await?;
-        self.until_closed(tenant, (worker, model)).await?;
+        self.until_closed(tenant, worker, model).await?;
         Ok(format!("{:?}", decoded::<pb::PublishEventsResponse>(&answers)?))
     }
 
     /// Waits until the server has noticed the end of a worker's streams, which shows in the worker's state.
-    async fn until_closed(
-        &self,
-        tenant: &str,
-        (worker, model): (&str, &str),
-    ) -> Result<(), Status> {
+    async fn until_closed(&self, tenant: &str, worker: &str, model: &str) -> Result<(), Status> {
         let request = pb::ListWorkersRequest {
             model: Some(model.to_owned()),
             tenant: Some(tenant.to_owned()),

@@ -103,7 +103,8 @@ async fn kept(
     index: &Server,
     folder: &Path,
     listen: SocketAddr,
-    (patience, relays): (Duration, Vec<RelayConfig>),
+    patience: Duration,
+    relays: Vec<RelayConfig>,
 ) -> Agent {
     let mut config = registering(index);
     config.sources.relays = relays;
@@ -123,14 +124,14 @@ async fn back(
     relays: Vec<RelayConfig>,
 ) -> Agent {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let before = kept(index, folder, any, (patience, Vec::new())).await;
+    let before = kept(index, folder, any, patience, Vec::new()).await;
     let listen = before.local_address().expect("a port");
     let mut engine = stream(&before, "engine").await.expect("a place");
     engine.publish(0, &stored(1)).await.expect("it is taken");
     delivered(&before, 0).await;
     drop(engine);
     assert!(before.stop(PATIENCE).await);
-    let agent = kept(index, folder, listen, (patience, relays)).await;
+    let agent = kept(index, folder, listen, patience, relays).await;
     assert_eq!(verdict(&agent), Verdict::Pending);
     agent
 }

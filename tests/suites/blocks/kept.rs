@@ -147,7 +147,8 @@ async fn work(engine: &MockEngine, saver: &mut Engine, prompts: &[(Prompt, Vec<u
 
 /// Waits until the index holds of the agent what it holds of the engine itself and what the block manager has.
 async fn until_union(
-    (place, index): (&Place, &mut Indexer),
+    place: &Place,
+    index: &mut Indexer,
     engine: &MockEngine,
     saver: &mut Engine,
     prompts: &[Vec<u64>],
@@ -185,7 +186,7 @@ async fn the_index_is_the_union_whenever_the_agent_is_killed() -> Result<()> {
             known.extend(prompts.iter().map(|(_, locals)| locals.clone()));
             let mut saver = Engine::open(over_socket(&place.socket()).await?).await?;
             work(&engine, &mut saver, &prompts[..REQUESTS]).await;
-            until_union((&place, &mut index), &engine, &mut saver, &known).await?;
+            until_union(&place, &mut index, &engine, &mut saver, &known).await?;
             let pause = Duration::from_millis(random.random_range(0..60));
             let kill = async {
                 sleep(pause).await;
@@ -202,7 +203,7 @@ async fn the_index_is_the_union_whenever_the_agent_is_killed() -> Result<()> {
             place.begin_again().await?;
             assert!(is_kept(&place).await?, "seed {seed}, round {round}: a source goes on");
             let mut saver = Engine::open(over_socket(&place.socket()).await?).await?;
-            let union = until_union((&place, &mut index), &engine, &mut saver, &known).await?;
+            let union = until_union(&place, &mut index, &engine, &mut saver, &known).await?;
             let tiers: BTreeSet<_> = union.iter().map(|(_, _, tier)| *tier).collect();
             assert!(tiers.contains(&0) && tiers.contains(&2), "{tiers:?}");
         }

@@ -93,7 +93,7 @@ async fn what_one_agent_saved_the_other_one_fetches() -> Result<()> {
     saves.until_copied().await?;
     saves.save(&longer).await?;
     saves.until_copied().await?;
-    a.until_found(&longer, (12, 12)).await?;
+    a.until_found(&longer, 12, 12).await?;
     let peers = [advertised(&a).await?];
     for (round, locals) in [&locals, &longer].into_iter().enumerate() {
         let fetched = fetch(&mut engine, &peers, locals).await?;
@@ -103,7 +103,7 @@ async fn what_one_agent_saved_the_other_one_fetches() -> Result<()> {
         ensure!(engine.load(locals).await? == 12, "round {round}: every byte is as it was saved");
         engine.until_copied().await?;
     }
-    b.until_found(&longer, (12, 12)).await?;
+    b.until_found(&longer, 12, 12).await?;
     // What is there already is not fetched again.
     let again = fetch(&mut engine, &peers, &longer).await?;
     ensure!((again.leading_blocks, again.fetched_blocks) == (12, 0), "{again:?}");
@@ -184,7 +184,7 @@ async fn an_owner_that_is_killed_leaves_nothing_wrong() -> Result<()> {
     ensure!(engine.load(&locals).await? == 3, "what was verified before stays");
     let host = HOST_BLOCKS as u64;
     ensure!(free(&mut engine).await? == host - 3, "slots come back");
-    b.until_found(&locals, (3, 3)).await?;
+    b.until_found(&locals, 3, 3).await?;
     // The agent is back, on the same port, with what its disk has.
     a.begin_again().await?;
     let peers = [format!("http://{port}")];
@@ -216,7 +216,7 @@ async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     let fetched = fetch(&mut engine, &peers, &locals).await?;
     ensure!((fetched.leading_blocks, fetched.fetched_blocks) == (12, 12), "{fetched:?}");
     ensure!(engine.load(&locals).await? == 12, "every byte is compared");
-    b.until_found(&locals, (12, 12)).await?;
+    b.until_found(&locals, 12, 12).await?;
     // An agent without NIXL fetches from the same one, and lends nothing to others.
     let (c, port) = owner(&[]).await?;
     let mut over_tcp = engine_of(&c).await?;

@@ -117,7 +117,7 @@ impl Place {
     }
 
     /// Waits until a query finds so many blocks in host memory and on disk, and none on the device.
-    pub async fn until_found(&self, locals: &[u64], (host, disk): (u32, u32)) -> Result<()> {
+    pub async fn until_found(&self, locals: &[u64], host: u32, disk: u32) -> Result<()> {
         self.until_in(locals, pb::BlocksByTier { device: 0, host, disk }).await
     }
 

@@ -69,7 +69,7 @@ async fn what_is_saved_is_found_in_host_memory_and_then_on_disk() -> Result<()> 
     assert_eq!(engine.opened.engine_tier(), pb::BlockTier::Host);
     let locals = prompt(1, 8);
     engine.save(&locals).await?;
-    place.until_found(&locals, (8, 0)).await?;
+    place.until_found(&locals, 8, 0).await?;
     let request = pb::OffloadRequest {
         session_id: engine.session(),
         sequence_hashes: hashes(&locals),
@@ -77,7 +77,7 @@ async fn what_is_saved_is_found_in_host_memory_and_then_on_disk() -> Result<()> 
     };
     let outcomes = engine.client.offload(request).await?.into_inner().outcomes;
     assert!(outcomes.iter().all(|at| *at == pb::OffloadOutcome::Queued as i32), "{outcomes:?}");
-    place.until_found(&locals, (8, 8)).await?;
+    place.until_found(&locals, 8, 8).await?;
     assert_eq!(engine.load(&locals).await?, 8);
     let slots = place.metric("kvasir_agent_blocks_slots", "tier=\"disk\",state=\"inactive\"");
     assert_eq!(slots.await? as u64, 8);
@@ -195,7 +195,7 @@ async fn wrong_bytes_are_withdrawn_and_never_served() -> Result<()> {
     let locals = prompt(1, 4);
     let held = engine.save_held(&locals).await?;
     engine.until_copied().await?;
-    place.until_found(&locals, (4, 4)).await?;
+    place.until_found(&locals, 4, 4).await?;
     // A stray write of an engine into the mapped memory: the host copy is wrong from now on.
     let arena = engine.opened.arena.clone().context("shared memory")?;
     let file = fs::OpenOptions::new().write(true).open(&arena.path)?;
@@ -209,7 +209,7 @@ async fn wrong_bytes_are_withdrawn_and_never_served() -> Result<()> {
     let mut parts = engine.client.read(request).await?.into_inner();
     let part = parts.message().await?.context("a part")?;
     assert_eq!((part.fault(), part.data.len()), (pb::BlockFault::Corrupt, 0));
-    place.until_found(&locals, (3, 4)).await?;
+    place.until_found(&locals, 3, 4).await?;
     engine.release(&held).await?;
     assert_eq!(engine.load(&locals).await?, 4, "the disk's copy is right");
     let corrupt = place.metric("kvasir_agent_blocks_corrupt_total", "tier=\"host\"").await?;

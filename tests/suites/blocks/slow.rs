@@ -16,7 +16,7 @@ async fn an_index_that_stands_still_delays_no_engine() -> Result<()> {
     let place = Place::start(&[]).await?;
     let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
     engine.save(&prompt(1, 4)).await?;
-    place.until_found(&prompt(1, 4), (4, 4)).await?;
+    place.until_found(&prompt(1, 4), 4, 4).await?;
     place.index.signal(Signal::STOP)?;
     let prompts: Vec<_> = (1..=PROMPTS).map(|number| prompt(number, 4)).collect();
     let working = async {

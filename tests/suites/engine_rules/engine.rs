@@ -93,7 +93,7 @@ impl Engine {
         match action {
             Action::Request { prompt, choice, .. } => {
                 let adapter = self.ranks[rank as usize].adapter(prompt);
-                self.request(rank, (prompt, adapter), *choice, &mut events);
+                self.request(rank, prompt, adapter, *choice, &mut events);
             }
             Action::Replace { prompt, choice, .. } => {
                 self.replace(rank, prompt, *choice, &mut events);
@@ -102,13 +102,13 @@ impl Engine {
                 let earlier =
                     prompt.adapter.and_then(|at| self.at(rank).earlier[at].last().copied());
                 if let Some(adapter) = earlier {
-                    self.request(rank, (prompt, adapter), *choice, &mut events);
+                    self.request(rank, prompt, adapter, *choice, &mut events);
                 }
             }
             Action::Offload { choice, .. } => {
                 let pending = std::mem::take(&mut self.at(rank).pending);
                 for (blocks, adapter) in pending {
-                    self.offload(rank, (&blocks, adapter), *choice, &mut events);
+                    self.offload(rank, &blocks, adapter, *choice, &mut events);
                 }
             }
             Action::Evict { tier, choice, .. } => self.evict(rank, *tier, *choice, &mut events),
@@ -120,7 +120,7 @@ impl Engine {
                 events.push(tier.map_or(Event::Cleared, event));
             }
             Action::Move { from, to, choice, .. } => {
-                self.move_blocks(rank, (*from, *to), *choice, &mut events);
+                self.move_blocks(rank, *from, *to, *choice, &mut events);
             }
             Action::Inactive { .. } => {
                 events.push(Event::Inactive(self.at(rank).cache.copies(Tier::Device).to_vec()));
@@ -167,14 +167,15 @@ impl Engine {
         let at = self.at(rank);
         let before = std::mem::replace(&mut at.adapters[name], now);
         at.earlier[name].push(before);
-        self.request(rank, (prompt, now), rng.random(), events);
+        self.request(rank, prompt, now, rng.random(), events);
     }
 
     /// Computes a prompt: blocks in device memory are reused, blocks in lower tiers are loaded, others computed.
     fn request(
         &mut self,
         rank: DpRank,
-        (prompt, adapter): (&Prompt, Adapter),
+        prompt: &Prompt,
+        adapter: Adapter,
         choice: u64,
         events: &mut Vec<Event>,
     ) {
@@ -199,7 +200,7 @@ impl Engine {
                 cache.add(Tier::Device, block.name, &block.content);
             }
             let parent = range.start.checked_sub(1).map(|at| blocks[at].name);
-            let stored = publish::stored(&setup, (parent, &blocks[range]), adapter.number);
+            let stored = publish::stored(&setup, parent, &blocks[range], adapter.number);
             if setup.window_group().is_some() {
                 publish::in_window(&setup, &mut cache.window, &stored, &mut rng, events);
             }
@@ -212,7 +213,7 @@ impl Engine {
             if connector.is_late && rng.random_bool(0.7) {
                 self.at(rank).pending.push((blocks, adapter));
             } else {
-                self.offload(rank, (&blocks, adapter), rng.random(), events);
+                self.offload(rank, &blocks, adapter, rng.random(), events);
             }
         }
     }
@@ -221,7 +222,8 @@ impl Engine {
     fn offload(
         &mut self,
         rank: DpRank,
-        (blocks, adapter): (&[Block], Adapter),
+        blocks: &[Block],
+        adapter: Adapter,
         choice: u64,
         events: &mut Vec<Event>,
     ) {
@@ -258,7 +260,7 @@ impl Engine {
             let parent = if skips { parent.and_then(|at| at.checked_sub(1)) } else { parent };
             let parent = parent.map(|at| blocks[at].name);
             let range = &blocks[run[0]..=run[run.len() - 1]];
-            let stored = publish::stored(&setup, (parent, range), adapter.number);
+            let stored = publish::stored(&setup, parent, range, adapter.number);
             events.push(publish::by_connector(&setup, connector, stored, &mut rng));
         }
     }
@@ -297,7 +299,8 @@ impl Engine {
     fn move_blocks(
         &mut self,
         rank: DpRank,
-        (from, to): (Tier, Tier),
+        from: Tier,
+        to: Tier,
         choice: u64,
         events: &mut Vec<Event>,
     ) {

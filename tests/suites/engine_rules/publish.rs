@@ -12,7 +12,7 @@ const MAIN_KIND: &str = "full_attention";
 const WINDOW_KIND: &str = "sliding_window";
 
 /// The engine's own event: consecutive blocks on the device, after `parent`.
-pub fn stored(setup: &Setup, (parent, blocks): (Option<Name>, &[Block]), number: u64) -> Stored {
+pub fn stored(setup: &Setup, parent: Option<Name>, blocks: &[Block], number: u64) -> Stored {
     let adapter = blocks.first().and_then(|block| block.content.keys.adapter);
     let adapter = adapter.map(|loaded| loaded.adapter);
     let next = |block: &Block| block.content.next.map_or(0, |next| next.token);

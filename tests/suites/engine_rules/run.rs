@@ -119,7 +119,7 @@ impl Run<'_> {
         let by_hashes = self.rng.random_bool(0.5);
         let answer = self.subject.ask(prompt, rank, tiers, by_hashes);
         let blocks = answer.blocks as usize;
-        self.seen.note_answer(prompt, &standing, (blocks, expected));
+        self.seen.note_answer(prompt, &standing, blocks, expected);
         let text = |what: &str| {
             let reusable: Vec<String> = reusable.iter().map(tiers_text).collect();
             format!(

@@ -70,7 +70,8 @@ impl Seen {
         &mut self,
         prompt: &Prompt,
         standing: &Standing,
-        (blocks, expected): (usize, usize),
+        blocks: usize,
+        expected: usize,
     ) {
         let is_exact = standing.is_exact();
         let is_hit = is_exact && blocks > 0 && blocks == expected;

@@ -3,8 +3,9 @@
 use crate::fleet::MODEL;
 use anyhow::Result;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve;
@@ -32,6 +33,8 @@ pub struct Behaviour {
     pub tokenize: Option<u16>,
     /// Whether completions are streams that end early.
     pub breaks_off: bool,
+    /// Key that paths below `/v1` demand, as in vLLM with `--api-key`.
+    pub key: Option<&'static str>,
 }
 
 /// A running engine; dropping it closes its port.
@@ -70,6 +73,7 @@ impl Fake {
             .route("/v1/completions/render", post(render))
             .route("/v1/chat/completions/render", post(render))
             .route("/tokenize", post(tokenize))
+            .layer(from_fn_with_state(Arc::clone(&shared), demand_key))
             .with_state(Arc::clone(&shared));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -109,6 +113,17 @@ fn refused(status: Option<u16>) -> Option<Response> {
 
 fn read(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_default()
+}
+
+async fn demand_key(State(shared): At, request: Request, next: Next) -> Response {
+    let key = shared.behaviour().key.map(|key| format!("Bearer {key}"));
+    let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let is_guarded = key.is_some() && request.uri().path().starts_with("/v1");
+    if is_guarded && key.as_deref() != shown {
+        shared.count("unauthorized");
+        return (StatusCode::UNAUTHORIZED, "{\"error\": \"Unauthorized\"}").into_response();
+    }
+    next.run(request).await
 }
 
 async fn models(State(shared): At) -> String {

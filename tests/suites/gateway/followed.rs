@@ -1,6 +1,7 @@
 //! Index servers follow the pods of a Kubernetes service, which have no agents. Each shard takes its own engines.
 
 use crate::api_server::ApiServer;
+use crate::fake::{Behaviour, Fake};
 use crate::fleet::{MODEL, PATIENCE, prompt, until};
 use crate::kubernetes::{blocks, pod, readyz, service, slice, start_engine, workers};
 use anyhow::{Context, Result, ensure};
@@ -13,6 +14,7 @@ use kvasir_sim::engine::openai::EngineServer;
 use kvasir_sim::engine::openai::client::call;
 use kvasir_sim::server::{Addresses, Server, binary};
 use serde_json::json;
+use std::fs;
 use std::net::SocketAddr;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -157,6 +159,15 @@ async fn each_shard_takes_its_own_pods_and_leaves_others_workers_alone() -> Resu
     until("a cached prompt", cached).await.with_context(|| gateway.output())?;
     gateway.stop().await;
 
+    // An engine that somebody removes by hand returns, as it is still in the list.
+    let request = pb::RemoveWorkerRequest {
+        worker_id: a.worker.clone(),
+        model: MODEL.to_owned(),
+        ..Default::default()
+    };
+    client::connect(first.server.addresses.grpc).await?.remove_worker(request).await?;
+    first.has(&[&a.worker, &b.worker]).await?;
+
     // A pod goes while the index serves, another one while it is away. A worker of somebody else stays.
     let other = name_of_first_shard("other")?;
     first.register(&other).await?;
@@ -269,4 +280,29 @@ async fn engines_of_a_checkpoint_are_compared_with_the_list() -> Result<()> {
     index.has(&["other"]).await?;
     index.server.stop().await;
     a.engine.stop().await
+}
+
+#[tokio::test]
+async fn a_list_states_the_key_that_its_engines_demand() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (key, list) = (folder.path().join("key"), folder.path().join("engines"));
+    let fake = Fake::start(Behaviour { key: Some("key-1"), ..Behaviour::default() }).await?;
+    let engine = fake.address.to_string();
+    let facts = "events=tcp://127.0.0.1:1,block-size=16";
+    fs::write(&list, format!("{engine},{facts},key-file={}\n", key.display()))?;
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let source = format!("file:{}", list.display());
+    let flags = ["--engines-from", &source];
+    let at = Addresses { grpc: any, http: any };
+    let mut server = Server::program_at(Command::new(binary()?), at, &flags).await?;
+    // No file, a wrong key, the right key: each is read again.
+    readyz(&server, "no file", |text| text.contains("No such file")).await?;
+    fs::write(&key, "key-2\n")?;
+    readyz(&server, "a wrong key", |text| text.contains("the engine demands a key")).await?;
+    fs::write(&key, "key-1\n")?;
+    let found = workers(server.addresses.grpc, &[engine]).await;
+    found.with_context(|| server.output())?;
+    ensure!(!server.output().contains("key-1"), "{}", server.output());
+    server.stop().await;
+    Ok(())
 }

@@ -13,6 +13,7 @@ use kvasir_sim::engine::openai::ServerConfig;
 use kvasir_sim::engine::openai::client::call;
 use kvasir_sim::server::Server;
 use serde_json::{Value, json};
+use std::fs;
 
 /// Workers that came later are chosen like the others.
 const ALIKE: [&str; 2] = ["--worker-health", "slow-start=0s"];
@@ -320,6 +321,36 @@ async fn a_gateway_without_engines_says_so() -> Result<()> {
         fleet.stop().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn engines_that_demand_a_key_get_it_from_a_file_that_may_change() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("key");
+    fs::write(&file, "key-1\n")?;
+    let with = |key| Behaviour { key: Some(key), ..Behaviour::default() };
+    let path = file.display().to_string();
+    let (fleet, fakes) = fakes(vec![with("key-1")], &["--engine-key-file", &path]).await?;
+    let [fake] = fakes.as_slice() else { unreachable!("one engine") };
+    fleet.complete(&prompt("a")).await?;
+    ensure!(fleet.metric("gateway_tokens_total", "known").await? == 1.0, "rendered with the key");
+    ensure!(fake.calls("unauthorized") == 0, "{}", fleet.gateway.output());
+
+    // The key of the engine is the gateway's affair: clients do not learn that theirs is wrong.
+    fake.change(with("key-2"));
+    let body = json!({"model": MODEL, "prompt": prompt("b"), "max_tokens": 4});
+    let (status, answer) = fleet.post("/v1/completions", &body).await?;
+    let says = answer.to_string().contains("--engine-key-file");
+    ensure!(status == 502 && says, "{status} {answer}\n{}", fleet.gateway.output());
+    fs::write(&file, "key-2\n")?;
+    until("the new key", async || {
+        let (status, _) = fleet.post("/v1/completions", &body).await?;
+        Ok((status == 200).then_some(()))
+    })
+    .await?;
+    let log = fleet.gateway.output();
+    ensure!(!log.contains("key-1") && !log.contains("key-2"), "{log}");
+    fleet.stop().await
 }
 
 /// An empty fleet is asked for often, whatever the interval: someone waits for the first engine.

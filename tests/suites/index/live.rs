@@ -104,7 +104,8 @@ pub fn ranks(index: &Index) -> RankSizes {
 /// Gives the workers of an index the roles for which `is_here` accepts them, in the place of what they were.
 pub fn set_roles(
     index: &mut Index,
-    (before, now): (&Roles, &Roles),
+    before: &Roles,
+    now: &Roles,
     is_here: impl Fn(&WorkerId) -> bool,
 ) {
     let had_roles = before.pools.iter().chain(before.reads.keys()).chain(before.chunks.keys());
@@ -124,7 +125,7 @@ impl Subject for Live {
 
     fn set_roles(&mut self, roles: &Roles) {
         let before = std::mem::replace(&mut self.roles, roles.clone());
-        set_roles(&mut self.index, (&before, roles), |_| true);
+        set_roles(&mut self.index, &before, roles, |_| true);
     }
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<SourceId, String> {

@@ -113,7 +113,7 @@ impl Subject for Sharded {
         roles.pools.iter().for_each(|_| self.partition.note_registered(HolderKind::Pool));
         for shard in self.partition.shards() {
             let is_here = |worker: &WorkerId| Arc::ptr_eq(self.partition.shard_of(worker), shard);
-            shard.write(|index| live::set_roles(index, (&before, roles), is_here));
+            shard.write(|index| live::set_roles(index, &before, roles, is_here));
         }
     }
 

@@ -86,7 +86,8 @@ impl Agent {
     pub fn new(
         number: usize,
         mut truth: Truth,
-        (delivery, answers): (Delivery, bool),
+        delivery: Delivery,
+        answers: bool,
         rng: &mut ScriptRng,
     ) -> Self {
         let batches_max = if answers { rng.random_range(1..20) } else { 1 << 20 };
@@ -232,7 +233,7 @@ impl Agent {
                 true
             }
             Ask::Dump { incarnation } => {
-                self.serve_dump((incarnation, records_max), serving, &mut round.parts, seen)
+                self.serve_dump(incarnation, records_max, serving, &mut round.parts, seen)
             }
         }
     }
@@ -267,7 +268,8 @@ impl Agent {
 
     fn serve_dump(
         &mut self,
-        (incarnation, records_max): (Incarnation, usize),
+        incarnation: Incarnation,
+        records_max: usize,
         serving: &mut Serving,
         parts: &mut VecDeque<Part>,
         seen: &mut Seen,

@@ -115,7 +115,7 @@ impl World {
                     self.seen.add("a pool holds what its readers lack");
                 }
                 if question.shared {
-                    check_shared((&oracle, &live.index), &self.plans.roles, question, &found);
+                    check_shared(&oracle, &live.index, &self.plans.roles, question, &found);
                     continue;
                 }
                 assert_eq!(found, expected, "server {server}: {question:?}");
@@ -178,7 +178,8 @@ impl World {
 /// A rank holds at least what it holds by itself, and what each pool that it reads holds. How much more that is together
 /// depends on blocks behind holes, and a dump does not say where these stand: suite `index` compares that.
 fn check_shared(
-    (oracle, index): (&Oracle, &Index),
+    oracle: &Oracle,
+    index: &Index,
     roles: &Roles,
     question: &Question,
     found: &[Found],

@@ -173,7 +173,7 @@ impl World {
                 return false;
             }
             connection.server_is_gone = true;
-            self.with_follower((server, agent), |follower, on| follower.close(number, on));
+            self.with_follower(server, agent, |follower, on| follower.close(number, on));
             return true;
         };
         match message {
@@ -183,7 +183,7 @@ impl World {
                 connection.arrived.push_back(batch.sequence);
                 let via = Via::Connection(number);
                 let mut is_known = false;
-                self.with_follower((server, agent), |follower, on| {
+                self.with_follower(server, agent, |follower, on| {
                     is_known = true;
                     follower.batch(number, batch, via, on);
                 });
@@ -193,7 +193,7 @@ impl World {
                 }
             }
             Up::Heartbeat(head) => {
-                self.with_follower((server, agent), |at, on| at.heartbeat(number, head, on));
+                self.with_follower(server, agent, |at, on| at.heartbeat(number, head, on));
             }
         }
         true
@@ -204,7 +204,7 @@ impl World {
         self.make_follower(server, agent);
         let mut accepted = false;
         let mut applied = None;
-        self.with_follower((server, agent), |follower, on| {
+        self.with_follower(server, agent, |follower, on| {
             accepted = follower.open(number, hello, on);
             applied = follower.recovery.status().applied;
         });

@@ -47,7 +47,8 @@ pub struct Link {
 impl Link {
     /// A link that begins afresh, or goes on where the index holds what was applied by `status`.
     pub fn new(
-        (worker, source): (WorkerId, SourceId),
+        worker: WorkerId,
+        source: SourceId,
         config: SequencerConfig,
         status: Option<SourceStatus>,
         on: &mut On<'_>,

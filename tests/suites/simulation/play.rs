@@ -116,10 +116,10 @@ impl World {
             return;
         };
         if live.checkpoint.is_none() {
-            live.begin_checkpoint((plans, *fault), &mut at.disk, rng);
+            live.begin_checkpoint(plans, *fault, &mut at.disk, rng);
         }
         for _ in 0..rng.random_range(1..4) {
-            live.step_checkpoint((plans, *fault), &mut at.disk, rng, seen);
+            live.step_checkpoint(plans, *fault, &mut at.disk, rng, seen);
         }
         // What only one image says is told only if its server ends before the next.
         if rng.random_ratio(self.mishaps_percent, 3_000) {

@@ -117,7 +117,7 @@ impl World {
             match self.agents[agent].delivery {
                 Delivery::Direct => {}
                 // Nothing counts as heard before it is heard again.
-                Delivery::Core => self.with_follower((server, agent), |follower, on| {
+                Delivery::Core => self.with_follower(server, agent, |follower, on| {
                     follower.close(follower.stream, on);
                 }),
                 Delivery::Log => self.tell_lag(server, agent, is_behind),
@@ -127,7 +127,7 @@ impl World {
     }
 
     fn tell_lag(&mut self, server: usize, agent: usize, is_behind: bool) {
-        self.with_follower((server, agent), |follower, on| follower.lag(is_behind, on));
+        self.with_follower(server, agent, |follower, on| follower.lag(is_behind, on));
     }
 
     /// A server's connection to the broker is gone, with what was on its way.
@@ -192,7 +192,7 @@ impl World {
         let is_behind = live.consumer.is_behind && is_log;
         let in_order = matches!(via, Via::Log(_));
         let mut refused = false;
-        self.with_follower((server, agent), |follower, on| {
+        self.with_follower(server, agent, |follower, on| {
             if follower.stream_life != Some(message.incarnation) {
                 let has_other = follower.stream_life.is_some();
                 let early = match &message.content {

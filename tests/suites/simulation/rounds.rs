@@ -25,7 +25,7 @@ impl World {
     /// The next part of an answer arrives; whether there was one.
     pub fn deliver_part(&mut self, server: usize, agent: usize) -> bool {
         let mut delivered = false;
-        self.with_follower((server, agent), |follower, on| {
+        self.with_follower(server, agent, |follower, on| {
             let part = follower.round.as_mut().and_then(|round| round.parts.pop_front());
             if let Some(part) = part {
                 delivered = true;
@@ -37,7 +37,7 @@ impl World {
 
     /// An answer breaks off.
     pub fn break_round(&mut self, server: usize, agent: usize) {
-        self.with_follower((server, agent), break_off);
+        self.with_follower(server, agent, break_off);
     }
 
     /// Answers that take too long break off.

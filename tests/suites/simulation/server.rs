@@ -154,7 +154,8 @@ impl Server {
     pub fn start(
         &mut self,
         plans: &Plans,
-        (now, fault): (Duration, Fault),
+        now: Duration,
+        fault: Fault,
         rng: &mut ScriptRng,
         seen: &mut Seen,
     ) {
@@ -204,7 +205,7 @@ impl Server {
             };
             let on = &mut On { index: &mut live.index, seen, fault, now, checkpoint: None };
             let worker = plan.worker.clone();
-            live.links.insert(number, Link::new((worker, id), plan.sequencing, status, on));
+            live.links.insert(number, Link::new(worker, id, plan.sequencing, status, on));
         }
         assert!(brought.is_empty(), "whose is this: {brought:?}");
         self.live = Some(live);
@@ -299,7 +300,8 @@ impl Live {
 
     pub fn begin_checkpoint(
         &mut self,
-        (plans, fault): (&Plans, Fault),
+        plans: &Plans,
+        fault: Fault,
         disk: &mut Disk,
         rng: &mut ScriptRng,
     ) {
@@ -316,7 +318,8 @@ impl Live {
     /// Goes on with the checkpoint: cuts a worker, writes what was cut, or ends.
     pub fn step_checkpoint(
         &mut self,
-        (plans, fault): (&Plans, Fault),
+        plans: &Plans,
+        fault: Fault,
         disk: &mut Disk,
         rng: &mut ScriptRng,
         seen: &mut Seen,

@@ -149,7 +149,7 @@ impl World {
             recovery,
             lease,
         });
-        self.agents.push(Agent::new(number, truth, (delivery, answers), rng));
+        self.agents.push(Agent::new(number, truth, delivery, answers, rng));
     }
 
     fn add_bare(&mut self, number: usize) {
@@ -187,7 +187,7 @@ impl World {
 
     pub fn start_server(&mut self, server: usize) {
         let Self { servers, plans, now, fault, rng, seen, .. } = self;
-        servers[server].start(plans, (*now, *fault), rng, seen);
+        servers[server].start(plans, *now, *fault, rng, seen);
         for agent in 0..self.agents.len() {
             self.hand_on(server, agent);
         }
@@ -196,7 +196,8 @@ impl World {
     /// Does something with the follower of an agent at a server, if there is one.
     pub fn with_follower(
         &mut self,
-        (server, agent): (usize, usize),
+        server: usize,
+        agent: usize,
         act: impl FnOnce(&mut Follower, &mut On<'_>),
     ) {
         let Self { servers, seen, fault, now, .. } = self;
@@ -277,7 +278,7 @@ impl World {
         let bares = self.bares.len();
         for server in 0..self.servers.len() {
             for agent in 0..agents {
-                self.with_follower((server, agent), |follower, on| follower.tick(now, on));
+                self.with_follower(server, agent, |follower, on| follower.tick(now, on));
             }
             for bare in 0..bares {
                 self.with_link((server, bare), |link, on| link.tick(now, on));
@@ -316,7 +317,7 @@ impl World {
             } else if follower.idle {
                 self.remove_follower(server, agent);
             } else {
-                self.with_follower((server, agent), Follower::heal);
+                self.with_follower(server, agent, Follower::heal);
             }
         }
     }

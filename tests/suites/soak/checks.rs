@@ -54,8 +54,8 @@ pub async fn run(
         let began = Instant::now();
         for (number, client) in clients.iter().enumerate() {
             let exact = async {
-                until_exact(client, engine, &held, (&late, late.len())).await?;
-                until_exact(client, engine, &held, (&early, kept)).await
+                until_exact(client, engine, &held, &late, late.len()).await?;
+                until_exact(client, engine, &held, &early, kept).await
             };
             exact.await.with_context(|| format!("index {number}"))?;
             report.fresh(began.elapsed());
@@ -72,7 +72,8 @@ async fn until_exact(
     client: &IndexerClient,
     engine: &Engine,
     held: &Held<'_>,
-    (tokens, kept): (&[u32], usize),
+    tokens: &[u32],
+    kept: usize,
 ) -> Result<()> {
     let blocks = (kept / BLOCK_SIZE) as u32;
     let last = held.truth().await?.last_sequence;

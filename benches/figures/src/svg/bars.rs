@@ -36,7 +36,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     let right = WIDTH - LEGEND_WIDTH - VALUE;
     let ends = plot.series.iter().flat_map(Series::with_intervals);
     let ends = ends.flat_map(|(_, value, half)| [value, value + half]);
-    let x = Ruler::new(plot.y.scale, ends, (left, right)).starting_at_origin();
+    let x = Ruler::new(plot.y.scale, ends, left, right).starting_at_origin();
     let rows: f64 = groups.iter().map(|group| group.bars.len().max(1) as f64 * BAR + GAP).sum();
     let bottom = TOP + rows.max(Canvas::legend_height(plot.series.len()));
 

@@ -15,8 +15,8 @@ const SHIFT: f64 = 3.0;
 
 pub(super) fn draw(plot: &Plot) -> String {
     let x =
-        Ruler::new(plot.x.scale, values(plot, |(x, _, _)| [x, x]), (LEFT + MARGIN, RIGHT - MARGIN));
-    let y = Ruler::new(plot.y.scale, values(plot, |(_, y, half)| [y, y + half]), (BOTTOM, TOP));
+        Ruler::new(plot.x.scale, values(plot, |(x, _, _)| [x, x]), LEFT + MARGIN, RIGHT - MARGIN);
+    let y = Ruler::new(plot.y.scale, values(plot, |(_, y, half)| [y, y + half]), BOTTOM, TOP);
     let y = if plot.y.scale == Scale::Linear { y.starting_at_origin() } else { y };
     let mut canvas = Canvas::new(HEIGHT, &plot.title);
     let grid = Style::solid(GRID);

@@ -23,7 +23,8 @@ impl Ruler {
     pub(super) fn new(
         scale: Scale,
         values: impl Iterator<Item = f64>,
-        (first, last): (f64, f64),
+        first: f64,
+        last: f64,
     ) -> Self {
         let (min, max) = values
             .filter_map(|value| position(scale, value))
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     fn labels(scale: Scale, values: [f64; 2]) -> Vec<String> {
-        let ruler = Ruler::new(scale, values.into_iter(), (0.0, 100.0));
+        let ruler = Ruler::new(scale, values.into_iter(), 0.0, 100.0);
         ruler.ticks().into_iter().map(|(_, label)| label).collect()
     }
 
@@ -176,13 +177,13 @@ mod tests {
 
     #[test]
     fn values_have_pixels() {
-        let ruler = Ruler::new(Scale::Logarithmic, [1.0, 100.0].into_iter(), (200.0, 0.0));
+        let ruler = Ruler::new(Scale::Logarithmic, [1.0, 100.0].into_iter(), 200.0, 0.0);
         assert_eq!(
             [1.0, 10.0, 0.0].map(|value| ruler.pixel(value)),
             [Some(200.0), Some(100.0), None]
         );
         assert_eq!([0.0, 1e9].map(|value| ruler.pixel_within(value)), [200.0, 0.0]);
-        let none = Ruler::new(Scale::Linear, [].into_iter(), (0.0, 1.0));
+        let none = Ruler::new(Scale::Linear, [].into_iter(), 0.0, 1.0);
         assert_eq!(none.pixel(0.5), Some(0.5));
     }
 }

@@ -29,7 +29,8 @@ impl Index {
     /// workers, does nothing.
     pub(super) fn count_chunks(
         &self,
-        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        tiers: TierSet,
+        pools: Option<&Pools<'_>>,
         scratch: &mut Scratch,
     ) {
         if !self.roles.has_chunks() {
@@ -39,7 +40,7 @@ impl Index {
         let mut is_ordered = true;
         for at in matches.iter_mut() {
             let Some(&sizes) = self.roles.chunks_of(at.holder.0) else { continue };
-            self.replace_runs(at, stretches, (tiers, pools), runs);
+            self.replace_runs(at, stretches, tiers, pools, runs);
             let counted = Match::of_chunks(at.holder, runs, sizes, *positions);
             is_ordered &= counted.blocks == at.blocks;
             *at = counted;
@@ -56,7 +57,8 @@ impl Index {
         &self,
         at: &Match,
         stretches: &[Stretch],
-        (tiers, pools): (TierSet, Option<&Pools<'_>>),
+        tiers: TierSet,
+        pools: Option<&Pools<'_>>,
         runs: &mut Vec<Run>,
     ) {
         runs.clear();

@@ -375,7 +375,7 @@ impl Index {
         positions: Positions,
     ) {
         if let Some(&sizes) = self.roles.chunks_of(at.holder.0) {
-            self.replace_runs(at, stretches, (tiers, pools), runs);
+            self.replace_runs(at, stretches, tiers, pools, runs);
             *at = Match::of_chunks(at.holder, runs, sizes, positions);
             return;
         }
@@ -396,8 +396,9 @@ fn blocks_of(positions: u32, per_block: u32, all: u32) -> u32 {
     if positions == all { positions.div_ceil(per_block) } else { positions / per_block }
 }
 
-/// The declared groups, each once: a group that was declared anew has the largest block and the smallest unit. Groups
-/// that need few blocks come first: their checks cost least and reject most lengths.
+/// The declared groups, each once. A group that was declared several times gets the largest block and window, and the
+/// greatest common divisor of its units. Groups that need few blocks come first: their checks cost least and reject most
+/// lengths.
 fn merge_declared(declared: &[(BlockName, Group)]) -> SmallVec<[Group; 4]> {
     let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
     for &(_, group) in declared {

@@ -374,7 +374,7 @@ impl Index {
             let Scratch { matches, stretches, .. } = scratch;
             matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         }
-        self.count_chunks((tiers, None), scratch);
+        self.count_chunks(tiers, None, scratch);
         self.limit_matches(query, None, used, scratch, is_wanted)
     }
 

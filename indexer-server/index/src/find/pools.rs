@@ -113,7 +113,7 @@ impl Index {
         let Scratch { matches, stretches, .. } = scratch;
         let used = Tier::ALL.map(|tier| tiers.contains(tier));
         matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
-        self.count_chunks((tiers, Some(&pools)), scratch);
+        self.count_chunks(tiers, Some(&pools), scratch);
         if !self.limit_matches(query, Some(&pools), used, scratch, &is_wanted) {
             return false;
         }

@@ -50,8 +50,8 @@ fn hash_of(workers: &Pages<Worker>, worker: u32) -> u64 {
 
 impl Holders {
     fn worker(&self, id: &WorkerId) -> Option<u32> {
-        let is_it = |&at: &u32| self.workers[at].id.as_ref() == Some(id);
-        self.names.find(hash(id), is_it).copied()
+        let is_same = |&at: &u32| self.workers[at].id.as_ref() == Some(id);
+        self.names.find(hash(id), is_same).copied()
     }
 
     /// The holder of a rank, created if necessary.

@@ -99,11 +99,11 @@ impl Nodes {
                 return None;
             }
         }
-        let is_it = |&at: &u32| {
+        let is_same = |&at: &u32| {
             let node = &self.pages[at];
             node.parent == parent && node.local == local
         };
-        self.branches.find(hash(parent, local), is_it).copied()
+        self.branches.find(hash(parent, local), is_same).copied()
     }
 
     /// Adds a child, which must not exist yet. Returns its node.

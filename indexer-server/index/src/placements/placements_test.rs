@@ -21,7 +21,8 @@ fn record(
     placements: &mut Placements,
     worker: WorkerKey,
     prompt: &[u64],
-    (now, ttl): (u64, u64),
+    now: u64,
+    ttl: u64,
 ) -> Recorded {
     let mut recording = placements.begin(worker, seconds(now), seconds(ttl));
     placements.record(&mut recording, &locals(prompt)).expect("nothing in between")
@@ -43,10 +44,10 @@ fn expected(found: &[(&str, u32)]) -> Vec<(String, u32)> {
 #[test]
 fn a_block_counts_until_its_last_placement_ends() {
     let mut placements = Placements::default();
-    record(&mut placements, worker(1, 0), &[1, 2, 3], (0, 10));
-    let second = record(&mut placements, worker(1, 0), &[1, 2, 4], (5, 10));
+    record(&mut placements, worker(1, 0), &[1, 2, 3], 0, 10);
+    let second = record(&mut placements, worker(1, 0), &[1, 2, 4], 5, 10);
     assert_eq!(second, Recorded { added: 1, refreshed: 2 });
-    record(&mut placements, worker(2, 7), &[1], (5, 1));
+    record(&mut placements, worker(2, 7), &[1], 5, 1);
     assert_eq!(find(&placements, &[1, 2, 3], 5), expected(&[("w1#0", 3), ("w2#7", 1)]));
     assert_eq!(find(&placements, &[1, 2, 3], 9), expected(&[("w1#0", 3)]));
     // Expired at exactly 10 s, whether dropped or not.
@@ -61,8 +62,8 @@ fn a_block_counts_until_its_last_placement_ends() {
 #[test]
 fn a_shorter_time_to_live_shortens_nothing() {
     let mut placements = Placements::default();
-    record(&mut placements, worker(1, 0), &[1, 2], (0, 100));
-    record(&mut placements, worker(1, 0), &[1, 2, 3], (0, 10));
+    record(&mut placements, worker(1, 0), &[1, 2], 0, 100);
+    record(&mut placements, worker(1, 0), &[1, 2, 3], 0, 10);
     assert_eq!(find(&placements, &[1, 2, 3], 50), expected(&[("w1#0", 2)]));
     placements.validate().expect("sound");
 }
@@ -70,11 +71,11 @@ fn a_shorter_time_to_live_shortens_nothing() {
 #[test]
 fn a_new_worker_of_the_same_name_inherits_nothing() {
     let mut placements = Placements::default();
-    record(&mut placements, worker(1, 0), &[1, 2, 3, 4], (0, 10));
-    record(&mut placements, worker(1, 0), &[1, 2, 5], (0, 10));
+    record(&mut placements, worker(1, 0), &[1, 2, 3, 4], 0, 10);
+    record(&mut placements, worker(1, 0), &[1, 2, 5], 0, 10);
     placements.remove_worker(&worker(1, 0).worker);
     assert_eq!(find(&placements, &[1, 2, 3, 4], 0), []);
-    record(&mut placements, worker(1, 0), &[1], (0, 10));
+    record(&mut placements, worker(1, 0), &[1], 0, 10);
     assert_eq!(find(&placements, &[1, 2, 3, 4], 0), expected(&[("w1#0", 1)]));
     let mut steps = 1;
     while !placements.sweep(1).done {
@@ -105,7 +106,7 @@ fn a_block_costs_some_tens_of_bytes() {
     let mut placements = Placements::default();
     for prompt in 0..256 {
         let prompt: Vec<_> = (0..256).map(|at| prompt << 32 | at).collect();
-        record(&mut placements, worker(1, 0), &prompt, (0, 10));
+        record(&mut placements, worker(1, 0), &prompt, 0, 10);
     }
     let bytes = placements.bytes() / placements.blocks();
     assert!((40..=64).contains(&bytes), "{bytes} bytes a block");
@@ -113,7 +114,7 @@ fn a_block_costs_some_tens_of_bytes() {
     for number in 2..=9 {
         for prompt in 0..256 {
             let prompt: Vec<_> = (0..256).map(|at| prompt << 32 | at).collect();
-            record(&mut placements, worker(number, 0), &prompt, (0, 10));
+            record(&mut placements, worker(number, 0), &prompt, 0, 10);
         }
     }
     let bytes = (placements.bytes() - alone) / (8 * 256 * 256);
@@ -400,8 +401,8 @@ fn tables_that_grow_and_shrink_leave_nothing() {
     for turn in 0..3_000 {
         let prompt: Vec<_> = (0..dice.below(40)).map(|_| dice.below(8)).collect();
         let number = dice.below(300);
-        record(&mut placements, worker(number, 0), &prompt, (turn, dice.below(2_000)));
-        record(&mut placements, worker(number, 1), &[turn + 10], (turn, 100));
+        record(&mut placements, worker(number, 0), &prompt, turn, dice.below(2_000));
+        record(&mut placements, worker(number, 1), &[turn + 10], turn, 100);
         placements.expire(seconds(turn), 64);
     }
     placements.validate().expect("sound");

@@ -370,7 +370,7 @@ impl RankSteps {
                 };
                 let placed = landed.len();
                 restored.placed += placed as u64;
-                unplace_run(change, source, item.parent, (&run, placed), restored);
+                unplace_run(change, source, item.parent, &run, placed, restored);
                 (landed, run.blocks.len())
             }
             What::Names(names, own) => {
@@ -419,7 +419,8 @@ fn unplace_run(
     change: &mut RankChange<'_>,
     source: Option<SourceId>,
     parent: Option<BlockName>,
-    (run, placed): (&RunImage, usize),
+    run: &RunImage,
+    placed: usize,
     restored: &mut Restored,
 ) {
     let before = placed.checked_sub(1).and_then(|last| run.blocks.get(last));

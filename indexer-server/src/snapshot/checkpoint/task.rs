@@ -147,7 +147,8 @@ impl Checkpointer {
     #[must_use]
     pub fn new(
         shared_store: SharedStore,
-        (partitions, writer): (Arc<Partitions>, Writer),
+        partitions: Arc<Partitions>,
+        writer: Writer,
         registry: Registry,
         interval: Duration,
         metrics: CheckpointMetrics,
@@ -278,7 +279,7 @@ impl Checkpointer {
         batch.gone.extend(gone.cloned());
         let stale = self.stale(present.iter().map(|(at, _)| at.address()).collect()).await?;
         for (registration, registered_by) in &present {
-            self.add((registration, *registered_by), &stale, &mut batch).await?;
+            self.add(registration, *registered_by, &stale, &mut batch).await?;
             if batch.blocks >= BATCH_BLOCKS_MAX || batch.images.len() >= BATCH_WORKERS_MAX {
                 self.write(mem::take(&mut batch), &mut report).await?;
             }
@@ -318,7 +319,8 @@ impl Checkpointer {
     /// Adds the changes of a worker to a batch. Does nothing if the worker's partition is gone.
     async fn add(
         &self,
-        (registration, registered_by): (&Registration, RegisteredBy),
+        registration: &Registration,
+        registered_by: RegisteredBy,
         stale: &BTreeSet<WorkerAddress>,
         batch: &mut Batch,
     ) -> Result<(), CheckpointError> {

@@ -116,7 +116,7 @@ async fn listen(
                 let is_known = socket.peer().certificate.get().is_some();
                 let access = (!demands_certificates || is_known).then(|| access.clone());
                 let answering =
-                    answer(socket, (access, connection_age), Arc::clone(&pages), stop.clone());
+                    answer(socket, access, connection_age, Arc::clone(&pages), stop.clone());
                 connections.spawn(answering);
             }
         }
@@ -130,7 +130,8 @@ async fn listen(
 /// Answers the requests of one connection of the side port.
 async fn answer(
     socket: Socket,
-    (access, age): (Option<Access>, Option<Duration>),
+    access: Option<Access>,
+    age: Option<Duration>,
     pages: Arc<Pages>,
     stop: CancellationToken,
 ) {

@@ -83,7 +83,7 @@ pub struct AnswerBody<B, K> {
 
 impl<B, K> AnswerBody<B, K> {
     /// Wraps the body of an answer to a client.
-    pub fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, (call, kept): (Call, K)) -> Self {
+    pub fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, call: Call, kept: K) -> Self {
         let progress = None;
         let rest = None;
         let refused = false;

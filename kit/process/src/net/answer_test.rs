@@ -39,12 +39,7 @@ impl Port {
     fn answer(&self, bytes: usize) -> Answer {
         let body = Full::new(Bytes::from(vec![7; bytes])).map_err(|never| match never {});
         let call = Call::new(&Uri::from_static("/s/m"), &TooLong::default());
-        AnswerBody::new(
-            body.boxed_unsync(),
-            self.limits.clone(),
-            Arc::clone(&self.peer),
-            (call, ()),
-        )
+        AnswerBody::new(body.boxed_unsync(), self.limits.clone(), Arc::clone(&self.peer), call, ())
     }
 }
 

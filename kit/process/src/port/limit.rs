@@ -305,7 +305,7 @@ where
                     Some(end) => Body::new(Ending::new(body, end)),
                     None => body,
                 };
-                Body::new(AnswerBody::new(body, limits.answers.clone(), peer, (call, kept)))
+                Body::new(AnswerBody::new(body, limits.answers.clone(), peer, call, kept))
             })
         };
         let answered = async move {

@@ -110,7 +110,7 @@ impl<S: Sources> OpenStream<'_, S> {
             },
             None => None,
         };
-        self.handle_request(session, (arrived.message, held), unanswered).await?;
+        self.handle_request(session, arrived.message, held, unanswered).await?;
         ControlFlow::Continue(None)
     }
 
@@ -119,7 +119,8 @@ impl<S: Sources> OpenStream<'_, S> {
     async fn handle_request(
         &self,
         session: &S::Session,
-        (request, held): (PublishEventsRequest, Option<Charge>),
+        request: PublishEventsRequest,
+        held: Option<Charge>,
         unanswered: &mut VecDeque<Unanswered>,
     ) -> Flow {
         let batch = match Publication::try_from(request) {

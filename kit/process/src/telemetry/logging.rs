@@ -98,7 +98,7 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
     // Parse the filter first: with an invalid filter, no exporter is started.
     let filter: EnvFilter = config.filter.parse()?;
     let spans = config.otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
-    let layers = layers((name, config.format), filter, spans.as_ref(), io::stderr);
+    let layers = layers(name, config.format, filter, spans.as_ref(), io::stderr);
     tracing_subscriber::registry().with(layers).try_init()?;
     if spans.is_some() {
         set_text_map_propagator(TraceContextPropagator::new());
@@ -109,7 +109,8 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
 
 /// Returns the layer for log lines and, with an exporter, the layer for spans.
 fn layers<W>(
-    (name, format): (&'static str, LogFormat),
+    name: &'static str,
+    format: LogFormat,
     filter: EnvFilter,
     spans: Option<&SdkTracerProvider>,
     writer: W,
@@ -200,7 +201,7 @@ mod tests {
                 ("info,h2=trace", LevelFilter::TRACE),
             ] {
                 let filter = filter.parse().expect("a filter");
-                let layers = layers(("test", LogFormat::Text), filter, spans, io::stderr);
+                let layers = layers("test", LogFormat::Text, filter, spans, io::stderr);
                 assert_eq!(layers.max_level_hint(), Some(level));
             }
         }
@@ -212,7 +213,7 @@ mod tests {
         let provider = SdkTracerProvider::builder().build();
         for spans in [None, Some(&provider)] {
             let filter = "info".parse().expect("a filter");
-            let layers = layers(("test", LogFormat::Text), filter, spans, io::stderr);
+            let layers = layers("test", LogFormat::Text, filter, spans, io::stderr);
             with_default(tracing_subscriber::registry().with(layers), || {
                 assert!(
                     trace_span!("frame").is_disabled(),
@@ -245,7 +246,7 @@ mod tests {
         let lines = Lines::default();
         let to = lines.clone();
         let filter = filter.parse().expect("a filter");
-        let layers = layers(("test", format), filter, Some(&provider), move || to.clone());
+        let layers = layers("test", format, filter, Some(&provider), move || to.clone());
         with_default(tracing_subscriber::registry().with(layers), || {
             let request = trace::request_span("/v1/models", get);
             let in_step = || kvasir_trace::span!("step").in_scope(|| tracing::warn!("late"));

@@ -17,7 +17,7 @@ pub fn encode_gauge(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
-    encode(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)
+    encode(to, name, help, MetricType::Gauge, rows, ConstGauge::new)
 }
 
 /// Writes a collector's counter: its current values, by labels.
@@ -30,13 +30,15 @@ pub fn encode_counter(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
-    encode(to, (name, help, MetricType::Counter), rows, ConstCounter::new)
+    encode(to, name, help, MetricType::Counter, rows, ConstCounter::new)
 }
 
 /// Writes one metric with all its rows.
 fn encode<M: EncodeMetric>(
     to: &mut DescriptorEncoder<'_>,
-    (name, help, kind): (&str, &str, MetricType),
+    name: &str,
+    help: &str,
+    kind: MetricType,
     rows: Vec<Row>,
     metric: fn(u64) -> M,
 ) -> Result<(), fmt::Error> {

@@ -50,8 +50,10 @@ fn slots(blocks: &[u32]) -> Vec<SlotId> {
 
 /// A plan between two single ranks with all heads, over the same blocks.
 fn single(
-    (from, to): (&BlockSetLayout, &BlockSetLayout),
-    (read, written): (&[u32], &[u32]),
+    from: &BlockSetLayout,
+    to: &BlockSetLayout,
+    read: &[u32],
+    written: &[u32],
     limits: &CopyLimits,
 ) -> Result<CopyPlan, CopyError> {
     let read = slots(read);
@@ -65,7 +67,7 @@ fn single(
 fn what_touches_is_one_operation() {
     let [full, by_block, by_outer] = FORMS.map(|form| set(form, CONFIG, TensorParallel::SINGLE));
     let ops = |from, to, read: &[u32], written: &[u32]| {
-        single((from, to), (read, written), &CopyLimits::DEFAULT).expect("a plan").ops().len()
+        single(from, to, read, written, &CopyLimits::DEFAULT).expect("a plan").ops().len()
     };
     assert_eq!(ops(&full, &full, &[0, 1, 2, 3], &[0, 1, 2, 3]), 1);
     assert_eq!(ops(&full, &full, &[0, 1, 3], &[1, 2, 3]), 2);
@@ -83,7 +85,7 @@ fn long_operations_are_cut() {
     let full = set(FULL, CONFIG, TensorParallel::SINGLE);
     let blocks: &[u32] = &[0, 1, 2, 3];
     let limits = CopyLimits { op_bytes_max: 100, ..CopyLimits::DEFAULT };
-    let plan = single((&full, &full), (blocks, blocks), &limits).expect("a plan");
+    let plan = single(&full, &full, blocks, blocks, &limits).expect("a plan");
     assert_eq!(plan.bytes(), 1_024);
     let bytes: Vec<_> = plan.ops().iter().map(|op| op.bytes).collect();
     assert_eq!(bytes, [[100; 10].as_slice(), &[24]].concat());
@@ -165,10 +167,10 @@ fn what_does_not_fit_is_refused_by_name() {
     ];
     for (config, error) in cases {
         let other = set(FULL, config, TensorParallel::SINGLE);
-        let plan = single((&base, &other), (&[0, 1], &[0, 1]), &CopyLimits::DEFAULT);
+        let plan = single(&base, &other, &[0, 1], &[0, 1], &CopyLimits::DEFAULT);
         assert_eq!(plan, Err(error));
     }
-    let plan = |read, written, limits| single((&base, &base), (read, written), &limits);
+    let plan = |read, written, limits| single(&base, &base, read, written, &limits);
     let duplicate = CopyError::DuplicateBlock { rank: 0, block: SlotId(1) };
     assert_eq!(plan(&[0, 2], &[1, 1], CopyLimits::DEFAULT), Err(duplicate));
     assert!(plan(&[2, 2], &[1, 0], CopyLimits::DEFAULT).is_ok(), "a block may be read twice");
@@ -232,7 +234,7 @@ fn other_content_is_refused() {
         memory: base.memory().clone(),
     };
     let other = BlockSetLayout::new(description, base.fence()).expect("a set");
-    let plan = single((&base, &other), (&[0], &[0]), &CopyLimits::DEFAULT);
+    let plan = single(&base, &other, &[0], &[0], &CopyLimits::DEFAULT);
     let side = Side::Destination;
     let rank = 0;
     let error = CopyError::Differs { field: "content", expected: 1, side, rank, found: 2 };

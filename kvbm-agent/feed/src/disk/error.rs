@@ -22,7 +22,7 @@ pub enum DiskError {
         reason: String,
     },
     /// The folder has another worker's journal.
-    #[error("{}: the journal of worker {found}, this agent is worker {requested}'s: choose another folder", folder.display())]
+    #[error("{}: this is the journal of worker {found}, but the agent serves worker {requested}: choose another folder", folder.display())]
     OtherWorker {
         /// The folder.
         folder: PathBuf,

@@ -30,7 +30,7 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The next batch of the range is no longer retained.
-    #[error("the oldest batch that is retained is {oldest}, the newest {head}")]
+    #[error("the journal has batches {oldest} to {head} only")]
     TooOld {
         /// The oldest retained batch.
         oldest: u64,

@@ -159,7 +159,7 @@ proptest! {
         let around = |number: u64| number.saturating_sub(3)..=number.saturating_add(30);
         for from in around(first).chain([0, u64::MAX]) {
             for to in around(from).filter(|to| *to >= from).chain([u64::MAX]) {
-                let expected = expected_range(first, &all, kept, (from, to));
+                let expected = expected_range(first, &all, kept, from, to);
                 let found = journal.range(INCARNATION, from..=to, part);
                 let found = found.map(|range| {
                     assert_eq!(range.head, all.last().copied());
@@ -178,7 +178,8 @@ fn expected_range(
     first: u64,
     all: &[u64],
     kept: &[u64],
-    (from, to): (u64, u64),
+    from: u64,
+    to: u64,
 ) -> Result<Vec<u64>, RangeError> {
     let from = from.max(first);
     let head = all.last().copied();

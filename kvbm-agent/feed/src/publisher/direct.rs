@@ -104,7 +104,7 @@ impl KvEventPublisher {
             }
             Content::Locals(locals) => locals.to_vec(),
             Content::Tokens { tokens, namespace, multimodal } => {
-                self.hash((tokens, names.len()), namespace, multimodal)?
+                self.hash(tokens, names.len(), namespace, multimodal)?
             }
         };
         let blocks = names.iter().zip(locals);
@@ -145,7 +145,8 @@ impl KvEventPublisher {
     /// the blocks.
     fn hash(
         &self,
-        (tokens, blocks): (&[u32], usize),
+        tokens: &[u32],
+        blocks: usize,
         namespace: Namespace<'_>,
         multimodal: &[MultimodalSpan],
     ) -> Result<Vec<LocalHash>, PublishError> {

@@ -178,7 +178,7 @@ impl<'a> PartsFetch<'a> {
             }
             // If an owner's set ends before the block is registered, another owner replaces it.
             while let Some(lane) = group.lacks() {
-                self.part(lane, rest, (&mut slot, &mut piece), fetched).await?;
+                self.part(lane, rest, &mut slot, &mut piece, fetched).await?;
             }
             let identity = group.identity()?;
             let filled = slots.commit(slot, identity, None).await?;
@@ -216,7 +216,8 @@ impl<'a> PartsFetch<'a> {
         &self,
         lane: &mut Lane<'a>,
         rest: &'a [SequenceHash],
-        (slot, piece): (&mut Filling, &mut Vec<u8>),
+        slot: &mut Filling,
+        piece: &mut Vec<u8>,
         fetched: &mut FetchedParts,
     ) -> Result<(), FetchFault> {
         let mut fault = FetchFault::Missing;

@@ -2,11 +2,11 @@ use super::{Options, TokenSource};
 use hyper::Uri;
 use kvasir_engine_http::{EngineKeys, need_authority, read_address};
 use kvasir_process::config::ConfigError;
-use kvasir_process::options::{ProcessConfig, count, positive};
+use kvasir_process::options::{ProcessConfig, count, positive, unusable};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::config::RoutingConfig;
-use kvasir_tls::Dialer;
+use kvasir_tls::{Dialer, Token};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,12 +92,14 @@ impl Config {
         let addresses = addresses(&options.engine, &process.dialer)?;
         routing.engines = addresses.iter().map(|(id, url)| (id.clone(), url.to_string())).collect();
         let tokens = tokens(options, &process.dialer)?;
+        let key = options.engine_key_file.clone().map(|file| Token::open("engine-key-file", file));
+        let key = key.transpose().map_err(unusable)?;
         let engines = EngineConfig {
             addresses,
             connect_timeout: positive("timeouts: connect", timeouts.connect)?,
             answer_timeout: positive("timeouts: answer", timeouts.answer)?,
             stall_timeout: positive("timeouts: stall", timeouts.stall)?,
-            keys: EngineKeys::default(),
+            keys: EngineKeys::of_all(key),
             dialer: process.dialer.clone(),
         };
         Ok(Self {

@@ -6,6 +6,7 @@ use kvasir_process::text::{KeyValues, PAIRS, optional};
 use kvasir_router::config::{ROUTING_RETIRED, RoutingOptions};
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Options, each available as a flag, an environment variable and a key of the file.
@@ -18,6 +19,10 @@ pub struct Options {
     #[arg(long, value_name = "WORKER=URL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engine: Vec<String>,
+    /// File with the key of the engines' APIs (vLLM --api-key), the same for all engines. The gateway sends the key to
+    /// every engine that the index lists, and to --render-url. The file is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub engine_key_file: Option<PathBuf>,
     /// Tenant whose models the gateway serves. If not set: the tenant without a name
     #[arg(long, value_name = "TENANT", default_value = "")]
     pub tenant: String,

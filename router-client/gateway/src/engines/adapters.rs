@@ -2,6 +2,7 @@
 //! with its base model as `parent`. vLLM lists each of its served names with the same `root`.
 
 use super::Directory;
+use crate::error::engine_status;
 use futures::{StreamExt, stream};
 use hyper::Uri;
 use kvasir_engine_http::EngineClient;
@@ -136,7 +137,7 @@ async fn fetch_names(client: &EngineClient, engine: &Uri) -> Result<Names, Strin
     let answer = client.get(engine, PATH).await.map_err(|error| error.to_string())?;
     let answer = answer.whole_within(ANSWER_BYTES_MAX).await.map_err(|error| error.to_string())?;
     if !answer.status.is_success() {
-        return Err(format!("status {}", answer.status));
+        return Err(engine_status(answer.status));
     }
     let answer: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
     Ok(names(&answer))

@@ -11,7 +11,7 @@ mod stream;
 use crate::answer::Tally;
 use crate::config::Config;
 use crate::engines::Directory;
-use crate::error::ApiError;
+use crate::error::{ApiError, engine_status};
 use crate::metrics::{End, GatewayMetrics};
 use crate::mismatch::{Mismatches, Verdict};
 use crate::request::ApiRequest;
@@ -297,8 +297,8 @@ impl Gateway {
             return self.pass_on(answer, serving, ending).await;
         }
         match job.request.is_stream {
-            true => self.stream(job, answer, (serving, next), ending).await,
-            false => self.whole(answer, (serving, next), ending).await,
+            true => self.stream(job, answer, serving, next, ending).await,
+            false => self.whole(answer, serving, next, ending).await,
         }
     }
 
@@ -392,17 +392,16 @@ impl Gateway {
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
         let status = answer.status();
-        let is_failure = status.is_server_error()
-            || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-        if is_failure {
-            return Err(serving.fail(format!("status {status}")));
+        // 401 is about the gateway's key, not the client's.
+        if status.is_server_error() || [401, 408, 429].contains(&status.as_u16()) {
+            return Err(serving.fail(engine_status(status)));
         }
         let whole = match self.alive(&mut serving, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
             None => return Err(serving.fail("no answer in time".to_owned())),
         };
-        let response = respond(&serving, (whole.status, whole.content_type), whole.body.into());
+        let response = respond(&serving, whole.status, whole.content_type, whole.body.into());
         ending.set(End::Refused);
         Ok(response)
     }
@@ -412,7 +411,8 @@ impl Gateway {
     async fn whole(
         self: &Arc<Self>,
         answer: Answer,
-        (mut serving, next): (Serving, Option<NextTurn>),
+        mut serving: Serving,
+        next: Option<NextTurn>,
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
         let whole = match self.alive(&mut serving, answer.whole()).await {
@@ -423,7 +423,7 @@ impl Gateway {
         if serving.tally.whole(&whole.body).is_none() {
             return Err(serving.fail("the answer is not JSON".to_owned()));
         }
-        let response = respond(&serving, (whole.status, whole.content_type), whole.body.into());
+        let response = respond(&serving, whole.status, whole.content_type, whole.body.into());
         let tally = serving.complete();
         ending.set(End::Complete);
         self.go_on(next, &tally);
@@ -473,7 +473,8 @@ async fn while_alive<T>(
 /// Builds the answer to a client: the engine's answer with the worker's name.
 fn respond(
     serving: &Serving,
-    (status, content_type): (StatusCode, Option<HeaderValue>),
+    status: StatusCode,
+    content_type: Option<HeaderValue>,
     body: Body,
 ) -> Response {
     let mut response = Response::new(body);

@@ -5,6 +5,7 @@ use super::job::Job;
 use super::prefill::one_token;
 use super::{Gateway, SPECULATIONS_MAX, bytes};
 use crate::answer::Tally;
+use crate::error::engine_status;
 use crate::request::{ApiRequest, Kind, Prompt};
 use kvasir_access::Principal;
 use kvasir_engine_http::Sent;
@@ -125,7 +126,7 @@ impl Gateway {
         let answer = answer?.map_err(|error| error.to_string())?;
         // A failure here does not count against the worker's health.
         let _freed = reservation.end(Ended::default());
-        if answer.status.is_success() { Ok(()) } else { Err(format!("status {}", answer.status)) }
+        if answer.status.is_success() { Ok(()) } else { Err(engine_status(answer.status)) }
     }
 }
 

@@ -4,6 +4,7 @@
 use super::fetch::{PARAMETERS, add_plan};
 use super::job::Job;
 use super::{Gateway, bytes, while_alive};
+use crate::error::engine_status;
 use kvasir_engine_http::Sent;
 use kvasir_trace::step;
 use router_client::route::FetchPlan;
@@ -60,7 +61,7 @@ impl Gateway {
             let status = answer.status();
             let whole = answer.whole().await.map_err(|error| error.to_string())?;
             if !status.is_success() {
-                return Err(format!("status {status}"));
+                return Err(engine_status(status));
             }
             serde_json::from_slice::<Value>(&whole.body).map_err(|error| error.to_string())
         };

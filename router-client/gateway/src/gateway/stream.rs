@@ -41,7 +41,8 @@ impl Gateway {
         self: &Arc<Self>,
         job: &Job,
         answer: Answer,
-        (mut serving, next): (Serving, Option<NextTurn>),
+        mut serving: Serving,
+        next: Option<NextTurn>,
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
         let mut events = Events::new(answer.pieces());
@@ -52,7 +53,7 @@ impl Gateway {
             None => return Err(serving.fail("no answer in time".to_owned())),
         };
         let content_type = HeaderValue::from_static("text/event-stream; charset=utf-8");
-        let response = respond(&serving, (StatusCode::OK, Some(content_type)), Body::empty());
+        let response = respond(&serving, StatusCode::OK, Some(content_type), Body::empty());
         let streaming = Streaming {
             gateway: Arc::clone(self),
             events,

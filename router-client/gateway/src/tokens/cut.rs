@@ -51,7 +51,8 @@ impl Cut {
     pub(super) fn apply_between(
         self,
         tokens: &[u32],
-        (front, back): (usize, usize),
+        front: usize,
+        back: usize,
     ) -> Option<Vec<u32>> {
         if tokens.len() <= self.count() {
             return Some(tokens.to_vec());
@@ -105,12 +106,12 @@ mod tests {
     #[test]
     fn special_tokens_stay_and_count() {
         let tokens = [1, 5, 6, 7, 2];
-        let last = |count| Cut::Last(count).apply_between(&tokens, (1, 1));
+        let last = |count| Cut::Last(count).apply_between(&tokens, 1, 1);
         assert_eq!(last(4), Some(vec![1, 6, 7, 2]));
         assert_eq!(last(3), Some(vec![1, 7, 2]));
         assert_eq!(last(2), None);
         assert_eq!(last(5), Some(tokens.to_vec()));
-        assert_eq!(Cut::First(4).apply_between(&tokens, (1, 1)), Some(vec![1, 5, 6, 2]));
-        assert_eq!(Cut::Last(2).apply_between(&tokens, (0, 0)), Some(vec![7, 2]));
+        assert_eq!(Cut::First(4).apply_between(&tokens, 1, 1), Some(vec![1, 5, 6, 2]));
+        assert_eq!(Cut::Last(2).apply_between(&tokens, 0, 0), Some(vec![7, 2]));
     }
 }

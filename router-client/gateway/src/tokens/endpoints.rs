@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     /// Returns the problem to show for `count` servers with this endpoint, or `None` for `/render`.
-    fn problem(self, (count, server): (usize, &str)) -> Option<String> {
+    fn problem(self, count: usize, server: &str) -> Option<String> {
         let of_servers = format!("{count} servers, such as {server}");
         match self {
             Self::Render | Self::RenderModels => None,
@@ -158,7 +158,7 @@ impl Endpoints {
     pub(super) fn problems(&self, servers: &[String]) -> Vec<String> {
         let counted = self.count(servers);
         let lines =
-            counted.iter().map(|(endpoint, (count, first))| endpoint.problem((*count, first)));
+            counted.iter().map(|(endpoint, (count, first))| endpoint.problem(*count, first));
         lines.flatten().collect()
     }
 }

@@ -171,5 +171,5 @@ fn kept(encoding: &Encoding, cut: Option<Cut>) -> Option<Vec<u32>> {
     let mask = encoding.get_special_tokens_mask();
     let front = mask.iter().take_while(|is_special| **is_special == 1).count();
     let back = mask.iter().skip(front).rev().take_while(|is_special| **is_special == 1).count();
-    cut.apply_between(tokens, (front, back))
+    cut.apply_between(tokens, front, back)
 }

@@ -236,7 +236,7 @@ impl Tokens {
         match &self.source {
             Source::Files(files) => files.tokens(model, request, &self.cache).await,
             Source::Render(renderer) => {
-                Ok(renderer.tokens((model, request), engines, &self.cache).await)
+                Ok(renderer.tokens(model, request, engines, &self.cache).await)
             }
             Source::None => Ok(Err(Unknown::Off.missing())),
         }

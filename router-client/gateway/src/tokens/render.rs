@@ -102,7 +102,8 @@ impl Renderer {
     /// within the timeout. Prompts with images are not cached. `model` is the model that the request's name means.
     pub(super) async fn tokens(
         &self,
-        (model, request): (&str, &ApiRequest),
+        model: &str,
+        request: &ApiRequest,
         engines: &[Uri],
         cache: &TokenCache,
     ) -> Made {
@@ -118,7 +119,7 @@ impl Renderer {
         let mut missing = Missing { why: Unknown::NotRendered, detail: none };
         for number in 0..servers.len().min(TRIES_MAX) {
             let Some(server) = servers.get((turn + number) % servers.len()) else { continue };
-            let asking = self.query_server(server, (&path, &text), (model, request));
+            let asking = self.query_server(server, &path, &text, model, request);
             missing = match timeout(self.timeout, asking).await {
                 Ok(Ok(tokens)) => {
                     // The content behind an image's URL may change, so prompts with images are not cached.
@@ -142,8 +143,10 @@ impl Renderer {
     async fn query_server(
         &self,
         server: &Uri,
-        (path, text): (&str, &str),
-        (model, request): (&str, &ApiRequest),
+        path: &str,
+        text: &str,
+        model: &str,
+        request: &ApiRequest,
     ) -> Made {
         let name = server.to_string();
         let at_server = |failure| match failure {

@@ -29,10 +29,10 @@ pub(super) enum Wanted {
     Tokens(Vec<u32>),
 }
 
-/// Returns the calls to `/tokenize` for the prompts of a request.
+/// Returns what makes the tokens of each prompt of a request: a call to `/tokenize`, or the tokens themselves.
 ///
 /// # Errors
-/// If the request has none.
+/// If the request has no prompt.
 pub(super) fn wanted(request: &ApiRequest) -> Result<Vec<Wanted>, ApiError> {
     if request.kind == Kind::Chat {
         return Ok(vec![Wanted::Call(Value::Object(chat(request)))]);

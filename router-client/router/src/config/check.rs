@@ -162,7 +162,8 @@ fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
         max_staleness: timing.max_staleness.0.map(|Span(time)| time),
         uncertain_credit: options.credits.0.uncertain,
     };
-    let given = options.placement_ttl.map(|ttl| positive("placement-ttl", ttl)).transpose()?;
+    let given = timing.placement_ttl.0.map(|ttl| positive("timing: placement-ttl", ttl));
+    let given = given.transpose()?;
     let placement_ttl = given.or((!options.kv_events).then_some(PLACEMENT_TTL_DEFAULT));
     let digest_interval = timing.sync_digest_interval.0;
     let rates = &options.fetch_rates.0;

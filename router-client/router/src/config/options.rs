@@ -2,7 +2,7 @@ use super::settings::{BusyThreshold, Credits, FetchRates, Load, Queue, Timing, W
 use clap::{ArgAction, Args};
 use kvasir_process::config::{self, Retired};
 use kvasir_process::options::{NATS_RETIRED, NatsAccessOptions, PROCESS_RETIRED, ProcessOptions};
-use kvasir_process::text::{self, KeyValues, PAIRS, ServerUrl, Span, optional};
+use kvasir_process::text::{self, KeyValues, PAIRS, ServerUrl, Span};
 use router_client::route::Mode;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -48,15 +48,10 @@ pub struct RoutingOptions {
     /// is behind or stale
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub credits: KeyValues<Credits>,
-    /// Whether engines publish KV events. If false: the router records each decision at the index, and its blocks count
-    /// as cached for --placement-ttl
+    /// Whether engines publish KV events. If false: the router records each decision at the index, which counts the
+    /// prompt's blocks as cached on the chosen worker for --timing placement-ttl=
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub kv_events: bool,
-    /// How long a decision recorded at the index counts. If not set: 120s without --kv-events; with --kv-events,
-    /// decisions are not recorded
-    #[arg(long, value_name = "TIME")]
-    #[serde(serialize_with = "optional::serialize")]
-    pub placement_ttl: Option<Span>,
     /// Minimum number of tokens to compute on a prefill worker. A disaggregated request with fewer tokens is computed
     /// by the decode worker
     #[arg(long, value_name = "TOKENS", default_value_t = 512)]
@@ -66,8 +61,8 @@ pub struct RoutingOptions {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub fetch_plans: bool,
     /// Rates assumed by --fetch-plans: bandwidth= (bytes per second between two agents, such as 1GiB), prefill= (tokens
-    /// per second of a worker). Used until a rate is measured; the bandwidth also from a minute after the last fetch.
-    /// 0: only measured rates count
+    /// per second of a worker). They are used until a rate is measured, the bandwidth also once the last fetch is a minute
+    /// ago. 0: only measured rates count
     #[arg(long, value_name = PAIRS, default_value_t)]
     pub fetch_rates: KeyValues<FetchRates>,
     /// File to which one line of JSON is appended per request. The line has the time of arrival, block hashes, lengths,
@@ -101,7 +96,8 @@ pub struct RoutingOptions {
     /// verification up to which overlap has full credit; unlimited if not set. request-lease=: after which a request
     /// without a report stops counting as load. session-ttl=: how long a session prefers the rank that last served it;
     /// 0s disables sessions. report-stale-after=: age at which an engine's load report is stale. sync-digest-interval=:
-    /// between two comparisons of digests between replicas
+    /// between two comparisons of digests between replicas. placement-ttl=: how long a decision recorded at the index
+    /// counts; if not set, 120s without --kv-events, and with --kv-events decisions are not recorded
     #[arg(long, value_name = PAIRS, default_value_t, help_heading = "Load")]
     pub timing: KeyValues<Timing>,
     /// Synchronise active requests with other replicas of the router, over NATS
@@ -154,6 +150,7 @@ pub const ROUTING_RETIRED: &[Retired] = &[
     Retired::key("session-ttl", "timing", "session-ttl"),
     Retired::key("report-stale-after", "timing", "report-stale-after"),
     Retired::key("sync-digest-interval", "timing", "sync-digest-interval"),
+    Retired::key("placement-ttl", "timing", "placement-ttl"),
     Retired::ignored(
         "transfer-domain-label",
         "a worker's label transfer-domain names its transfer domain",

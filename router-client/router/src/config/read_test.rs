@@ -63,7 +63,7 @@ fn without_events_decisions_are_recorded() {
     let ttl = |arguments: &[&str]| with(arguments).expect("options").router.placement_ttl;
     assert_eq!(ttl(&["--kv-events", "false"]), Some(Duration::from_secs(120)));
     assert_eq!(
-        ttl(&["--kv-events", "false", "--placement-ttl", "7s"]),
+        ttl(&["--kv-events", "false", "--timing", "placement-ttl=7s"]),
         Some(Duration::from_secs(7))
     );
     assert_eq!(ttl(&["--placement-ttl", "2s"]), Some(Duration::from_secs(2)));
@@ -96,7 +96,7 @@ fn what_cannot_be_used_is_refused_by_name() {
         ),
         (&["--fetch-rates=bandwidth=fast"], "bandwidth: \"fast\" is not a number"),
         (&["--timing=request-lease=2d"], "timing: request-lease: must be at most a day"),
-        (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
+        (&["--timing=placement-ttl=0s"], "timing: placement-ttl: is 0s, must be longer"),
         (&["--timing=index-deadline=0s"], "timing: index-deadline: is 0s, must be longer"),
         (&["--mode=best"], "must be one of kv, round-robin"),
         (&["--load=track-blocks=output"], "must be one of off, prompt, prompt-and-output"),

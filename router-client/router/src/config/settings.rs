@@ -212,6 +212,8 @@ pub struct Timing {
     pub report_stale_after: Span,
     /// Time between two comparisons of digests between replicas.
     pub sync_digest_interval: Span,
+    /// How long a decision recorded at the index counts.
+    pub placement_ttl: Unset<Span>,
 }
 
 impl Default for Timing {
@@ -224,6 +226,7 @@ impl Default for Timing {
             session_ttl: Span::seconds(600),
             report_stale_after: Span::seconds(10),
             sync_digest_interval: Span::seconds(5),
+            placement_ttl: Unset(None),
         }
     }
 }
@@ -238,6 +241,7 @@ impl Settings for Timing {
             ("session-ttl", &mut self.session_ttl),
             ("report-stale-after", &mut self.report_stale_after),
             ("sync-digest-interval", &mut self.sync_digest_interval),
+            ("placement-ttl", &mut self.placement_ttl),
         ]
     }
 }

@@ -40,7 +40,8 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    (listener, guard): (TcpListener, Guard),
+    listener: TcpListener,
+    guard: Guard,
     service: RouterService,
     metrics: PortMetrics,
     stop: CancellationToken,

@@ -130,7 +130,7 @@ impl RouterService {
             return Err(self.rejected(RouteError::DuplicateId));
         }
         if select.is_disaggregated {
-            let answer = self.disaggregate(&partition, &prompt, &select, (begin, hashing));
+            let answer = self.disaggregate(&partition, &prompt, &select, begin, hashing);
             return Box::pin(answer).await;
         }
         let router = partition.router_for(&select.hints.filter);
@@ -166,7 +166,8 @@ impl RouterService {
         partition: &Partition,
         prompt: &HashedPrompt,
         select: &Select,
-        (begin, hashing): (Instant, Duration),
+        begin: Instant,
+        hashing: Duration,
     ) -> Result<pb::SelectWorkerResponse, Status> {
         let placing = Box::pin(partition.pools.select(prompt, &select.hints));
         let placed = self.until_stopped(placing).await?;
@@ -215,7 +216,9 @@ impl RouterService {
     fn report(
         &self,
         principal: &Principal,
-        (model, tenant, id): (&str, &str, &str),
+        model: &str,
+        tenant: &str,
+        id: &str,
         report: impl FnOnce(&Pools) -> Result<Update, ConfigError>,
     ) -> Result<(), Status> {
         let partition = self.partition(principal, &key(model, tenant)?)?;
@@ -277,7 +280,7 @@ impl RouterContract for RouterService {
         let principal = principal(&request)?;
         let pb::MarkPrefillCompletedRequest { model, tenant, request_id } = request.into_inner();
         let report = |at: &Pools| at.mark_prefill_completed(&request_id);
-        self.report(&principal, (&model, &tenant, &request_id), report)?;
+        self.report(&principal, &model, &tenant, &request_id, report)?;
         self.recorded.first_token(&(key(&model, &tenant)?, request_id));
         Ok(Response::new(pb::MarkPrefillCompletedResponse {}))
     }
@@ -290,7 +293,7 @@ impl RouterContract for RouterService {
         let pb::ReportOutputRequest { model, tenant, request_id, output_tokens } =
             request.into_inner();
         let report = |at: &Pools| at.report_output(&request_id, output_tokens);
-        self.report(&principal, (&model, &tenant, &request_id), report)?;
+        self.report(&principal, &model, &tenant, &request_id, report)?;
         self.recorded.report(&(key(&model, &tenant)?, request_id), output_tokens);
         Ok(Response::new(pb::ReportOutputResponse {}))
     }
@@ -361,7 +364,7 @@ impl RouterContract for RouterService {
             let _counted = counted;
             select! {
                 () = service.stop.cancelled() => {}
-                () = watch(&service, (&principal, &filter), interval, &parts) => {}
+                () = watch(&service, &principal, &filter, interval, &parts) => {}
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
@@ -393,7 +396,8 @@ impl RouterContract for RouterService {
 /// Sends the loads after each change, at most once per `interval`, until the client disconnects or stalls.
 async fn watch(
     service: &RouterService,
-    (principal, filter): (&Principal, &LoadFilter),
+    principal: &Principal,
+    filter: &LoadFilter,
     interval: Duration,
     parts: &mpsc::Sender<Result<pb::GetLoadsResponse, Status>>,
 ) {

@@ -232,6 +232,7 @@ impl ActiveLoads {
     /// Ends a request, successful or not. Returns `Unknown` if it is not active.
     pub fn free(&mut self, key: &RequestKey) -> Update {
         let Some(request) = self.requests.remove(key) else { return Update::Unknown };
+        // Blocks that another request also uses stay counted.
         let freed_blocks = match request.end {
             Some(_) => self.chains.remove(request.rank.slot, request.end),
             None => request.unique_blocks,

@@ -175,7 +175,8 @@ impl List {
     /// `begin`.
     pub(super) fn of_two<C: Candidates>(
         &self,
-        (candidates, scorer): (&C, &Scorer<'_>),
+        candidates: &C,
+        scorer: &Scorer<'_>,
         begin: usize,
         draw: &mut dyn FnMut() -> u64,
     ) -> Pick {

@@ -195,7 +195,7 @@ impl Selector {
             }
             Mode::PowerOfTwo => {
                 let list = survey.show(List::default());
-                list.of_two((survey.candidates, &survey.scorer), begin, draw)
+                list.of_two(survey.candidates, &survey.scorer, begin, draw)
             }
         }
     }

@@ -89,9 +89,12 @@ pub struct Agreement {
 impl Measured {
     /// Combines the clients' measurements.
     pub(super) fn new(
-        (jobs, arrivals, requests): (&[Job], &[Nanos], &[Request]),
+        jobs: &[Job],
+        arrivals: &[Nanos],
+        requests: &[Request],
         replies: &[Reply],
-        (engines, time_scale): (usize, f64),
+        engines: usize,
+        time_scale: f64,
     ) -> Self {
         let nanos = |time: Duration| (time.as_nanos() as f64 * time_scale) as Nanos;
         let mut computed_tokens = vec![0; engines];

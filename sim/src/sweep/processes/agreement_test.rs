@@ -73,7 +73,7 @@ fn clients_times_are_scaled_and_begin_when_requests_were_due() {
         first_token: due + Duration::from_millis(100),
         end: due + Duration::from_millis(300),
     };
-    let measured = Measured::new((&[job], &[4 * SECOND], &[request]), &[reply], (2, 2.0));
+    let measured = Measured::new(&[job], &[4 * SECOND], &[request], &[reply], 2, 2.0);
     let [served] = measured.run.served[..] else { panic!("{measured:?}") };
     assert_eq!((served.arrival, served.first_token), (4 * SECOND, 4 * SECOND + SECOND / 5));
     assert_eq!((served.end - served.first_token, served.hit_tokens), (2 * SECOND / 5, 128));

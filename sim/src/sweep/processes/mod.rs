@@ -130,14 +130,19 @@ impl Point<'_> {
         bar.finish_and_clear();
         ensure!(replies.len() == self.requests.len(), "not all requests were answered");
         ensure!(!delays.is_empty(), "the run is too short to measure the index's delay");
-        let sizes = (self.options.engines, self.time_scale);
-        let asked = (&self.workload.jobs[..], &self.arrivals[..], &self.requests[..]);
         let delay = delays.iter().sum::<Duration>().as_secs_f64() / delays.len() as f64;
         Ok(Measured {
             engines_ttft_mean: engines_ttft_mean(fleet).await? * self.time_scale,
             index_delay: delay * self.time_scale,
             probes: delays.len(),
-            ..Measured::new(asked, &replies, sizes)
+            ..Measured::new(
+                &self.workload.jobs,
+                &self.arrivals,
+                &self.requests,
+                &replies,
+                self.options.engines,
+                self.time_scale,
+            )
         })
     }
 }
