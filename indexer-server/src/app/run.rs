@@ -183,9 +183,10 @@ impl App {
             let reached = (self.config.dialer, self.config.ingest.worker_timeout);
             main.spawn("engines", engines.run(self.parts.clone(), reached, stop.clone()));
         }
-        let (listener, grpc, metrics) = (self.grpc_listener, self.config.grpc, self.grpc_metrics);
-        let parts = self.parts;
-        main.spawn("grpc", async move { Ok(grpc::serve(listener, &grpc, parts, metrics).await?) });
+        let grpc = self.config.grpc;
+        main.spawn("grpc", async move {
+            Ok(grpc::serve(self.grpc_listener, &grpc, self.parts, self.grpc_metrics).await?)
+        });
         drop(self.starting);
         self.started.cancel();
         let writer_threads = self.writer_threads;
@@ -204,20 +205,22 @@ impl Running {
     /// threads, and the side port last.
     async fn drain(mut self, limit: Duration) -> Result<(), RunError> {
         let stopping = self.readiness.hold("stopping");
-        let clients = timeout(limit.mul_f64(CLIENTS_SHARE), self.main.stop()).await;
-        if clients.is_err() {
+        let mut failed = None;
+        let clients = self.main.stop(&mut failed);
+        if timeout(limit.mul_f64(CLIENTS_SHARE), clients).await.is_err() {
             tracing::warn!("closing the connections of remaining clients");
         }
         self.ingest.stop().await;
-        let checkpoints = self.checkpoints.stop().await;
+        self.checkpoints.stop(&mut failed).await;
         self.writer_threads.stop().await;
-        let side = timeout(limit.mul_f64(HTTP_SHARE), self.side.stop()).await;
-        if side.is_err() {
+        let clients = self.side.stop(&mut failed);
+        if timeout(limit.mul_f64(HTTP_SHARE), clients).await.is_err() {
             tracing::warn!("closing the connections of remaining clients of the side port");
         }
         drop(stopping);
         tracing::info!("stopped");
-        let failed = clients.ok().flatten().or(checkpoints).or_else(|| side.ok().flatten());
+        // What failed meanwhile.
+        let _late = timeout(Duration::ZERO, self.main.stop(&mut failed)).await;
         failed.map_or(Ok(()), |ended| Err(task_error(ended)))
     }
 }

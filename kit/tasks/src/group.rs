@@ -4,7 +4,7 @@ use crate::tasks::{Ended, Outcome, Tasks};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Named tasks, and the token that tells them to stop. Dropping the group cancels the token and aborts the tasks.
+/// Named tasks, and the token that tells them to stop. Dropping the group aborts the tasks and cancels the token.
 #[derive(Debug, Default)]
 pub struct TaskGroup {
     tasks: Tasks,
@@ -56,20 +56,18 @@ impl TaskGroup {
         Tasks::first_fault(&mut sets, passing).await
     }
 
-    /// Stops the tasks and waits until all have ended. Returns the first one that failed.
+    /// Stops the tasks and waits until all have ended. Stores the first one that failed in `failed`.
     ///
     /// # Cancellation
     /// The tasks that still run stay in the group.
-    pub async fn stop(&mut self) -> Option<Ended> {
+    pub async fn stop(&mut self, failed: &mut Option<Ended>) {
         self.stop.cancel();
-        let mut failed = None;
         while let Some(ended) = self.tasks.next_ended().await {
             if let Err(error) = &ended.outcome {
                 tracing::error!(task = ended.name, "a task failed: {error:#}");
                 failed.get_or_insert(ended);
             }
         }
-        failed
     }
 
     /// Stops the tasks, and aborts those that still run at `deadline`. Returns true if all tasks ended by themselves,
@@ -82,6 +80,8 @@ impl TaskGroup {
 
 impl Drop for TaskGroup {
     fn drop(&mut self) {
+        // First, so that no task begins an orderly end.
+        self.tasks.abort_all();
         self.stop.cancel();
     }
 }
@@ -90,6 +90,9 @@ impl Drop for TaskGroup {
 mod tests {
     use super::*;
     use std::future::pending;
+    use std::time::Duration;
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
 
     #[tokio::test]
     async fn a_stop_ends_all_tasks_and_names_the_first_failure() {
@@ -102,17 +105,37 @@ mod tests {
             token.cancelled().await;
             Err(anyhow::anyhow!("broken"))
         });
-        let failed = group.stop().await.expect("one fails");
+        let mut failed = None;
+        group.stop(&mut failed).await;
+        let failed = failed.expect("one fails");
         assert_eq!((failed.name, failed.outcome.is_err()), ("failing", true));
         assert!(group.next_ended().await.is_none(), "all have ended");
     }
 
     #[tokio::test]
-    async fn a_dropped_group_cancels_its_token() {
-        let group = TaskGroup::default();
+    async fn a_dropped_group_aborts_its_tasks_and_cancels_its_token() {
+        let mut group = TaskGroup::default();
         let token = group.token();
+        let (began, ended) = oneshot::channel::<()>();
+        let obeying = group.token();
+        group.spawn("obeying", async move {
+            obeying.cancelled().await;
+            began.send(()).expect("the test waits");
+        });
         drop(group);
         assert!(token.is_cancelled());
+        assert!(ended.await.is_err(), "the task began an orderly end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_kept_although_another_task_does_not_stop_in_time() {
+        let mut group = TaskGroup::default();
+        group.spawn("stubborn", pending::<()>());
+        group.spawn("failing", async { Err(anyhow::anyhow!("broken")) });
+        let mut failed = None;
+        let stopping = timeout(Duration::from_secs(1), group.stop(&mut failed));
+        assert!(stopping.await.is_err());
+        assert_eq!(failed.map(|ended| ended.name), Some("failing"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -125,6 +125,11 @@ impl Tasks {
         Some(Ended { name, outcome })
     }
 
+    /// Aborts all tasks, which still have to be joined.
+    pub fn abort_all(&mut self) {
+        self.set.abort_all();
+    }
+
     /// Joins all tasks and aborts those that still run at `deadline`. Returns true if all tasks ended by themselves,
     /// without a failure.
     pub async fn end(&mut self, deadline: Instant) -> bool {

@@ -209,7 +209,7 @@ impl Dialer {
         let host = uri.host().ok_or_else(malformed)?.trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().ok_or_else(malformed)?;
         let Some(tls) = self.tls.as_ref().filter(|_| is_tls(&url)) else {
-            return Ok(open_first(&*host, port, within, plain).await.map(Either::Left)?);
+            return Ok(open_first(&host, port, within, plain).await.map(Either::Left)?);
         };
         let name = ServerName::try_from(host.clone()).map_err(|_error| malformed())?;
         let config = Arc::new(tls.config_for(BLOCKS_ALPN));
@@ -221,7 +221,7 @@ impl Dialer {
                 TlsConnector::from(config).connect(name, tcp).await
             }
         };
-        let opened = open_first(&*host, port, within, open).await?;
+        let opened = open_first(&host, port, within, open).await?;
         Ok(Either::Right(Box::new(opened)))
     }
 
@@ -353,7 +353,7 @@ impl Service<Uri> for Dial {
         let config = self.config.get();
         Box::pin(async move {
             let open = |address| connect(address, name.clone(), &config);
-            let opened = open_first(&*host, port, within, open).await;
+            let opened = open_first(&host, port, within, open).await;
             opened.map(TokioIo::new)
         })
     }

@@ -356,6 +356,7 @@ mod tests {
             (&["--insecure", "false", "a:1"], "write it with its option: --OPTION=false"),
             (&["https://a:1"], "engine: https://a:1/ needs the certificate of the authority"),
             (&["a:1", "--indexer=http://h:1"], "indexer: is an option of kvasir gateway"),
+            (&["a:1", "--engine-key-file=/k"], "engine-key-file: is an option of kvasir gateway"),
             (
                 &["a:1", "--engines-from=x"],
                 "engines-from: \"x\" must be file:PATH, dns:NAME:PORT, dns:_PORT._tcp.NAME for SRV records, or",

@@ -135,8 +135,7 @@ impl Routing {
         busy_page(Arc::clone(&self.fleet))
     }
 
-    /// Starts the task that records requests, if enabled. After `stop` is cancelled, it writes the queued records and
-    /// ends.
+    /// Starts the task that records requests, if enabled. When the group stops, the task writes the queued records.
     pub fn start_recorder(&mut self, tasks: &mut TaskGroup) {
         if let Some(writer) = self.writer.take() {
             tasks.spawn("recorder", writer.run(tasks.token()));

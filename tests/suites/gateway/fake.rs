@@ -120,7 +120,9 @@ async fn demand_key(State(shared): At, request: Request, next: Next) -> Response
     let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     let is_guarded = key.is_some() && request.uri().path().starts_with("/v1");
     if is_guarded && key.as_deref() != shown {
-        shared.count("unauthorized");
+        if request.uri().path().ends_with("completions") {
+            shared.count("unauthorized");
+        }
         return (StatusCode::UNAUTHORIZED, "{\"error\": \"Unauthorized\"}").into_response();
     }
     next.run(request).await

@@ -330,15 +330,22 @@ async fn engines_that_demand_a_key_get_it_from_a_file_that_may_change() -> Resul
     fs::write(&file, "key-1\n")?;
     let with = |key| Behaviour { key: Some(key), ..Behaviour::default() };
     let path = file.display().to_string();
-    let (fleet, fakes) = fakes(vec![with("key-1")], &["--engine-key-file", &path]).await?;
-    let [fake] = fakes.as_slice() else { unreachable!("one engine") };
+    let behaviours = vec![with("key-1"), with("key-1")];
+    let (fleet, fakes) = fakes(behaviours, &["--engine-key-file", &path]).await?;
+    let [first, second] = fakes.as_slice() else { unreachable!("two engines") };
     fleet.complete(&prompt("a")).await?;
     ensure!(fleet.metric("gateway_tokens_total", "known").await? == 1.0, "rendered with the key");
-    ensure!(fake.calls("unauthorized") == 0, "{}", fleet.gateway.output());
+    ensure!(first.calls("unauthorized") + second.calls("unauthorized") == 0);
 
-    // The key of the engine is the gateway's affair: clients do not learn that theirs is wrong.
-    fake.change(with("key-2"));
-    let body = json!({"model": MODEL, "prompt": prompt("b"), "max_tokens": 4});
+    // The key is the gateway's affair: another engine is tried, and clients do not learn that their key is wrong.
+    first.change(with("key-2"));
+    until("a request that the first engine refuses", async || {
+        fleet.complete(&prompt("b")).await?;
+        Ok((first.calls("unauthorized") > 0).then_some(()))
+    })
+    .await?;
+    second.change(with("key-2"));
+    let body = json!({"model": MODEL, "prompt": prompt("c"), "max_tokens": 4});
     let (status, answer) = fleet.post("/v1/completions", &body).await?;
     let says = answer.to_string().contains("--engine-key-file");
     ensure!(status == 502 && says, "{status} {answer}\n{}", fleet.gateway.output());

@@ -5,6 +5,7 @@ use super::cut::Cut;
 use super::endpoints::{Endpoint, Endpoints, is_closed, is_unknown_model};
 use super::tokenize::{Wanted, adds_special, wanted};
 use super::{Made, Missing, Tokenised, Unknown};
+use crate::error::engine_status;
 use crate::hints::read_tokens;
 use crate::prompt::{PromptTokens, read_features};
 use crate::request::ApiRequest;
@@ -282,7 +283,7 @@ impl Renderer {
                 let model = "it does not know the request's model";
                 Err(Failure::UnknownModel(format!("{path}: status {status}, {model}")))
             }
-            status => Err(format!("{path}: status {status}").into()),
+            status => Err(format!("{path}: {}", engine_status(status)).into()),
         }
     }
 }

@@ -2,7 +2,7 @@ use super::settings::{BusyThreshold, Credits, FetchRates, Load, Queue, Timing, W
 use clap::{ArgAction, Args};
 use kvasir_process::config::{self, Retired};
 use kvasir_process::options::{NATS_RETIRED, NatsAccessOptions, PROCESS_RETIRED, ProcessOptions};
-use kvasir_process::text::{self, KeyValues, PAIRS, ServerUrl, Span};
+use kvasir_process::text::{self, KeyValues, PAIRS, ServerUrl};
 use router_client::route::Mode;
 use serde::Serialize;
 use std::path::PathBuf;
