@@ -144,6 +144,7 @@ fn options_of_the_last_release_keep_their_effect() {
         "--session-ttl=18s",
         "--report-stale-after=19s",
         "--sync-digest-interval=5s",
+        "--placement-ttl=20s",
     ];
     let now = [
         "--credits=device=0.9,host=0.8,disk=0.7,pool=0.6,uncertain=0.4",
@@ -156,7 +157,7 @@ fn options_of_the_last_release_keep_their_effect() {
         "--worker-health=slow-start=0s,ejection-failures=2,ejection-time=13s",
         "--timing=index-deadline=14ms,discovery-interval=15s,max-staleness=16s",
         "--timing=request-lease=17s,session-ttl=18s,report-stale-after=19s",
-        "--timing=sync-digest-interval=5s",
+        "--timing=sync-digest-interval=5s,placement-ttl=20s",
     ];
     let old = format!("{:?}", with(&given).expect("the former options"));
     assert_eq!(old, format!("{:?}", with(&now).expect("options")));
