@@ -1,5 +1,6 @@
 //! Small values: the manifest, and one record per worker. A worker's record is written after its image, and a restore
-//! reads the image that the record names. Protobuf, so that fields can be added. A field that older servers must not ignore requires a new
+//! reads the image that the record names. Protobuf, so that fields can be added. A field that older servers must not
+//! ignore requires a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
 use super::reader::FormatError;
