@@ -84,12 +84,6 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
-    /// Whether a task with this name is still running.
-    #[must_use]
-    pub fn runs(&self, name: &str) -> bool {
-        self.names.values().any(|running| *running == name)
-    }
-
     /// The next task that ends with a fault. Tasks named `passing` count only if they fail. None when all tasks have
     /// ended.
     pub async fn next_fault(&mut self, passing: &str) -> Option<Ended> {

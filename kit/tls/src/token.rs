@@ -18,7 +18,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Reads the file that `option` names: one token of visible ASCII characters, at most 4 KiB.
+    /// Reads the file that `option` names: one line of printable ASCII characters, at most 4 KiB. Spaces around it are ignored.
     ///
     /// # Errors
     /// If the file cannot be read, or has no token.
@@ -45,11 +45,10 @@ fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
         let text = format!("must have one token of 1 to {TOKEN_BYTES_MAX} bytes");
         return Err(contents.unusable(text));
     }
-    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(contents.unusable("must have one token of visible ASCII characters"));
-    }
+    // Keys of engines may have spaces.
     let header = HeaderValue::from_str(&format!("Bearer {token}"));
-    let mut header = header.map_err(|_error| contents.unusable("is no token"))?;
+    let mut header = header
+        .map_err(|_error| contents.unusable("must have one line of printable ASCII characters"))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -60,17 +59,22 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_token_is_one_visible_word_and_no_error_shows_it() {
+    fn a_token_is_one_printable_line_and_no_error_shows_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         let read = |text: &[u8]| {
             fs::write(&file, text).expect("a file");
             Token::open("token-file", file.clone()).map(|token| token.header.get())
         };
-        let token = read(b" s3cret-42\n").expect("a token");
-        assert_eq!(token.to_str().ok(), Some("Bearer s3cret-42"));
-        assert!(!format!("{token:?}").contains("s3cret"), "{token:?}");
-        for text in [&b""[..], b"\n", b"s3cret two", b"s3cret\x07", b"s3cret\xff", &[b's'; 4097]] {
+        for (text, expected) in [
+            (&b" s3cret-42\n"[..], "Bearer s3cret-42"),
+            (b"s3cret of  engines\r\n", "Bearer s3cret of  engines"),
+        ] {
+            let token = read(text).expect("a token");
+            assert_eq!(token.to_str().ok(), Some(expected));
+            assert!(!format!("{token:?}").contains("s3cret"), "{token:?}");
+        }
+        for text in [&b""[..], b"\n", b"s3cret\ntwo", b"s3cret\x07", b"s3cret\xff", &[b's'; 4097]] {
             let error = read(text).expect_err("no token").to_string();
             assert!(error.contains("token-file") && !error.contains("s3"), "{error}");
         }

@@ -286,7 +286,7 @@ async fn engines_of_a_checkpoint_are_compared_with_the_list() -> Result<()> {
 async fn a_list_states_the_key_that_its_engines_demand() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (key, list) = (folder.path().join("key"), folder.path().join("engines"));
-    let fake = Fake::start(Behaviour { key: Some("key-1"), ..Behaviour::default() }).await?;
+    let fake = Fake::start(Behaviour { key: Some("key 1"), ..Behaviour::default() }).await?;
     let engine = fake.address.to_string();
     let facts = "events=tcp://127.0.0.1:1,block-size=16";
     fs::write(&list, format!("{engine},{facts},key-file={}\n", key.display()))?;
@@ -297,12 +297,12 @@ async fn a_list_states_the_key_that_its_engines_demand() -> Result<()> {
     let mut server = Server::program_at(Command::new(binary()?), at, &flags).await?;
     // No file, a wrong key, the right key: each is read again.
     readyz(&server, "no file", |text| text.contains("No such file")).await?;
-    fs::write(&key, "key-2\n")?;
+    fs::write(&key, "key 2\n")?;
     readyz(&server, "a wrong key", |text| text.contains("the engine demands a key")).await?;
-    fs::write(&key, "key-1\n")?;
+    fs::write(&key, "key 1\n")?;
     let found = workers(server.addresses.grpc, &[engine]).await;
     found.with_context(|| server.output())?;
-    ensure!(!server.output().contains("key-1"), "{}", server.output());
+    ensure!(!server.output().contains("key 1"), "{}", server.output());
     server.stop().await;
     Ok(())
 }

@@ -327,10 +327,10 @@ async fn a_gateway_without_engines_says_so() -> Result<()> {
 async fn engines_that_demand_a_key_get_it_from_a_file_that_may_change() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("key");
-    fs::write(&file, "key-1\n")?;
+    fs::write(&file, "key 1\n")?;
     let with = |key| Behaviour { key: Some(key), ..Behaviour::default() };
     let path = file.display().to_string();
-    let behaviours = vec![with("key-1"), with("key-1")];
+    let behaviours = vec![with("key 1"), with("key 1")];
     let (fleet, fakes) = fakes(behaviours, &["--engine-key-file", &path]).await?;
     let [first, second] = fakes.as_slice() else { unreachable!("two engines") };
     fleet.complete(&prompt("a")).await?;
@@ -338,25 +338,25 @@ async fn engines_that_demand_a_key_get_it_from_a_file_that_may_change() -> Resul
     ensure!(first.calls("unauthorized") + second.calls("unauthorized") == 0);
 
     // The key is the gateway's affair: another engine is tried, and clients do not learn that their key is wrong.
-    first.change(with("key-2"));
+    first.change(with("key 2"));
     until("a request that the first engine refuses", async || {
         fleet.complete(&prompt("b")).await?;
         Ok((first.calls("unauthorized") > 0).then_some(()))
     })
     .await?;
-    second.change(with("key-2"));
+    second.change(with("key 2"));
     let body = json!({"model": MODEL, "prompt": prompt("c"), "max_tokens": 4});
     let (status, answer) = fleet.post("/v1/completions", &body).await?;
     let says = answer.to_string().contains("--engine-key-file");
     ensure!(status == 502 && says, "{status} {answer}\n{}", fleet.gateway.output());
-    fs::write(&file, "key-2\n")?;
+    fs::write(&file, "key 2\n")?;
     until("the new key", async || {
         let (status, _) = fleet.post("/v1/completions", &body).await?;
         Ok((status == 200).then_some(()))
     })
     .await?;
     let log = fleet.gateway.output();
-    ensure!(!log.contains("key-1") && !log.contains("key-2"), "{log}");
+    ensure!(!log.contains("key 1") && !log.contains("key 2"), "{log}");
     fleet.stop().await
 }
 
