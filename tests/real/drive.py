@@ -73,6 +73,20 @@ class Fleet:
         self.api = OpenAI(base_url=f"http://{kvasir.api}/v1", api_key="none", max_retries=0, timeout=120)
         self.index = Indexer(kvasir.index)
 
+    def wait_until_checked(self) -> None:
+        """Waits until kvasir has registered and checked each engine. It is ready with one."""
+        workers = {engine.worker for engine in self.engines}
+
+        def is_checked() -> bool:
+            problems = self.kvasir.problems()
+            registered = {listed.worker_id for listed in self.index.list_workers()}
+            return workers <= registered and not any(f"{worker}: " in problems for worker in workers)
+
+        try:
+            wait_for("all engines are registered and checked", is_checked, 120)
+        except SystemExit as late:
+            raise SystemExit(f"{late}: {self.kvasir.problems()}") from late
+
     def tokens(self, asked: Asked) -> list[int]:
         return self.engines[0].tokenize(asked.text())
 
@@ -349,6 +363,7 @@ def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
     tally, workload = Tally(), Workload(options.seed)
     share = max(options.requests // 5, 5)
     progress = lambda text: print(text, file=sys.stderr)  # noqa: E731
+    fleet.wait_until_checked()
     progress(f"{share * 2} requests alone")
     alone(fleet, workload, tally, "alone", share * 2)
     progress(f"{share} requests, four at a time")
@@ -357,6 +372,7 @@ def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
     fleet.kvasir.process.stop(signal.SIGKILL)
     fleet.kvasir.start()
     fleet.kvasir.ready()
+    fleet.wait_until_checked()
     alone(fleet, workload, tally, "after kvasir's restart", share)
     progress("an engine is killed and starts again")
     engine = fleet.engines[1]
@@ -366,7 +382,7 @@ def run(fleet: Fleet, options: argparse.Namespace) -> Tally:
         tally.faults.append("a dead engine answered")
     engine.start()
     engine.ready()
-    wait_for("the engine is checked again", lambda: f"{engine.worker}: " not in fleet.kvasir.problems(), 120)
+    fleet.wait_until_checked()
     alone(fleet, workload, tally, "after an engine's restart", share)
     progress("a request of each kind, twice")
     again(fleet, workload, tally)
