@@ -136,16 +136,13 @@ fn lookup(model: &Model) -> Case {
     Case { name: model.lookup, against: "full attention alone", operation, yardstick }
 }
 
-/// Stores and removes new blocks, 512 at a time.
-fn changes(one: &Rc<RefCell<One>>, group: Option<Group>) -> Box<dyn FnMut()> {
+/// Stores and removes blocks of the main group, 512 at a time.
+fn main_changes(one: &Rc<RefCell<One>>) -> Box<dyn FnMut()> {
     let one = Rc::clone(one);
     let mut prompt = PROMPTS;
     Box::new(move || {
         prompt += 1;
-        let mut blocks = blocks_of(&locals(prompt));
-        if let Some(group) = group {
-            blocks.iter_mut().for_each(|block| *block = Group::block(group.number, block.name));
-        }
+        let blocks = blocks_of(&locals(prompt));
         let names = blocks.iter().rev().map(|block| block.name).collect();
         let mut one = one.borrow_mut();
         one.apply(&at_root(blocks));
@@ -153,9 +150,32 @@ fn changes(one: &Rc<RefCell<One>>, group: Option<Group>) -> Box<dyn FnMut()> {
     })
 }
 
+/// Removes and stores as many blocks of a further group, of prompts that the main group has. If the group's blocks are
+/// smaller, they have names of their own: then stores and removes new ones.
+fn changes(one: &Rc<RefCell<One>>, group: Group, main_block: u32) -> Box<dyn FnMut()> {
+    let one = Rc::clone(one);
+    let is_new = group.block_size < main_block;
+    let mut turn = (0..PROMPTS).cycle();
+    Box::new(move || {
+        let prompt = turn.next().unwrap_or(0) + if is_new { PROMPTS } else { 0 };
+        let mut blocks = blocks_of(&locals(prompt));
+        blocks.iter_mut().for_each(|block| *block = Group::block(group.number, block.name));
+        let names = blocks.iter().rev().map(|block| block.name).collect();
+        let mut events = [at_root(blocks), KvEvent::Removed { tier: Tier::Device, names }];
+        if !is_new {
+            events.reverse();
+        }
+        let mut one = one.borrow_mut();
+        events.iter().for_each(|event| one.apply(event));
+    })
+}
+
 fn store(model: &Model) -> Case {
     let one = Rc::new(RefCell::new(One::build(&model.groups, model.block_size)));
-    let operation = changes(&one, model.groups.first().copied());
-    let yardstick = changes(&one, None);
+    let yardstick = main_changes(&one);
+    let operation = match model.groups.first() {
+        Some(group) => changes(&one, *group, model.block_size),
+        None => main_changes(&one),
+    };
     Case { name: model.store, against: "as many blocks of the main group", operation, yardstick }
 }

@@ -61,7 +61,7 @@ impl Normaliser {
             // The adapter's blocks are not known, so all blocks of the rank are dropped.
             for tier in Tier::ALL {
                 self.known.cleared(rank, Some(tier));
-                out.events.push(KvEvent::ClearedTier(tier));
+                out.add(Location::Worker(tier), KvEvent::ClearedTier(tier), None);
             }
             return adapter;
         }

@@ -12,6 +12,7 @@ use crate::decode::{Place, RawStored, RawTokens};
 use kvasir_proto::limits::{BLOCK_SIZE_TOKENS_MAX, FURTHER_GROUPS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{BlockName, DpRank, Group, GroupKind, KvEvent, StoredBlock, Tier};
 use std::collections::BTreeSet;
+use std::mem::take;
 
 /// The further groups that one source has announced.
 #[derive(Debug, Default)]
@@ -140,7 +141,7 @@ impl Normaliser {
         let run = if has_tokens { blocks.len() } else { 1 };
         for blocks in blocks.chunks(run.max(1)) {
             let blocks = blocks.to_vec();
-            out.add(location, KvEvent::Stored { parent, tier, blocks }, self.ttl(location));
+            out.postponed.push((KvEvent::Stored { parent, tier, blocks }, self.ttl(location)));
         }
         Ok(())
     }
@@ -183,6 +184,17 @@ impl Normaliser {
         let blocks = groups.iter().map(|group| group.declaration()).collect();
         let declaration = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
         out.add(Location::Worker(Tier::Device), declaration, None);
+    }
+}
+
+impl Normalised {
+    /// Adds the postponed stores. In a batch, a further group's blocks may come before the main group's blocks with the same
+    /// names. In the other order, the index needs less memory.
+    pub(super) fn add_postponed(&mut self) {
+        for (event, ttl) in take(&mut self.postponed) {
+            self.expiring.extend(ttl.map(|ttl| (self.events.len(), ttl)));
+            self.events.push(event);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::normalise_test::*;
 use super::*;
-use crate::decode::{RawRemoved, RawStored};
+use crate::decode::{RawMoved, RawRemoved, RawStored};
 use kvasir_proto::types::{Group, GroupKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -304,6 +304,72 @@ fn further_groups_are_declared_and_indexed_under_their_own_names() {
     assert_eq!(out.events.iter().map(names_of).collect::<Vec<_>>(), [in_group(1, &[2])]);
     let out = store(&mut resumed, stored(None, &[1, 2, 3]));
     assert_eq!(out.events.first(), Some(&declared));
+}
+
+/// vLLM announces group 0 first, which may be one of a sliding window.
+#[test]
+fn stores_of_further_groups_come_after_those_of_the_main_group() {
+    let mut normaliser = vllm();
+    let window = place_of(0, "sliding_window");
+    let full = place_of(1, "full_attention");
+    let store_in = |place, names: &[u64]| {
+        let store = RawStored { place, window: Some(8), ..stored(None, names) };
+        RawEvent::Stored(Box::new(store))
+    };
+    let remove_in =
+        |place, names: &[u64]| RawEvent::Removed(RawRemoved { place, ..removed(names) });
+    let moved = RawEvent::Moved(RawMoved {
+        names: vec![BlockName(2)],
+        from: Some("GPU"),
+        place: Place { medium: Some("CPU"), ..window },
+    });
+    let on_cpu = Place { medium: Some("CPU"), ..Place::default() };
+    let events = vec![
+        store_in(window, &[1]),
+        store_in(window, &[2]),
+        store_in(full, &[1]),
+        remove_in(window, &[1]),
+        store_in(window, &[3]),
+        store_in(full, &[3]),
+        moved,
+        store_in(window, &[4]),
+        RawEvent::Cleared(on_cpu),
+        store_in(window, &[5]),
+        RawEvent::Cleared(Place::default()),
+    ];
+    let out = normaliser.normalise(Batch { ts_bits: 0, rank: None, events });
+    let is_declaration = |event: &KvEvent| matches!(event, KvEvent::Stored { blocks, .. } if Group::of_declaration(blocks[0]).is_some());
+    let found: Vec<_> = out
+        .events
+        .iter()
+        .filter(|event| !is_declaration(event))
+        .map(|event| (kind_of(event), names_of(event)))
+        .collect();
+    let grouped = |name| in_group(0, &[name]);
+    let expected = [
+        ("stored", vec![1]),
+        ("stored", grouped(1)),
+        ("stored", grouped(2)),
+        ("removed", grouped(1)),
+        ("stored", vec![3]),
+        ("stored", grouped(3)),
+        ("names", grouped(2)),
+        ("removed", grouped(2)),
+        ("stored", grouped(4)),
+        ("cleared", vec![]),
+        ("stored", grouped(5)),
+        ("cleared", vec![]),
+    ];
+    assert_eq!(found, expected);
+}
+
+fn kind_of(event: &KvEvent) -> &'static str {
+    match event {
+        KvEvent::Stored { .. } => "stored",
+        KvEvent::StoredNames { .. } => "names",
+        KvEvent::Removed { .. } | KvEvent::Gone { .. } => "removed",
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => "cleared",
+    }
 }
 
 #[test]

@@ -154,6 +154,8 @@ pub struct Normalised {
     pub name_changes: Vec<NameChange>,
     /// Whether this batch exceeded the maximum number of known names: see [`KNOWN_NAMES_MAX`].
     pub forgets_names: bool,
+    /// Stores of further groups, which wait until the batch ends or another kind of event comes.
+    postponed: Vec<(KvEvent, Option<Duration>)>,
 }
 
 impl Normalised {
@@ -210,6 +212,9 @@ impl Normalised {
     /// Adds a non-empty event, and the time to live of its blocks.
     fn add(&mut self, location: Location, event: KvEvent, ttl: Option<Duration>) {
         debug_assert!(event.operations() > 0, "no event is empty");
+        if !matches!(event, KvEvent::Stored { .. }) {
+            self.add_postponed();
+        }
         let (events, expiring) = match location {
             Location::Worker(_) => (&mut self.events, &mut self.expiring),
             Location::Pool => (&mut self.pool_events, &mut self.pool_expiring),
@@ -368,6 +373,7 @@ impl Normaliser {
             lacks_groups: false,
             name_changes: Vec::new(),
             forgets_names: false,
+            postponed: Vec::new(),
             doubted_chunks: 0,
             orphaned_blocks: 0,
             unseen_removals: None,
@@ -403,6 +409,7 @@ impl Normaliser {
                 }
             }
         }
+        out.add_postponed();
         out.lacks_main_group = !self.further.groups().is_empty() && self.groups.main().is_none();
         out.lacks_groups = self.further.lacks_groups(self.groups.main());
         out.name_changes = self.known.take_changes();

@@ -4,7 +4,7 @@ use super::further::further_names;
 use super::place::Location;
 use super::{DropReason, Normalised, Normaliser, count, drop_operations};
 use crate::decode::{Place, RawMoved, RawRemoved};
-use kvasir_proto::types::KvEvent;
+use kvasir_proto::types::{KvEvent, Tier};
 
 impl Normaliser {
     /// Converts a clear. If it states no medium and concerns the worker itself, it clears all blocks of the rank;
@@ -17,15 +17,15 @@ impl Normaliser {
         match counts.and(location) {
             Ok(None) => {
                 self.known.cleared(out.rank, None);
-                out.events.push(KvEvent::Cleared);
+                out.add(Location::Worker(Tier::Device), KvEvent::Cleared, None);
                 self.further.forget_declaration(out.rank);
             }
             Ok(Some(Location::Worker(tier))) => {
                 self.known.cleared(out.rank, Some(tier));
-                out.events.push(KvEvent::ClearedTier(tier));
+                out.add(Location::Worker(tier), KvEvent::ClearedTier(tier), None);
                 self.further.forget_declaration(out.rank);
             }
-            Ok(Some(Location::Pool)) => out.pool_events.push(KvEvent::Cleared),
+            Ok(Some(Location::Pool)) => out.add(Location::Pool, KvEvent::Cleared, None),
             Err(reason) => {
                 // Blocks of one further group cannot be cleared by themselves.
                 if self.further_group(place).is_some() {

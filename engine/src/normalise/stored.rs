@@ -353,7 +353,7 @@ impl Normaliser {
         for tier in Tier::ALL {
             if self.chunk_blocks(Location::Worker(tier)).is_some() {
                 self.known.cleared(out.rank, Some(tier));
-                out.events.push(KvEvent::ClearedTier(tier));
+                out.add(Location::Worker(tier), KvEvent::ClearedTier(tier), None);
                 out.doubted_chunks += 1;
             }
         }

@@ -105,7 +105,7 @@ impl RankChange<'_> {
     fn has_content(&self, name: BlockName) -> bool {
         match self.holder.place(self.trie, name) {
             Place::Unknown => false,
-            Place::Plain(_) => true,
+            Place::Plain(_) | Place::Bit(_) => true,
             Place::Recorded => self.holder.records().get(name).is_some_and(|at| at.local.is_some()),
         }
     }
@@ -119,7 +119,7 @@ impl RankChange<'_> {
                 self.holder.note_changed(name);
             }
             Place::Unknown | Place::Plain(_) => {}
-            Place::Recorded => {
+            Place::Recorded | Place::Bit(_) => {
                 for tier in Tier::ALL {
                     let by = Announcement { tier, mode: CopyMode::Set, ..by };
                     self.remove(by, &[name]);
@@ -163,6 +163,14 @@ impl RankChange<'_> {
             }
             self.spell_out(slot);
         }
+        let is_right = self
+            .holder
+            .record(self.trie, state.name)
+            .is_some_and(|record| record.is_grouped() && record.by_tier(by.source) == copies);
+        if is_right {
+            return false;
+        }
+        self.holder.convert_bit(self.trie, state.name);
         self.correct_record(by, state, copies)
     }
 

@@ -32,7 +32,9 @@ pub(crate) struct SweepCursor {
     pub(crate) only: Option<DpRank>,
     /// Index into the source's ranks.
     pub(crate) rank: usize,
-    /// Next part of the records to sweep.
+    /// Next part of the bits of further groups to sweep.
+    pub(crate) bit_part: usize,
+    /// Next part of the records to sweep, once all bits are done.
     pub(crate) part: usize,
     /// Next part of the pages to sweep, once all records are done.
     pub(crate) page_part: usize,
@@ -42,7 +44,7 @@ pub(crate) struct SweepCursor {
 
 impl SweepCursor {
     pub(crate) const fn start_at(kind: Kind, only: Option<DpRank>, rank: usize) -> Self {
-        Self { kind, only, rank, part: 0, page_part: 0, pages: Vec::new() }
+        Self { kind, only, rank, bit_part: 0, part: 0, page_part: 0, pages: Vec::new() }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::{Source, SourceId};
+use crate::trie::Trie;
 use kvasir_proto::types::{
     BlockName, DpRank, LocalHash, NameChange, SourceStatus, StateReason, StoredBlock, Tier,
     TierSet, WorkerId,
@@ -93,6 +94,8 @@ struct SourceCut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Pages,
+    /// Names of further groups that have bits; of a whole image only.
+    Bits,
     Names,
 }
 
@@ -130,12 +133,13 @@ impl RankCut {
         }
     }
 
-    /// The next item to read: all pages first, then all names, each with the holes found from it.
-    fn next(&mut self, holder: &Holder) -> Option<Next> {
+    /// The next item to read: all pages first, then all bits, then all names, each with the holes found from it.
+    fn next(&mut self, trie: &Trie, holder: &Holder) -> Option<Next> {
         while self.todo.is_empty() {
-            if !self.load(holder) {
+            if !self.load(trie, holder) {
                 self.stage = match self.stage {
-                    Stage::Pages => Stage::Names,
+                    Stage::Pages => Stage::Bits,
+                    Stage::Bits => Stage::Names,
                     Stage::Names => return None,
                 };
                 self.part = 0;
@@ -145,13 +149,18 @@ impl RankCut {
     }
 
     /// Loads the next part of a table. Returns `false` after the last.
-    fn load(&mut self, holder: &Holder) -> bool {
+    fn load(&mut self, trie: &Trie, holder: &Holder) -> bool {
         let part = self.part;
         let todo = &mut self.todo;
         self.part += 1;
         match (self.stage, self.changes.as_ref().filter(|_| !self.whole)) {
             (Stage::Pages, None) => stack(todo, holder.pages(part), Next::Page),
             (Stage::Pages, Some(changed)) => stack(todo, changed.pages(part), Next::Page),
+            (Stage::Bits, None) => {
+                let names = |blocks| Iterator::map(blocks, |at| Holder::name_of_bit(trie, at));
+                stack(todo, holder.bits().part(part).map(names), Next::Name)
+            }
+            (Stage::Bits, Some(_)) => false,
             (Stage::Names, None) => stack(todo, holder.records().names(part), Next::Name),
             (Stage::Names, Some(changed)) => stack(todo, changed.names(part), Next::Name),
         }
@@ -241,7 +250,7 @@ impl Index {
                 cut.current += 1;
                 continue;
             };
-            read += match rank.next(holder) {
+            read += match rank.next(&self.trie, holder) {
                 Some(Next::Page(page)) => self.read_page(holder, page, rank, image),
                 Some(Next::Name(name)) => self.read_name(holder, name, rank, image),
                 Some(Next::Hole(slot)) => self.read_hole(slot, rank, image),
@@ -388,7 +397,7 @@ impl Index {
         rank: &mut RankCut,
         image: &mut RankImage,
     ) -> usize {
-        let Some(record) = holder.records().get(name) else {
+        let Some(record) = holder.record(&self.trie, name) else {
             image.names.push(NameImage {
                 name,
                 parent: None,

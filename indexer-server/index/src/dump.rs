@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::SourceId;
+use crate::trie::Trie;
 use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, LocalHash, NameMeaning, SourceStatus, Tier, WorkerId,
 };
@@ -81,7 +82,9 @@ struct RankScan {
     slots: Vec<Slot>,
     /// Slots that are read, or on the stack to be read.
     read_slots: RoaringBitmap,
-    /// Next part of the records from which to read names without a slot, after all slots.
+    /// Next part of the bits from which to read names of further groups, after all slots.
+    bit_part: usize,
+    /// Next part of the records from which to read names without a slot, after all bits.
     part: usize,
     /// Parked names of the previous part that are not yet read.
     parked: Vec<BlockName>,
@@ -146,6 +149,7 @@ impl Index {
                     pages: Vec::new(),
                     slots: Vec::new(),
                     read_slots: RoaringBitmap::new(),
+                    bit_part: 0,
                     part: 0,
                     parked: Vec::new(),
                     read: FxHashSet::default(),
@@ -190,7 +194,9 @@ impl Index {
             }
             match scan.stack.pop() {
                 Some(Next::Slot(slot)) => self.read_slot(holder, slot, &mut scan.pending),
-                Some(Next::Parked(name)) => read_record(holder, name, &mut scan.pending),
+                Some(Next::Parked(name)) => {
+                    read_record(&self.trie, holder, name, &mut scan.pending)
+                }
                 None => scan.current += 1,
             }
         }
@@ -221,13 +227,13 @@ impl Index {
                 return;
             }
         }
-        while let Some(name) = next_without_slot(holder, rank) {
+        while let Some(name) = next_without_slot(&self.trie, holder, rank) {
             let mut name = Some(name);
             while let Some(at) =
-                name.filter(|at| holder.records().has_no_slot(*at) && rank.read.insert(*at))
+                name.filter(|at| holder.has_no_slot(&self.trie, *at) && rank.read.insert(*at))
             {
                 stack.push(Next::Parked(at));
-                name = holder.records().get(at).and_then(|record| record.parent);
+                name = holder.record(&self.trie, at).and_then(|record| record.parent);
             }
             if !stack.is_empty() {
                 return;
@@ -259,7 +265,9 @@ impl Index {
             return;
         }
         match holder.records().names_at(slot) {
-            Some(names) => names.iter().for_each(|&name| read_record(holder, name, out)),
+            Some(names) => {
+                names.iter().for_each(|&name| read_record(&self.trie, holder, name, out))
+            }
             None => {
                 let record = holder.plain_record(&self.trie, slot, 0);
                 out.extend(by_source(holder, self.trie.slots.name(slot), &record));
@@ -321,7 +329,7 @@ impl Index {
         let mut names: Vec<BlockName> = dirty.into_iter().flatten().copied().collect();
         names.sort_unstable();
         for name in names {
-            let spelled = holder.records().get(name).map(Cow::into_owned);
+            let spelled = holder.record(&self.trie, name).map(Cow::into_owned);
             let plain = || {
                 let slot =
                     self.trie.named(name).filter(|&slot| holder.is_plain(&self.trie, slot))?;
@@ -353,17 +361,22 @@ impl Index {
     }
 }
 
-/// The next name without a slot of the current part of the records, or of the next part with such names.
-fn next_without_slot(holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
+/// The next name without a slot of the current part of the bits or records, or of the next part with such names.
+fn next_without_slot(trie: &Trie, holder: &Holder, rank: &mut RankScan) -> Option<BlockName> {
     while rank.parked.is_empty() {
+        if let Some(part) = holder.bits().part(rank.bit_part) {
+            rank.parked.extend(part.map(|block| Holder::name_of_bit(trie, block)));
+            rank.bit_part += 1;
+            continue;
+        }
         rank.parked.extend(holder.records().without_slot(rank.part)?);
         rank.part += 1;
     }
     rank.parked.pop()
 }
 
-fn read_record(holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
-    if let Some(record) = holder.records().get(name) {
+fn read_record(trie: &Trie, holder: &Holder, name: BlockName, out: &mut VecDeque<DumpRecord>) {
+    if let Some(record) = holder.record(trie, name) {
         out.extend(by_source(holder, name, &record));
     }
 }

@@ -1,8 +1,11 @@
-//! Stores the blocks of further KV-cache groups. They have no position of their own: their names lead to one.
+//! Stores and removes the blocks of further KV-cache groups. Such a block has no position. Its name is derived from the
+//! name of the main group's block that ends at the same token.
 
+use crate::bits::BitBlock;
+use crate::holder::Holder;
 use crate::rank::RankChange;
 use crate::record::{Announcement, Record};
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, Group, StoredBlock};
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, Group, StoredBlock};
 use smallvec::SmallVec;
 
 impl RankChange<'_> {
@@ -34,6 +37,10 @@ impl RankChange<'_> {
         block: StoredBlock,
     ) -> BlockOutcome {
         let StoredBlock { name, local } = block;
+        let group = Group::number_of(local);
+        if let Some(at) = group.and_then(|group| self.holder.find_bit_in(self.trie, group, name)) {
+            return self.announce_bit(by, before, at);
+        }
         let records = self.holder.records_mut();
         let known = records.get(name).map(|at| (at.is_grouped(), at.slot, at.local, at.parent));
         match known {
@@ -58,11 +65,55 @@ impl RankChange<'_> {
                 let mut record =
                     Record { parent: before, local, slot: None, copies: SmallVec::new() };
                 record.announce(by);
-                records.insert_grouped(name, record);
+                self.holder.add_grouped(self.trie, name, record);
                 self.record_gain(by.source, by.tier, (name, local));
                 self.holder.note_changed(name);
                 BlockOutcome::Applied
             }
         }
     }
+
+    /// Adds an announcement of a block that has a bit. `before` is the announced parent.
+    pub(crate) fn announce_bit(
+        &mut self,
+        by: Announcement,
+        before: Option<BlockName>,
+        at: BitBlock,
+    ) -> BlockOutcome {
+        let name = Holder::name_of_bit(self.trie, at);
+        let has_same_parent = before.is_none() || before == Holder::parent_of_bit(self.trie, at);
+        let is_same = self.holder.is_primary(by.source) && at.kind.tier == by.tier;
+        if is_same && has_same_parent {
+            if at.kind.epoch < by.epoch {
+                self.holder.raise_epoch(self.trie, at, by.epoch);
+                self.holder.note_changed(name);
+                return BlockOutcome::Applied;
+            }
+            if by.mode == CopyMode::Set {
+                return BlockOutcome::Noop;
+            }
+        }
+        self.holder.convert_bit(self.trie, name);
+        if !has_same_parent {
+            self.holder.records_mut().change(name, |record| record.parent = before);
+            self.holder.note_changed(name);
+        }
+        self.announce_recorded(by, name)
+    }
+
+    /// Removes the copy of a block that has a bit.
+    pub(crate) fn withdraw_bit(&mut self, by: Announcement, at: BitBlock) -> BlockOutcome {
+        if !self.holder.is_primary(by.source) || at.kind.tier != by.tier {
+            return BlockOutcome::Noop;
+        }
+        let name = Holder::name_of_bit(self.trie, at);
+        self.holder.clear_bit(at);
+        self.record_loss(by.source, by.tier, (name, Some(at.local())));
+        self.holder.note_changed(name);
+        BlockOutcome::Applied
+    }
 }
+
+#[cfg(test)]
+#[path = "grouped_test.rs"]
+mod grouped_test;

@@ -20,13 +20,12 @@
 //! One table maps the engines' names to slots for every rank that uses the slot's own name with one copy per
 //! tier. This is the *plain* case, which costs a rank one bit in the set and a count per page of 64 slots.
 //! All other cases (a second copy, a second source, another name for the same content, a parked name) are
-//! explicit records of the rank.
+//! explicit records of the rank. A block of a further group takes a bit at the slot of its name, else a record.
 //!
 //! Reading order:
-//! - storage: `runs`, `slots` and `segments`
-//! - shared utilities: `sets`, `numbers`, `table` and `prefetch`
+//! - storage and utilities: `runs`, `slots` and `segments`; `sets`, `numbers`, `table` and `prefetch`
 //! - positions and their holders: `trie` and `hold`
-//! - one rank: `record`, `records`, `pages`, `changes`, `dirty`, `contradicted` and `holder`
+//! - one rank: `record`, `records`, `bits`, `pages`, `changes`, `dirty`, `contradicted` and `holder`
 //! - workers, pools, sources and connectors' chunks: `meanings`, `source`, `chunks` and `roles`
 //! - the index: `index`, `rank`, `registry` and `views`
 //! - changes: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`
@@ -49,6 +48,7 @@ mod slots;
 mod table;
 mod trie;
 
+mod bits;
 mod changes;
 mod chunks;
 mod compact;

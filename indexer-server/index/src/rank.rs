@@ -76,6 +76,7 @@ impl RankChange<'_> {
 
     /// Removes a record. Returns its slot, if any, which must then be settled.
     pub(crate) fn take_record(&mut self, name: BlockName) -> Option<Slot> {
+        self.holder.convert_bit(self.trie, name);
         let record = self.holder.records_mut().remove(name)?;
         for copies in &record.copies {
             self.record_loss(copies.source, copies.tier, (name, record.local));

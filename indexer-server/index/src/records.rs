@@ -83,11 +83,6 @@ impl Records {
         self.get(name).is_some_and(|record| record.slot.is_none() && !record.is_grouped())
     }
 
-    /// Whether a name has no slot: it is parked, or belongs to a further group.
-    pub(crate) fn has_no_slot(&self, name: BlockName) -> bool {
-        self.get(name).is_some_and(|record| record.slot.is_none())
-    }
-
     /// Number of names of further groups.
     pub(crate) const fn grouped(&self) -> usize {
         self.grouped

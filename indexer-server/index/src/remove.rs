@@ -31,6 +31,10 @@ impl RankChange<'_> {
                         counts.add(self.remove_recorded(by, name));
                         1
                     }
+                    Place::Bit(at) => {
+                        counts.add(self.withdraw_bit(by, at));
+                        1
+                    }
                 };
                 rest = rest.get(done..).unwrap_or_default();
                 // Names of one run are found by adjacency; only others are prefetched.
@@ -89,6 +93,9 @@ impl RankChange<'_> {
         let in_others =
             Tier::ALL.iter().any(|&tier| tier != by.tier && self.trie.holds(slot, holder, tier));
         self.lose_run(by.source, by.tier, slot, len);
+        if !in_others {
+            self.holder.convert_bits(self.trie, slot, len);
+        }
         self.trie.remove_holder(slot, len, holder, by.tier);
         self.holder.drop_plain(self.trie, slot, len, !in_others);
     }

@@ -55,7 +55,7 @@ impl Index {
     /// Evicts about `budget` entries, of the first kind that there is:
     ///
     /// 1. parked names;
-    /// 2. names of further groups, while there are more of them than positions in the trie;
+    /// 2. records of further groups, while there are more of them than positions in the trie;
     /// 3. (rank, position) pairs at the end of a chain, for every rank that holds it. The chain is the least recently stored
     ///    among some candidates.
     ///
@@ -191,6 +191,7 @@ impl RankChange<'_> {
         while let Some(held) = self.next_held(slot, end, end - slot) {
             match held {
                 Held::Recorded(at, names) => {
+                    self.shed_bits(at, 1);
                     for name in names {
                         self.take_record(name);
                     }
@@ -198,12 +199,25 @@ impl RankChange<'_> {
                     (slot, dropped) = (at + 1, dropped + 1);
                 }
                 Held::Plain(at, len) => {
+                    self.shed_bits(at, len);
                     self.shed_plain(at, len);
                     (slot, dropped) = (at + len, dropped + u64::from(len));
                 }
             }
         }
         dropped
+    }
+
+    /// Evicts the blocks of further groups that have bits at consecutive slots: as records, they would take more memory.
+    fn shed_bits(&mut self, slot: Slot, len: u32) {
+        let Some(source) = self.holder.primary() else {
+            return;
+        };
+        for at in self.holder.take_bits(slot, len) {
+            let name = Holder::name_of_bit(self.trie, at);
+            self.record_loss(source, at.kind.tier, (name, Some(at.local())));
+            self.holder.note_changed(name);
+        }
     }
 
     /// Evicts consecutive plain slots of one segment.

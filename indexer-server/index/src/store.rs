@@ -86,6 +86,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_recorded(by, name),
+            Place::Bit(at) => self.announce_bit(by, None, at),
             Place::Unknown if self.holder.is_short() => BlockOutcome::Shed,
             Place::Unknown => {
                 let record =
@@ -304,27 +305,25 @@ impl RankChange<'_> {
                 self.trie.holds(slot, self.holder.index(), tier)
                     && !self.holder.is_suspect(slot, tier)
             }),
-            Place::Recorded => self.holder.records().get(name).is_some_and(|record| {
-                record.copies.iter().any(|at| {
-                    self.sources.get(&at.source).is_none_or(|source| at.epoch >= source.epoch())
+            Place::Recorded | Place::Bit(_) => {
+                self.holder.record(self.trie, name).is_some_and(|record| {
+                    record.copies.iter().any(|at| {
+                        self.sources.get(&at.source).is_none_or(|source| at.epoch >= source.epoch())
+                    })
                 })
-            }),
+            }
         }
     }
 
     /// The meaning of a held name.
     fn meaning(&self, name: BlockName) -> Meaning {
-        match self.holder.place(self.trie, name) {
-            Place::Plain(slot) => Meaning {
-                parent: self.trie.parent_name(slot),
-                local: Some(self.trie.slots.local(slot)),
-            },
-            Place::Recorded | Place::Unknown => {
-                let record = self.holder.records().get(name);
-                let parent = record.as_ref().and_then(|record| record.parent);
-                Meaning { parent, local: record.and_then(|record| record.local) }
-            }
+        if let Place::Plain(slot) = self.holder.place(self.trie, name) {
+            let local = Some(self.trie.slots.local(slot));
+            return Meaning { parent: self.trie.parent_name(slot), local };
         }
+        let record = self.holder.record(self.trie, name);
+        let parent = record.as_ref().and_then(|record| record.parent);
+        Meaning { parent, local: record.and_then(|record| record.local) }
     }
 
     /// Adds an announcement of a held name, regardless of the announced meaning.
@@ -332,6 +331,7 @@ impl RankChange<'_> {
         match self.holder.place(self.trie, name) {
             Place::Plain(slot) => self.announce_plain(by, slot),
             Place::Recorded => self.announce_recorded(by, name),
+            Place::Bit(at) => self.announce_bit(by, None, at),
             Place::Unknown => BlockOutcome::Noop,
         };
     }
@@ -366,16 +366,18 @@ impl RankChange<'_> {
                 );
                 return if same { Relation::SamePlain(slot) } else { Relation::Conflict };
             }
-            Place::Recorded => self.holder.records().get(block.name).is_some_and(|record| {
-                let spelled_same = record.parent == parent && record.local == Some(block.local);
-                match (record.slot, target) {
-                    (Some(slot), Some(child)) => child == Some(slot),
-                    (Some(_), None) => spelled_same,
-                    // If the rank had all its blocks, a rejected block might have placed the name since.
-                    (None, _) if self.holder.is_short() => false,
-                    (None, _) => record.local.is_none() || spelled_same,
-                }
-            }),
+            Place::Recorded | Place::Bit(_) => {
+                self.holder.record(self.trie, block.name).is_some_and(|record| {
+                    let spelled_same = record.parent == parent && record.local == Some(block.local);
+                    match (record.slot, target) {
+                        (Some(slot), Some(child)) => child == Some(slot),
+                        (Some(_), None) => spelled_same,
+                        // If the rank had all its blocks, a rejected block might have placed the name since.
+                        (None, _) if self.holder.is_short() => false,
+                        (None, _) => record.local.is_none() || spelled_same,
+                    }
+                })
+            }
         };
         if same { Relation::SameRecord } else { Relation::Conflict }
     }

@@ -1,5 +1,6 @@
 //! Sweeps: drops all blocks of a source, or all suspect ones, in bounded slices.
 
+use crate::bits::BitBlock;
 use crate::cursor::{Kind, SweepCursor};
 use crate::error::IndexError;
 use crate::holder::Held;
@@ -8,7 +9,7 @@ use crate::rank::RankChange;
 use crate::record::{Announcement, Copies, Record};
 use crate::slots::{PAGE_SLOTS, Page, Slot};
 use crate::source::SourceId;
-use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
+use kvasir_proto::types::{BlockName, BlockOutcome, CopyMode, DpRank, Tier};
 use smallvec::SmallVec;
 
 /// Result of one slice of a sweep.
@@ -153,6 +154,21 @@ impl RankChange<'_> {
             // A complete image of the remaining blocks is smaller than notes of all dropped ones.
             self.holder.changes_mut().discard_notes();
         }
+        while let Some(blocks) = self.bits_to_drop(by, cursor, spent.budget_left()) {
+            if spent.budget_left() == 0 {
+                return false;
+            }
+            // Dropped blocks do not appear again when the rest of the part is read.
+            let is_rest = blocks.len() == spent.budget_left();
+            for at in blocks {
+                let dropped = self.withdraw_bit(Announcement { tier: at.kind.tier, ..by }, at);
+                spent.removed += u64::from(dropped == BlockOutcome::Applied);
+            }
+            if !is_rest {
+                cursor.bit_part += 1;
+            }
+            spent.parts_read += 1;
+        }
         while let Some(names) = self.part_to_drop(by, cursor, spent.budget_left()) {
             if spent.budget_left() == 0 {
                 return false;
@@ -223,6 +239,18 @@ impl RankChange<'_> {
             }
         }
         removed
+    }
+
+    /// Blocks of one part of the bits that the sweep drops, at most `most`; `None` after the last part.
+    fn bits_to_drop(
+        &self,
+        by: Announcement,
+        cursor: &SweepCursor,
+        most: usize,
+    ) -> Option<Vec<BitBlock>> {
+        let is_dropped = |at: &BitBlock| cursor.kind.drops(at.kind.tier, at.kind.epoch < by.epoch);
+        let bits = Some(self.holder.bits()).filter(|_| self.holder.is_primary(by.source))?;
+        Some(bits.part(cursor.bit_part)?.filter(is_dropped).take(most).collect())
     }
 
     /// Names of one part of the records that the sweep drops, at most `most`; `None` after the last part.

@@ -199,6 +199,12 @@ impl MapKey for u32 {
     }
 }
 
+impl MapKey for u64 {
+    fn bits(self) -> u64 {
+        self
+    }
+}
+
 impl MapKey for kvasir_proto::types::BlockName {
     fn bits(self) -> u64 {
         self.0

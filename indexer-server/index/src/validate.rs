@@ -1,6 +1,7 @@
 //! Checks every invariant of the index by walking all of it. For tests and diagnosis: time and memory are
 //! proportional to the index.
 
+use crate::bits::BitBlock;
 use crate::holder::Holder;
 use crate::index::Index;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId};
@@ -237,6 +238,21 @@ impl Index {
                 *keys.entry(primary).or_default() += tiers.count() as u64;
             }
         }
+        for block in holder.bits().iter() {
+            let BitBlock { slot, kind } = block;
+            let at = Holder::name_of_bit(&self.trie, block);
+            ensure!(self.trie.slots.is_used(slot), "{name}: {at} has a bit at free slot {slot}");
+            ensure!(self.trie.slots.is_named(slot), "{name}: {at} is not found by its name");
+            ensure!(self.trie.holds_any(slot, holder.index()), "{name}: {at} has a stray bit");
+            ensure!(
+                holder.bits().find(kind.group, slot) == Some(block),
+                "{name}: {at} has two bits"
+            );
+            ensure!(!holder.records().contains(at), "{name}: {at} has a bit and a record");
+            let primary = holder.primary();
+            ensure!(primary.is_some(), "{name}: {at} has no source");
+            *keys.entry(primary.unwrap_or(SourceId(0))).or_default() += 1;
+        }
         self.validate_digests(holder)?;
         let mut at_slots: BTreeMap<Slot, BTreeSet<BlockName>> = BTreeMap::new();
         for (at, record) in holder.records().iter() {
@@ -287,6 +303,10 @@ impl Index {
                 for copies in record.copies.iter().filter(|at| at.source == *id) {
                     counted.add(copies.tier, block_digest(name, record.local));
                 }
+            }
+            for at in holder.bits().iter().filter(|_| is_primary) {
+                let name = Holder::name_of_bit(&self.trie, at);
+                counted.add(at.kind.tier, block_digest(name, Some(at.local())));
             }
             let name = format!("{}#{}", holder.worker(), holder.rank());
             ensure!(*digest == counted, "{name}: the digest of source {id} is of something else");

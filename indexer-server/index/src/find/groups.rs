@@ -52,8 +52,17 @@ fn slot_at(path: &[(Slot, u32)], position: u32) -> Option<Slot> {
 /// Maximum number of links from a block of the main group to a smaller block. DeepSeek V4 needs 63.
 const LINKS_MAX: u64 = 1_024;
 
-/// Part of the names of a prompt's blocks at a rank, in the main group: the name of block `number`, from 1.
-type Names<'a> = &'a dyn Fn(u32) -> Option<BlockName>;
+/// A block of the main group at a rank.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MainBlock {
+    /// The rank's name of the block.
+    pub(super) name: BlockName,
+    /// The slot that has this as its own name; `None` if no slot has it.
+    pub(super) slot: Option<Slot>,
+}
+
+/// The blocks of a prompt at a rank, in the main group: block `number`, from 1.
+type Blocks<'a> = &'a dyn Fn(u32) -> Option<MainBlock>;
 
 /// The rule for one rank and prompt.
 struct Rule<'a> {
@@ -67,7 +76,7 @@ struct Rule<'a> {
     block: u64,
     /// Tokens that the main group serves.
     matched: u64,
-    names: Names<'a>,
+    blocks: Blocks<'a>,
 }
 
 /// A length that cannot be served: no longer one than this can be, up to the length itself.
@@ -185,6 +194,21 @@ impl Rule<'_> {
 
     /// Whether a group holds the block that ends after `end` tokens.
     fn holds(&self, group: &Group, end: u64) -> bool {
+        self.has_bit(group, end) || self.has_record(group, end)
+    }
+
+    /// Whether a group has a bit for the block that ends after `end` tokens.
+    fn has_bit(&self, group: &Group, end: u64) -> bool {
+        let bits = self.holder.bits();
+        if bits.is_empty() || !end.is_multiple_of(self.block) || end > self.matched {
+            return false;
+        }
+        let slot = || (self.blocks)(u32::try_from(end / self.block).ok()?)?.slot;
+        let group = u8::try_from(group.number).ok();
+        group.zip(slot()).is_some_and(|(group, slot)| bits.has_in(group, slot, self.tiers))
+    }
+
+    fn has_record(&self, group: &Group, end: u64) -> bool {
         let Some(name) = self.name_at(group, end) else { return false };
         self.holder.records().is_grouped_in(name, self.tiers)
     }
@@ -196,7 +220,7 @@ impl Rule<'_> {
             return None;
         }
         let number = u32::try_from(anchor / self.block).ok()?;
-        let mut name = Group::name(group.number, (self.names)(number)?);
+        let mut name = Group::name(group.number, (self.blocks)(number)?.name);
         let size = u64::from(group.block_size);
         if !(anchor - end).is_multiple_of(size) {
             return None;
@@ -205,11 +229,12 @@ impl Rule<'_> {
         if steps > LINKS_MAX {
             return None;
         }
+        let number = u8::try_from(group.number).ok()?;
         for _ in 0..steps {
-            name = self.holder.records().parent(name)?;
+            name = self.holder.parent_of_grouped(&self.index.trie, number, name)?;
             // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
             let own = Group::name(group.number, name);
-            if self.holder.place(&self.index.trie, own) != Place::Unknown {
+            if self.holder.place_without_bits(&self.index.trie, own) != Place::Unknown {
                 return None;
             }
         }
@@ -239,7 +264,7 @@ impl Index {
         prompt: Prompt,
         tiers: TierSet,
         matched: u32,
-        names: Names<'_>,
+        blocks: Blocks<'_>,
     ) -> Option<(u32, Reuse)> {
         let facts = self.roles.facts_of(holder.0);
         let holder = self.holder_at(holder.0)?;
@@ -258,7 +283,7 @@ impl Index {
             groups,
             block,
             matched: u64::from(matched) * block,
-            names,
+            blocks,
         };
         let tokens = prompt.tokens.map_or(u64::MAX, u64::from);
         let unit = rule.unit();
@@ -288,10 +313,10 @@ impl Index {
         prompt: Prompt,
         tiers: TierSet,
         (all, held): (u32, [u32; Tier::COUNT]),
-        names: Names<'_>,
+        blocks: Blocks<'_>,
     ) -> Option<(u32, Reuse)> {
         if self.holder_at(holder.0)?.records().groups().is_empty() {
-            return self.limit_match(holder, prompt, tiers, all, names);
+            return self.limit_match(holder, prompt, tiers, all, blocks);
         }
         let chunks = self.roles.chunks_of(holder.0).copied().unwrap_or(NO_CHUNKS);
         let by_tier = Tier::ALL.into_iter().zip(held).zip(chunks);
@@ -299,7 +324,7 @@ impl Index {
         let served = by_tier.filter(|&((tier, held), chunk)| serves(tier, held, chunk));
         let served = served.filter_map(|((tier, held), _)| {
             let tier = TierSet::EMPTY.with(tier);
-            self.limit_match(holder, prompt, tier, held.min(all), names)
+            self.limit_match(holder, prompt, tier, held.min(all), blocks)
         });
         let best = served.max_by_key(|(blocks, reuse)| (reuse.tokens, *blocks));
         best.or(Some((0, Reuse { main_group_blocks: all, tokens: 0 })))
@@ -335,9 +360,9 @@ impl Index {
                 return false;
             }
             let holder = at.holder;
-            let name = |number: u32| match names {
-                Some(names) => names.get(number as usize - 1).copied(),
-                None => self.name_of(holder, slot_at(path, number * per_block - 1)?),
+            let block = |number: u32| match names {
+                Some(names) => names.get(number as usize - 1).map(|&name| self.named_block(name)),
+                None => self.block_at(holder, slot_at(path, number * per_block - 1)?),
             };
             let before = at.blocks;
             let all = blocks_of(before, per_block, positions.all);
@@ -347,7 +372,7 @@ impl Index {
             };
             let held = Tier::ALL.map(leading);
             let Some((blocks, reuse)) =
-                self.limit_by_tier(holder, prompt, tiers, (all, held), &name)
+                self.limit_by_tier(holder, prompt, tiers, (all, held), &block)
             else {
                 continue;
             };
@@ -383,10 +408,20 @@ impl Index {
         self.count_stretches(at, stretches, used);
     }
 
-    /// The name that a rank uses for a slot.
-    fn name_of(&self, holder: HolderId, slot: Slot) -> Option<BlockName> {
+    /// The block with a name of a rank.
+    pub(super) fn named_block(&self, name: BlockName) -> MainBlock {
+        MainBlock { name, slot: self.trie.named(name) }
+    }
+
+    /// The block of a rank at a slot.
+    fn block_at(&self, holder: HolderId, slot: Slot) -> Option<MainBlock> {
+        let own = self.trie.slots.name(slot);
         let recorded = self.holder_at(holder.0)?.records().names_at(slot);
-        recorded.map_or_else(|| Some(self.trie.slots.name(slot)), |names| names.first().copied())
+        let name = recorded.map_or(Some(own), |names| names.first().copied())?;
+        if name == own && self.trie.slots.is_named(slot) {
+            return Some(MainBlock { name, slot: Some(slot) });
+        }
+        Some(self.named_block(name))
     }
 }
 

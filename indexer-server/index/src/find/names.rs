@@ -98,7 +98,8 @@ impl Index {
             index_u32(names.iter().take_while(holds).count())
         };
         let held = (all, Tier::ALL.map(leading));
-        let by_number = |number: u32| names.get(number as usize - 1).copied();
+        let by_number =
+            |number: u32| names.get(number as usize - 1).map(|&name| self.named_block(name));
         let limited = self.limit_by_tier(holder, prompt, query.tiers, held, &by_number);
         let Some((blocks, reuse)) = limited else { return at };
         let first = names.get(..blocks.min(all) as usize).unwrap_or_default();

@@ -59,7 +59,10 @@ impl Holder {
         let was_held = trie.holds_any(slot, self.index);
         match (was_held, any) {
             (false, true) => self.held.add(slot, 1),
-            (true, false) => self.held.remove(slot, 1),
+            (true, false) => {
+                self.convert_bits(trie, slot, 1);
+                self.held.remove(slot, 1);
+            }
             _ => {}
         }
         // Add tiers first, so that the slot always has a holder.

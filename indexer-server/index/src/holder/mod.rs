@@ -1,7 +1,9 @@
 //! State of one rank beyond its bits in the trie's sets: records, sources, changes and digests.
 
 mod changing;
+mod grouped;
 
+use crate::bits::{BitBlock, GroupBits};
 use crate::changes::ChangeLog;
 use crate::contradicted::{Contradicted, Contradiction};
 use crate::dirty::Dumps;
@@ -44,6 +46,10 @@ pub(crate) struct Holder {
     held: HeldPages,
     confirmed: Confirmed,
     records: Records,
+    /// Blocks of further groups that have no record.
+    bits: GroupBits,
+    /// The last block whose bit was set or cleared. The next one is often at an adjacent slot.
+    last_bit: Option<BitBlock>,
     dumps: Dumps,
     changes: ChangeLog,
     shortfall: Shortfall,
@@ -74,6 +80,8 @@ pub(crate) enum Place {
     Plain(Slot),
     /// The name has a record.
     Recorded,
+    /// The name belongs to a block of a further group that has a bit.
+    Bit(BitBlock),
 }
 
 impl Holder {
@@ -88,6 +96,8 @@ impl Holder {
             held: HeldPages::default(),
             confirmed: Confirmed::default(),
             records: Records::default(),
+            bits: GroupBits::default(),
+            last_bit: None,
             dumps: Dumps::default(),
             changes: ChangeLog::default(),
             shortfall: Shortfall::default(),
@@ -117,6 +127,11 @@ impl Holder {
 
     pub(crate) const fn records_mut(&mut self) -> &mut Records {
         &mut self.records
+    }
+
+    /// Blocks of further groups that have no record.
+    pub(crate) const fn bits(&self) -> &GroupBits {
+        &self.bits
     }
 
     /// Changes noted for the next image.
@@ -335,6 +350,7 @@ impl Holder {
             + self.held.bytes()
             + self.confirmed.bytes()
             + self.records.bytes()
+            + self.bits.bytes()
             + self.changes.bytes()
             + self.reuse_history.as_ref().map_or(0, |_| size_of::<ReuseHistory>())
             + usize::from(self.fed_by.spilled()) * self.fed_by.capacity() * size_of::<SourceId>()
@@ -347,6 +363,7 @@ impl Holder {
         self.held.is_counted()
             && self.confirmed.is_counted()
             && self.records.is_counted()
+            && self.bits.is_counted()
             && self.changes.is_counted()
     }
 }
@@ -380,6 +397,15 @@ impl Holder {
 
     /// Where this rank has a name.
     pub(crate) fn place(&self, trie: &Trie, name: BlockName) -> Place {
+        let found = self.place_without_bits(trie, name);
+        if found != Place::Unknown {
+            return found;
+        }
+        self.find_bit(trie, name).map_or(Place::Unknown, Place::Bit)
+    }
+
+    /// As [`place`](Self::place), for names that no block with a bit can have.
+    pub(crate) fn place_without_bits(&self, trie: &Trie, name: BlockName) -> Place {
         if self.records.contains(name) {
             return Place::Recorded;
         }
@@ -398,7 +424,7 @@ impl Holder {
     /// Position of a name; `None` if it is unknown or parked.
     pub(crate) fn position(&self, trie: &Trie, name: BlockName) -> Option<Slot> {
         match self.place(trie, name) {
-            Place::Unknown => None,
+            Place::Unknown | Place::Bit(_) => None,
             Place::Plain(slot) => Some(slot),
             Place::Recorded => self.records.get(name).and_then(|record| record.slot),
         }

@@ -211,10 +211,10 @@ impl RankChange<'_> {
             self.record_gain(copies.source, copies.tier, (name, record.local));
         }
         let parent = record.parent;
-        let records = self.holder.records_mut();
         if is_grouped {
-            records.insert_grouped(name, record);
+            self.holder.add_grouped(self.trie, name, record);
         } else {
+            let records = self.holder.records_mut();
             records.insert_parked(name, record);
             records.wait(name, parent);
         }
