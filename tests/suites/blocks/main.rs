@@ -6,11 +6,14 @@ mod aged;
 mod churn;
 mod converted;
 mod engine;
+#[path = "../upgrade/folder.rs"]
+mod folder;
 #[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
 mod found;
 mod joined;
 mod kept;
 mod lost;
+mod older;
 mod peers;
 mod place;
 mod planned;

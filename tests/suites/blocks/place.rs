@@ -40,7 +40,11 @@ impl Place {
 
     /// With a disk of so many blocks.
     pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        Self::in_folder(tempfile::tempdir()?, blocks, flags).await
+    }
+
+    /// With a disk of so many blocks, which lies in this folder or will lie there.
+    pub async fn in_folder(folder: TempDir, blocks: usize, flags: &[&str]) -> Result<Self> {
         let index = Server::start_anywhere().await?;
         let mut all = flags_of(folder.path(), WORKER, blocks);
         all.extend(to_index(&index));
