@@ -18,7 +18,7 @@ pub(crate) struct BitKind {
     pub(crate) tier: Tier,
     /// The source's loss epoch at the announcement.
     pub(crate) epoch: u32,
-    /// Whether each block was announced with a parent: the block at the parent of its slot. Else without one.
+    /// Whether each block was announced with the parent that its slot has; else without a parent.
     pub(crate) has_parent: bool,
 }
 
@@ -85,10 +85,13 @@ impl GroupBits {
         Some(BitBlock { slot, kind })
     }
 
-    /// Whether a group has a block at a slot in one of `tiers`.
-    pub(crate) fn has_in(&self, group: u8, slot: Slot, tiers: TierSet) -> bool {
+    /// Number of consecutive slots, from this one to at most the end of its page, at which a group has a block in one of `tiers`.
+    pub(crate) fn run_in(&self, group: u8, slot: Slot, tiers: TierSet) -> u32 {
         let is_wanted = |kind: &BitKind| kind.group == group && tiers.contains(kind.tier);
-        self.live().any(|(number, kind)| is_wanted(&kind) && self.is_set(number, slot))
+        let wanted = self.live().filter(|(_, kind)| is_wanted(kind));
+        let bits = wanted.filter_map(|(number, _)| self.pages.get(key(page_of(slot), number)));
+        let bits = bits.fold(0, |all, bits| all | bits);
+        (bits >> (slot % PAGE_SLOTS)).trailing_ones()
     }
 
     fn is_set(&self, kind: usize, slot: Slot) -> bool {
@@ -124,7 +127,7 @@ impl GroupBits {
             + self.pages.bytes()
     }
 
-    /// Whether the counts are those of the bits, and each kind is there once.
+    /// Whether the counts equal the numbers of bits, and no kind is listed twice.
     pub(crate) fn is_counted(&self) -> bool {
         let is_once = |kind| self.live().filter(|(_, other)| *other == kind).count() == 1;
         let counted: usize = self.kinds.iter().map(|(_, blocks)| blocks).sum();
@@ -194,7 +197,7 @@ impl GroupBits {
         taken
     }
 
-    /// Clears `bits` of a page. Returns those that were set.
+    /// Clears `bits` of a page. Returns the bits that were set.
     fn clear(&mut self, kind: usize, page: Page, bits: u64) -> u64 {
         let Some(set) = self.pages.get_mut(key(page, kind)) else { return 0 };
         let cleared = *set & bits;

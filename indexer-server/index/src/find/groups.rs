@@ -9,12 +9,12 @@
 //! The length is a multiple of all block sizes. A block of a further group is found by its name, which equals the name
 //! of the main group's block that ends at the same token. Blocks between such ends are linked backwards from there.
 
+use super::blocks::Blocks;
 use super::pools::Pools;
 use super::{Match, Query, Scratch, Stretch};
 use crate::chunks::{NO_CHUNKS, Positions, Run};
 use crate::holder::{Holder, Place};
 use crate::index::Index;
-use crate::slots::Slot;
 use crate::source::HolderId;
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, EngineFacts, Group, GroupKind, Tier, TierSet};
@@ -38,31 +38,8 @@ pub struct Reuse {
     pub tokens: u64,
 }
 
-/// Slots along a prompt: the first slot of each run, and the number of positions up to the end of the run.
-pub(super) type Path = Vec<(Slot, u32)>;
-
-/// The slot at a position, counted from 0.
-fn slot_at(path: &[(Slot, u32)], position: u32) -> Option<Slot> {
-    let at = path.partition_point(|&(_, end)| end <= position);
-    let &(head, _) = path.get(at)?;
-    let from = at.checked_sub(1).and_then(|before| path.get(before)).map_or(0, |&(_, end)| end);
-    Some(head + (position - from))
-}
-
 /// Maximum number of links from a block of the main group to a smaller block. DeepSeek V4 needs 63.
 const LINKS_MAX: u64 = 1_024;
-
-/// A block of the main group at a rank.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MainBlock {
-    /// The rank's name of the block.
-    pub(super) name: BlockName,
-    /// The slot that has this as its own name; `None` if no slot has it.
-    pub(super) slot: Option<Slot>,
-}
-
-/// The blocks of a prompt at a rank, in the main group: block `number`, from 1.
-type Blocks<'a> = &'a dyn Fn(u32) -> Option<MainBlock>;
 
 /// The rule for one rank and prompt.
 struct Rule<'a> {
@@ -157,8 +134,14 @@ impl Rule<'_> {
     /// Tokens up to which a group holds all blocks.
     fn reach(&self, group: &Group) -> u64 {
         let size = u64::from(group.block_size);
-        let ends = (1..=self.matched / size).map(|number| number * size);
-        ends.take_while(|&end| self.holds(group, end)).last().unwrap_or(0)
+        let mut reach = 0;
+        while reach + size <= self.matched {
+            match self.held_from(group, reach + size) {
+                0 => break,
+                held => reach += held * size,
+            }
+        }
+        reach.min(self.matched / size * size)
     }
 
     /// Whether a group holds the blocks that it needs for a length. The blocks furthest from its end are checked first:
@@ -180,32 +163,45 @@ impl Rule<'_> {
             GroupKind::Full => 0,
         };
         if group.kind == GroupKind::Mamba {
-            return if self.holds(group, length) { Ok(()) } else { Err(Shorter(length - 1)) };
+            let is_held = self.held_from(group, length) > 0;
+            return if is_held { Ok(()) } else { Err(Shorter(length - 1)) };
         }
         let mut end = first + size;
         while end <= length + more {
-            if !self.holds(group, end) {
-                return Err(Shorter((end - 1).saturating_sub(more)));
+            match self.held_from(group, end) {
+                0 => return Err(Shorter((end - 1).saturating_sub(more))),
+                held => end += held * size,
             }
-            end += size;
         }
         Ok(())
     }
 
-    /// Whether a group holds the block that ends after `end` tokens.
-    fn holds(&self, group: &Group, end: u64) -> bool {
-        self.has_bit(group, end) || self.has_record(group, end)
+    /// Number of consecutive blocks that a group holds, from the block on that ends after `end` tokens. If it is not 0, there may
+    /// be more.
+    fn held_from(&self, group: &Group, end: u64) -> u64 {
+        let bits = self.bits_from(group, end);
+        match bits {
+            0 => u64::from(self.has_record(group, end)),
+            _ if u64::from(group.block_size) == self.block => bits,
+            _ => 1,
+        }
     }
 
-    /// Whether a group has a bit for the block that ends after `end` tokens.
-    fn has_bit(&self, group: &Group, end: u64) -> bool {
+    /// Number of consecutive blocks of the main group for which a group has a bit, from the block on that ends after `end` tokens.
+    fn bits_from(&self, group: &Group, end: u64) -> u64 {
         let bits = self.holder.bits();
-        if bits.is_empty() || !end.is_multiple_of(self.block) || end > self.matched {
-            return false;
+        if bits.is_empty() || end > self.matched {
+            return 0;
         }
-        let slot = || (self.blocks)(u32::try_from(end / self.block).ok()?)?.slot;
-        let group = u8::try_from(group.number).ok();
-        group.zip(slot()).is_some_and(|(group, slot)| bits.has_in(group, slot, self.tiers))
+        let number = end / self.block;
+        if number * self.block != end {
+            return 0;
+        }
+        let slots = u32::try_from(number).ok();
+        let slots = slots.and_then(|number| self.blocks.slots(self.index, self.holder, number));
+        let (Some(slots), Ok(group)) = (slots, u8::try_from(group.number)) else { return 0 };
+        let held = bits.run_in(group, slots.first, self.tiers).min(slots.len);
+        u64::from(held).min((self.matched - end) / self.block + 1)
     }
 
     fn has_record(&self, group: &Group, end: u64) -> bool {
@@ -220,7 +216,8 @@ impl Rule<'_> {
             return None;
         }
         let number = u32::try_from(anchor / self.block).ok()?;
-        let mut name = Group::name(group.number, (self.blocks)(number)?.name);
+        let mut name =
+            Group::name(group.number, self.blocks.name(self.index, self.holder, number)?);
         let size = u64::from(group.block_size);
         if !(anchor - end).is_multiple_of(size) {
             return None;
@@ -243,10 +240,14 @@ impl Rule<'_> {
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    // Groups often have equal blocks, and divisions are slow.
+    if a == b || b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 fn least_common_multiple(a: u64, b: u64) -> u64 {
+    if a == b {
+        return a;
+    }
     (a / greatest_common_divisor(a, b).max(1)).saturating_mul(b)
 }
 
@@ -360,10 +361,7 @@ impl Index {
                 return false;
             }
             let holder = at.holder;
-            let block = |number: u32| match names {
-                Some(names) => names.get(number as usize - 1).map(|&name| self.named_block(name)),
-                None => self.block_at(holder, slot_at(path, number * per_block - 1)?),
-            };
+            let blocks = names.map_or(Blocks::Path(path, per_block), Blocks::Names);
             let before = at.blocks;
             let all = blocks_of(before, per_block, positions.all);
             let leading = |tier| {
@@ -371,11 +369,8 @@ impl Index {
                 blocks_of(leading, per_block, positions.all)
             };
             let held = Tier::ALL.map(leading);
-            let Some((blocks, reuse)) =
-                self.limit_by_tier(holder, prompt, tiers, (all, held), &block)
-            else {
-                continue;
-            };
+            let limited = self.limit_by_tier(holder, prompt, tiers, (all, held), blocks);
+            let Some((blocks, reuse)) = limited else { continue };
             if blocks < all {
                 at.blocks = blocks * per_block;
                 self.count_first(at, stretches, (tiers, pools, used), runs, *positions);
@@ -406,22 +401,6 @@ impl Index {
         }
         *at = Match { blocks: at.blocks, ..Match::none(at.holder) };
         self.count_stretches(at, stretches, used);
-    }
-
-    /// The block with a name of a rank.
-    pub(super) fn named_block(&self, name: BlockName) -> MainBlock {
-        MainBlock { name, slot: self.trie.named(name) }
-    }
-
-    /// The block of a rank at a slot.
-    fn block_at(&self, holder: HolderId, slot: Slot) -> Option<MainBlock> {
-        let own = self.trie.slots.name(slot);
-        let recorded = self.holder_at(holder.0)?.records().names_at(slot);
-        let name = recorded.map_or(Some(own), |names| names.first().copied())?;
-        if name == own && self.trie.slots.is_named(slot) {
-            return Some(MainBlock { name, slot: Some(slot) });
-        }
-        Some(self.named_block(name))
     }
 }
 

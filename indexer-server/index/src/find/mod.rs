@@ -4,6 +4,7 @@
 //! the work is reading consecutive hashes. No memory is allocated once the scratch space has grown to the
 //! size of the answers.
 
+mod blocks;
 mod chunks;
 mod groups;
 mod names;
@@ -18,7 +19,7 @@ use crate::shared::SharedBlocks;
 use crate::source::HolderId;
 use crate::table::index_u32;
 use crate::walk::QueryKey;
-use groups::Path;
+use blocks::Path;
 use kvasir_proto::types::{Tier, TierSet, WorkerId};
 use std::cmp::Reverse;
 

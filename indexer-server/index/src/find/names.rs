@@ -1,6 +1,7 @@
 //! Queries by the engines' names. Ranks without names of their own are walked together; the others are checked one by
 //! one.
 
+use super::blocks::Blocks;
 use super::pools::Pools;
 use super::{Match, Query, Reuse, Scratch, clear_bit, has_bit};
 use crate::chunks::{Positions, Run};
@@ -98,9 +99,7 @@ impl Index {
             index_u32(names.iter().take_while(holds).count())
         };
         let held = (all, Tier::ALL.map(leading));
-        let by_number =
-            |number: u32| names.get(number as usize - 1).map(|&name| self.named_block(name));
-        let limited = self.limit_by_tier(holder, prompt, query.tiers, held, &by_number);
+        let limited = self.limit_by_tier(holder, prompt, query.tiers, held, Blocks::Names(names));
         let Some((blocks, reuse)) = limited else { return at };
         let first = names.get(..blocks.min(all) as usize).unwrap_or_default();
         let at = self.count_recorded(holder.0, first, (query.tiers, pools), positions, runs);

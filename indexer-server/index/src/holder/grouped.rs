@@ -17,7 +17,7 @@ impl Holder {
         spelled.or_else(|| Some(Cow::Owned(self.record_of_bit(trie, self.find_bit(trie, name)?))))
     }
 
-    /// The block of a further group that has this name and a bit. The name does not tell the group, so all are tried.
+    /// The block of a further group that has this name and a bit. A name does not state its group, so this tries all groups.
     pub(crate) fn find_bit(&self, trie: &Trie, name: BlockName) -> Option<BitBlock> {
         self.bits.groups().iter().find_map(|&group| self.find_bit_in(trie, group, name))
     }
@@ -99,7 +99,7 @@ impl Holder {
         self.bits.add(block)
     }
 
-    /// The bit that expresses a record; `None` if none does.
+    /// The block with a bit that is equivalent to a record; `None` if the record cannot be replaced.
     fn bit_of_record(&self, trie: &Trie, name: BlockName, record: &Record) -> Option<BitBlock> {
         let group = Group::number_of(record.local?)?;
         let &[Copies { source, tier, count: 1, epoch }] = record.copies.as_slice() else {
@@ -109,7 +109,9 @@ impl Holder {
         if !self.is_primary(source) || !trie.holds_any(slot, self.index) {
             return None;
         }
-        let kind = BitKind { group, tier, epoch, has_parent: record.parent.is_some() };
+        // First blocks of prompts have no parent either way, and fewer kinds make lookups faster.
+        let has_parent = record.parent.is_some() || trie.parent_name(slot).is_none();
+        let kind = BitKind { group, tier, epoch, has_parent };
         let block = BitBlock { slot, kind };
         (Self::parent_of_bit(trie, block) == record.parent).then_some(block)
     }
