@@ -264,8 +264,11 @@ pub fn registration(spec: &EngineSpec, facts: &Facts) -> Result<Registration, Fa
         kind: HolderKind::Worker,
         pools: Vec::new(),
         facts: EngineFacts {
-            prefix_match_unit: facts.prefix_match_unit.unwrap_or_default(),
-            ..EngineFacts::default()
+            prefix_match_unit: match spec.facts.prefix_match_unit {
+                0 => facts.prefix_match_unit.unwrap_or_default(),
+                stated => stated,
+            },
+            ..spec.facts
         },
     })
 }

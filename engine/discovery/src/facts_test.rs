@@ -79,6 +79,32 @@ fn a_registration_repeats_the_facts() {
     assert_eq!(made.profile.total_kv_blocks, Some(400));
     assert_eq!(made.profile.labels.get(ADDRESS_LABEL).map(String::as_str), Some("http://gpu:8000"));
     assert_eq!(made.lease, None);
+    assert_eq!(made.facts, EngineFacts::default());
+}
+
+#[test]
+fn facts_of_the_user_precede_those_of_the_engine() {
+    let facts = Facts {
+        kind: EngineKind::Vllm,
+        version: None,
+        model: "m".to_owned(),
+        model_tokens_max: None,
+        block_size: 32,
+        other_block_size: None,
+        blocks: None,
+        prefix_match_unit: Some(32),
+        caches_prefixes: None,
+        ranks: [0].into(),
+        started_at: None,
+    };
+    let of = |text: &str| registration(&spec(text), &facts).expect("valid").facts;
+    let own = EngineFacts { prefix_match_unit: 32, ..EngineFacts::default() };
+    assert_eq!(of("gpu:8000"), own);
+    assert_eq!(
+        of("gpu:8000,eagle-drops-block=true"),
+        EngineFacts { eagle_drops_block: true, ..own }
+    );
+    assert_eq!(of("gpu:8000,prefix-match-unit=16"), EngineFacts { prefix_match_unit: 16, ..own });
 }
 
 /// Answers requests by their path, each on its own connection, without end.

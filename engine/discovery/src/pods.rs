@@ -1,6 +1,6 @@
 //! Engines that are the pods of a Kubernetes service. Pure: reads objects of the API.
 
-use crate::spec::{ENGINES_MAX, EngineSpec, Pod, Stated};
+use crate::spec::{ENGINE_FACTS, ENGINES_MAX, EngineSpec, Pod, Stated};
 use k8s_openapi::api::core::v1::{self, ObjectReference};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PartialObjectMeta;
@@ -12,6 +12,11 @@ use std::sync::Arc;
 const PREFIX: &str = "kvasir/";
 /// Facts that a pod may state. A pod cannot name a file of this process, such as a key.
 const POD_FACTS: [&str; 4] = ["events", "replay", "block-size", "model"];
+
+/// Whether a pod may state a fact.
+fn is_pod_fact(key: &str) -> bool {
+    POD_FACTS.contains(&key) || ENGINE_FACTS.contains(&key)
+}
 
 /// Metadata of a pod.
 pub(crate) type PodMeta = PartialObjectMeta<v1::Pod>;
@@ -183,7 +188,7 @@ fn facts_of(pod: &PodMeta) -> Result<String, String> {
     let labels = prefixed(pod.metadata.labels.as_ref());
     let stated = labels.chain(prefixed(pod.metadata.annotations.as_ref()));
     let mut facts = String::new();
-    for (key, value) in stated.filter(|(key, _)| POD_FACTS.contains(key)) {
+    for (key, value) in stated.filter(|(key, _)| is_pod_fact(key)) {
         if value.contains(',') {
             return Err(format!("{PREFIX}{key}: {value:?} must not contain a comma"));
         }
@@ -195,8 +200,9 @@ fn facts_of(pod: &PodMeta) -> Result<String, String> {
 /// Annotations that nobody reads. Labels may be there for others.
 fn unknown_keys(pod: &PodMeta) -> impl Iterator<Item = String> {
     let stated = prefixed(pod.metadata.annotations.as_ref());
-    stated.filter(|(key, _)| !POD_FACTS.contains(key)).map(|(key, _)| {
-        let known = POD_FACTS.map(|key| format!("{PREFIX}{key}")).join(", ");
+    stated.filter(|(key, _)| !is_pod_fact(key)).map(|(key, _)| {
+        let known = POD_FACTS.iter().chain(&ENGINE_FACTS).map(|key| format!("{PREFIX}{key}"));
+        let known = known.collect::<Vec<_>>().join(", ");
         format!("the pod's {PREFIX}{key} is ignored: use {known}")
     })
 }

@@ -105,7 +105,9 @@ fn pods_state_facts_which_precede_those_of_the_option() {
     let slices = [slice("IPv4", &ports, &endpoints)];
     let facts = json!({
         "labels": {"app": "vllm", "kvasir/agent": "true", "kvasir/model": "label", "kvasir/block-size": "32"},
-        "annotations": {"kvasir/model": "annotation", "kvasir/events": "tcp://*:6000", "kvasir/role": "x"},
+        "annotations": {
+            "kvasir/model": "annotation", "kvasir/events": "tcp://*:6000", "kvasir/replay-tokens": "128", "kvasir/role": "x",
+        },
     });
     let pods = [pod("a", facts), pod("b", json!({"annotations": {"kvasir/events": "10.0.0.2:1"}}))];
     let (_, stated) = Stated::split("x:1,model=option,key-file=/k").expect("facts");
@@ -113,7 +115,7 @@ fn pods_state_facts_which_precede_those_of_the_option() {
     let [spec] = listed.specs.as_slice() else { panic!("{listed:?}") };
     assert_eq!(spec.model.as_deref(), Some("annotation"));
     assert_eq!((spec.events.as_deref(), spec.block_size), (Some("tcp://10.0.0.1:6000"), Some(32)));
-    assert_eq!(spec.key_file, Some("/k".into()));
+    assert_eq!((spec.key_file.clone(), spec.facts.replay_tokens), (Some("/k".into()), 128));
     let faults: Vec<_> = listed.faults.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     assert_eq!(faults.len(), 2, "{faults:?}");
     assert!(

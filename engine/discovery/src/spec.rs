@@ -3,11 +3,21 @@
 use hyper::Uri;
 use kvasir_engine_http::read_address;
 use kvasir_proto::limits::BLOCK_SIZE_TOKENS_MAX;
+use kvasir_proto::types::EngineFacts;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Maximum number of engines.
 pub const ENGINES_MAX: usize = 1_024;
+
+/// Keys of facts about hybrid models that neither events nor engines state.
+pub(crate) const ENGINE_FACTS: [&str; 5] = [
+    "attention-chunk-tokens",
+    "eagle-drops-block",
+    "replay-tokens",
+    "prefix-match-unit",
+    "unannounced-groups",
+];
 
 /// An engine: its URL, and what the user states instead of the engine: `URL[,key=value]...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub struct EngineSpec {
     pub model: Option<String>,
     /// File with the key of the engine's API.
     pub key_file: Option<PathBuf>,
+    /// Facts that the user states; 0 and false for the engine's answer, or unknown.
+    pub facts: EngineFacts,
     /// The pod that the engine is; `None` for an address.
     pub pod: Option<Pod>,
 }
@@ -78,6 +90,7 @@ impl FromStr for EngineSpec {
             block_size: None,
             model: None,
             key_file: None,
+            facts: EngineFacts::default(),
             pod: None,
         };
         for part in parts {
@@ -99,15 +112,34 @@ impl FromStr for EngineSpec {
                     let why = || format!("block-size={value} must be 1 to {BLOCK_SIZE_TOKENS_MAX}");
                     spec.block_size = Some(size.ok_or_else(why)?);
                 }
+                _ if ENGINE_FACTS.contains(&key) => state_fact(&mut spec.facts, key, value)?,
                 _ => {
+                    let facts = ENGINE_FACTS.join(", ");
                     return Err(format!(
-                        "there is no {key:?}: use events, replay, block-size, model or key-file"
+                        "there is no {key:?}: use events, replay, block-size, model, key-file or for hybrid models {facts}"
                     ));
                 }
             }
         }
         Ok(spec)
     }
+}
+
+/// Sets one of the [`ENGINE_FACTS`].
+fn state_fact(facts: &mut EngineFacts, key: &str, value: &str) -> Result<(), String> {
+    let number = || {
+        let number = value.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| format!("{key}={value} must be 1 or more tokens"))
+    };
+    let flag = || value.parse().map_err(|_error| format!("{key}={value} must be true or false"));
+    match key {
+        "attention-chunk-tokens" => facts.attention_chunk_tokens = number()?,
+        "replay-tokens" => facts.replay_tokens = number()?,
+        "prefix-match-unit" => facts.prefix_match_unit = number()?,
+        "eagle-drops-block" => facts.eagle_drops_block = flag()?,
+        _ => facts.unannounced_groups = flag()?,
+    }
+    Ok(())
 }
 
 /// What the user states of each engine of a name: `[,key=value]...`, as after an engine's URL.
@@ -169,6 +201,17 @@ mod tests {
             (Some("tcp://h:1"), Some("tcp://h:2"))
         );
         assert_eq!((spec.block_size, spec.model.as_deref()), (Some(16), Some("m")));
+        let text = "h:1,attention-chunk-tokens=8192,eagle-drops-block=true,replay-tokens=128,\
+                    prefix-match-unit=16,unannounced-groups=true";
+        let spec: EngineSpec = text.parse().expect("an engine");
+        let expected = EngineFacts {
+            attention_chunk_tokens: 8_192,
+            eagle_drops_block: true,
+            replay_tokens: 128,
+            prefix_match_unit: 16,
+            unannounced_groups: true,
+        };
+        assert_eq!(spec.facts, expected);
     }
 
     #[test]
@@ -182,6 +225,8 @@ mod tests {
             ("gpu-0:8000,events", "must be key=value"),
             ("gpu-0:8000,events=h:1", "events=h:1 must be events=tcp://HOST:PORT"),
             ("gpu-0:8000,block-size=0", "block-size=0 must be 1 to"),
+            ("gpu-0:8000,replay-tokens=0", "replay-tokens=0 must be 1 or more tokens"),
+            ("gpu-0:8000,eagle-drops-block=1", "eagle-drops-block=1 must be true or false"),
         ] {
             let error = text.parse::<EngineSpec>().expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
