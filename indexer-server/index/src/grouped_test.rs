@@ -309,7 +309,9 @@ fn bits_hold_exactly_what_records_hold() {
             dumps += 1;
         }
         for _ in 0..100 {
+            let records = again.totals.grouped;
             again.shed(7);
+            assert!(again.totals.grouped <= records, "seed {seed}: evictions take memory");
             assert_eq!(again.validate().err(), None, "seed {seed}: evicted");
         }
         sources.iter().for_each(|&source| declare_groups(&mut both, source));
