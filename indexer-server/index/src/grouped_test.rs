@@ -325,3 +325,44 @@ fn bits_hold_exactly_what_records_hold() {
     // After a restore, another worker's names may be the slots' own ones.
     assert!(bits_restored * 10 > bits * 9);
 }
+
+/// The slots behind a branch belong to another prompt.
+#[test]
+fn bits_of_another_prompt_do_not_count() {
+    let (mut index, sources) = new_index(CopyMode::Set);
+    let source = sources[0];
+    let store = |index: &mut Index, blocks: Vec<StoredBlock>| {
+        let event = KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+        index.apply(source, 0, &event).expect("a source");
+    };
+    let common = [1, 2].map(|at| StoredBlock { name: BlockName(at), local: LocalHash(at) });
+    let with_end = |end: u64| {
+        let rest =
+            [end, end + 1].map(|at| StoredBlock { name: BlockName(at), local: LocalHash(at) });
+        [common, rest].concat()
+    };
+    let (long, short) = (with_end(10), with_end(20));
+    store(&mut index, long.clone());
+    store(&mut index, short.clone());
+    let of_group = |number: u32, blocks: &[StoredBlock]| -> Vec<StoredBlock> {
+        blocks.iter().map(|at| Group::block(number, at.name)).collect()
+    };
+    // The window of group 2 is three blocks.
+    store(&mut index, of_group(1, &long));
+    store(&mut index, of_group(1, &short[2..]));
+    store(&mut index, of_group(2, &long));
+    assert_eq!(count_bits(&index), 10);
+    let mut scratch = Scratch::default();
+    for (prompt, expected) in [(&long, 4), (&short, 2)] {
+        let locals: Vec<_> = prompt.iter().map(|at| at.local).collect();
+        let names: Vec<_> = prompt.iter().map(|at| at.name).collect();
+        for key in [QueryKey::Locals(&locals), QueryKey::Names(&names)] {
+            let prompt = Some(Prompt { block_size: 16, tokens: None });
+            let (tiers, minimum_overlap) = (TierSet::ALL, 1);
+            let query = Query { key, tiers, workers: None, minimum_overlap, shared: None, prompt };
+            index.find(query, &mut scratch);
+            let found: Vec<_> = scratch.matches().iter().map(|at| at.blocks).collect();
+            assert_eq!(found, [expected], "{key:?}");
+        }
+    }
+}
