@@ -59,9 +59,8 @@ fn adapters_are_not_models() {
     assert_eq!(names, ["base", "own"]);
 }
 
-#[test]
-fn a_registration_repeats_the_facts() {
-    let facts = Facts {
+fn known_facts() -> Facts {
+    Facts {
         kind: EngineKind::Vllm,
         version: None,
         model: "m".to_owned(),
@@ -73,7 +72,12 @@ fn a_registration_repeats_the_facts() {
         caches_prefixes: Some(true),
         ranks: [0].into(),
         started_at: None,
-    };
+    }
+}
+
+#[test]
+fn a_registration_repeats_the_facts() {
+    let facts = known_facts();
     let made = registration(&spec("gpu:8000"), &facts).expect("valid");
     assert_eq!((made.worker.as_str(), made.block_size), ("gpu:8000", 32));
     assert_eq!(made.profile.total_kv_blocks, Some(400));
@@ -84,19 +88,7 @@ fn a_registration_repeats_the_facts() {
 
 #[test]
 fn facts_of_the_user_precede_those_of_the_engine() {
-    let facts = Facts {
-        kind: EngineKind::Vllm,
-        version: None,
-        model: "m".to_owned(),
-        model_tokens_max: None,
-        block_size: 32,
-        other_block_size: None,
-        blocks: None,
-        prefix_match_unit: Some(32),
-        caches_prefixes: None,
-        ranks: [0].into(),
-        started_at: None,
-    };
+    let facts = Facts { prefix_match_unit: Some(32), ..known_facts() };
     let of = |text: &str| registration(&spec(text), &facts).expect("valid").facts;
     let own = EngineFacts { prefix_match_unit: 32, ..EngineFacts::default() };
     assert_eq!(of("gpu:8000"), own);
