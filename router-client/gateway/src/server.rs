@@ -49,8 +49,6 @@ const PATIENCE: Patience = Patience {
 const BODIES_BYTES_MAX: usize = 1 << 30;
 /// Error message when this limit is reached.
 const BODIES_FULL: &str = "the bodies of the requests under way are too large together";
-/// Maximum bytes read from a body that exceeds its limit.
-const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
 /// Health page, without authentication: whether requests are served. Engines have the same page.
 const HEALTH: &str = "/health";
@@ -235,32 +233,25 @@ fn json(value: &Value) -> Response {
     response
 }
 
-/// Reads a body, and counts its bytes in `counted`. Reads and discards the rest of a body over the limit, so that the
-/// client receives the error.
+/// Reads a body, and counts its bytes in `counted`.
 async fn read_body(
     mut body: Body,
     bytes_max: usize,
     counted: &mut TakenShare,
 ) -> Result<Bytes, ApiError> {
     let mut kept = Vec::new();
-    let mut discarded = 0;
     while let Some(frame) = body.frame().await {
         let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if discarded == 0 && kept.len() + data.len() <= bytes_max {
-            if !counted.grow(data.len()) {
-                return Err(ApiError::overloaded(BODIES_FULL));
-            }
-            kept.extend_from_slice(&data);
-            continue;
+        if kept.len() + data.len() > bytes_max {
+            return Err(ApiError::too_large(bytes_max));
         }
-        discarded += kept.len() + data.len();
-        kept = Vec::new();
-        if discarded > DISCARDED_BYTES_MAX {
-            break;
+        if !counted.grow(data.len()) {
+            return Err(ApiError::overloaded(BODIES_FULL));
         }
+        kept.extend_from_slice(&data);
     }
-    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
+    Ok(kept.into())
 }
 
 impl Server {

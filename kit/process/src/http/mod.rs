@@ -1,8 +1,10 @@
 //! The HTTP side port with `/metrics`, `/livez` and `/readyz`. It runs in a thread of its own, so that it answers while
 //! the server is busy. It depends only on telemetry.
 
+mod drain;
 mod pages;
 
+pub use drain::DrainedBody;
 pub use pages::{OwnPage, Pages};
 
 use crate::access::{Access, Guard};
@@ -136,7 +138,7 @@ async fn answer(
     stop: CancellationToken,
 ) {
     let peer = Arc::clone(socket.peer());
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<DrainedBody>| {
         let pages = Arc::clone(&pages);
         let caller = access
             .as_ref()
@@ -148,16 +150,22 @@ async fn answer(
 
 /// Serves a connection's requests by `service`, until `stop` is cancelled and the active request is answered. HTTP/1
 /// only. `head_timeout` limits the head of a request, on a new or a kept-alive connection. With an `age`, the
-/// connection ends with the first answer after that age, varied by up to a tenth.
+/// connection ends with the first answer after that age, varied by up to a tenth. A body that the service leaves unread
+/// is discarded before the answer is sent; if it is too long or too slow, the answer says `connection: close`.
 pub async fn serve_connection<S, B>(
     socket: Socket,
     service: S,
     (head_timeout, age): (Duration, Option<Duration>),
     stop: CancellationToken,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
+    S: Service<Request<DrainedBody>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (request, rest) = drain::split(request);
+        let answering = service.call(request);
+        async move { Ok::<_, S::Error>(rest.drain(answering.await?).await) }
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
