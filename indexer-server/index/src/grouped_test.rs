@@ -87,7 +87,10 @@ fn draw_change(draw: &mut Draw) -> (usize, Change) {
     let before = from.checked_sub(1).map(|at| block(worker, chain, at).name);
     let tier = if draw.is_one_in(6) { Tier::Host } else { Tier::Device };
     let group = 1 + u32::try_from(draw.below(u64::from(GROUPS))).expect("small");
-    let grouped: Vec<_> = run(from).iter().map(|at| Group::block(group, at.name)).collect();
+    // Sometimes under the other worker's names, which are a slot's own names or not.
+    let namer = if draw.is_one_in(6) { 1 - worker } else { worker };
+    let grouped = (from..end).map(|at| Group::block(group, block(namer, chain, at).name));
+    let grouped: Vec<_> = grouped.collect();
     let change = match draw.below(20) {
         0..3 => Change::Main(KvEvent::Stored { parent: before, tier, blocks: run(from) }),
         3..6 => Change::Main(KvEvent::Stored { parent: None, tier, blocks: run(0) }),
@@ -214,7 +217,8 @@ fn convert_all(index: &mut Index) {
     assert_eq!((count_bits(index), index.validate()), (0, Ok(())));
 }
 
-/// Blocks and tokens that each rank serves of beginnings of all chains.
+/// Blocks and tokens that each rank serves of beginnings of all chains. Local hashes are also read as those of blocks with
+/// look-ahead, which have two positions each.
 fn answers(index: &Index) -> Vec<(String, u32, Option<Reuse>)> {
     let mut scratch = Scratch::default();
     let mut answers = Vec::new();
@@ -222,13 +226,24 @@ fn answers(index: &Index) -> Vec<(String, u32, Option<Reuse>)> {
     for chain in 0..CHAINS {
         let locals: Vec<_> = (0..CHAIN_BLOCKS).map(|at| block(0, chain, at).local).collect();
         let names: Vec<_> = (0..CHAIN_BLOCKS).map(|at| block(1, chain, at).name).collect();
-        let keys =
-            [QueryKey::Locals(&locals), QueryKey::Locals(&locals[..20]), QueryKey::Names(&names)];
+        let whole = QueryKey::Locals(&locals);
+        let keys = [
+            (whole, false),
+            (QueryKey::Locals(&locals[..20]), false),
+            (QueryKey::Names(&names), false),
+            (whole, true),
+            (QueryKey::Locals(&locals[..21]), true),
+        ];
         for (key, tiers) in keys.into_iter().flat_map(|key| [(key, TierSet::ALL), (key, device)]) {
+            let (key, has_look_ahead) = key;
             let prompt = Some(Prompt { block_size: 16, tokens: None });
             let query =
                 Query { key, tiers, workers: None, minimum_overlap: 1, shared: None, prompt };
-            index.find(query, &mut scratch);
+            if has_look_ahead {
+                assert!(index.find_ahead_while(query, &mut scratch, || true));
+            } else {
+                index.find(query, &mut scratch);
+            }
             let worker = |at| index.holder(at).expect("a holder").worker().to_string();
             let found = scratch.matches().iter().map(|at| (worker(at.holder), at.blocks, at.reuse));
             let mut found: Vec<_> = found.collect();
@@ -364,5 +379,100 @@ fn bits_of_another_prompt_do_not_count() {
             let found: Vec<_> = scratch.matches().iter().map(|at| at.blocks).collect();
             assert_eq!(found, [expected], "{key:?}");
         }
+    }
+}
+
+/// A slot whose name the rank does not have stands between slots with its names.
+#[test]
+fn bits_under_a_name_of_others_do_not_count() {
+    let (mut index, sources) = new_index(CopyMode::Set);
+    let source = sources[0];
+    let device = Tier::Device;
+    let chain: Vec<_> = (0..3).map(|at| block(0, 0, at)).collect();
+    let renamed = StoredBlock { name: BlockName(1), ..chain[1] };
+    let [mamba, window] =
+        [1, 2].map(|group| chain.iter().map(|at| Group::block(group, at.name)).collect());
+    for event in [
+        KvEvent::Stored { parent: None, tier: device, blocks: chain.clone() },
+        KvEvent::Stored { parent: Some(chain[0].name), tier: device, blocks: vec![renamed] },
+        KvEvent::Removed { tier: device, names: vec![chain[1].name] },
+        KvEvent::Stored { parent: None, tier: device, blocks: window },
+        KvEvent::Stored { parent: None, tier: device, blocks: mamba },
+    ] {
+        index.apply(source, 0, &event).expect("a source");
+        assert_eq!(index.validate(), Ok(()));
+    }
+    let locals: Vec<_> = chain.iter().map(|at| at.local).collect();
+    let find = |index: &Index| {
+        let mut scratch = Scratch::default();
+        let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+        let prompt = Some(Prompt { block_size: 16, tokens: None });
+        let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: None, prompt };
+        index.find(query, &mut scratch);
+        scratch.matches().iter().map(|at| (at.blocks, at.reuse)).collect::<Vec<_>>()
+    };
+    let found = find(&index);
+    assert_eq!(found.iter().map(|at| at.0).collect::<Vec<_>>(), [1]);
+    assert!(count_bits(&index) > 0);
+    convert_all(&mut index);
+    assert_eq!(find(&index), found);
+}
+
+/// Blocks that fit no kind any more have records. Their copies and answers stay the same.
+#[test]
+fn blocks_beyond_the_number_of_kinds_have_records() {
+    let (mut both, sources) = new_index(CopyMode::Set);
+    let (mut groups_only, _) = new_index(CopyMode::Set);
+    let source = sources[0];
+    let event = |blocks| KvEvent::Stored { parent: None, tier: Tier::Device, blocks };
+    let chain: Vec<_> = (0..CHAIN_BLOCKS).map(|at| block(0, 0, at)).collect();
+    both.apply(source, 0, &event(chain.clone())).expect("a source");
+    let grouped: Vec<_> = chain.iter().map(|at| Group::block(1, at.name)).collect();
+    let mut apply = |event: &KvEvent, becomes_suspect: bool| {
+        for index in [&mut both, &mut groups_only] {
+            index.apply(source, 0, event).expect("a source");
+            if becomes_suspect {
+                index.mark_suspect(source);
+            }
+        }
+        assert_eq!(both.validate(), Ok(()));
+        assert_eq!(grouped_blocks(&mut both), grouped_blocks(&mut groups_only));
+        count_bits(&both)
+    };
+    // The first kind has three blocks. Each loss of events makes one more kind.
+    assert_eq!(apply(&event(grouped[..3].to_vec()), false), 3);
+    for at in 3..66 {
+        assert_eq!(apply(&event(vec![grouped[at]]), true), at + 1);
+    }
+    // There are 64 kinds: a new block and one of the first kind that is announced again have records.
+    assert_eq!(apply(&event(vec![grouped[66]]), false), 66);
+    assert_eq!(apply(&event(vec![grouped[0]]), false), 65);
+    // The only block of a kind leaves the kind's number to the newest kind.
+    assert_eq!(apply(&event(vec![grouped[65]]), false), 65);
+    assert_eq!(apply(&event(vec![grouped[1]]), false), 64);
+    let found = answers(&both);
+    convert_all(&mut both);
+    assert_eq!(found, answers(&both));
+}
+
+/// A faulty publisher mixes blocks of the main group with others.
+#[test]
+fn blocks_behind_one_of_a_further_group_are_rejected() {
+    let chain: Vec<_> = (0..4).map(|at| block(0, 0, at)).collect();
+    let mut mixed = chain.clone();
+    mixed.insert(2, Group::block(1, chain[1].name));
+    for holders in 1..=SOURCES.len() {
+        let (mut index, sources) = new_index(CopyMode::Set);
+        let declarations = index.totals.grouped;
+        for &source in &sources[..holders] {
+            for blocks in [&mixed, &mixed] {
+                let event =
+                    KvEvent::Stored { parent: None, tier: Tier::Device, blocks: blocks.clone() };
+                let counts = index.apply(source, 0, &event).expect("a source");
+                assert_eq!((counts.rejected, counts.conflict), (3, 0), "{counts:?}");
+                assert_eq!(index.validate(), Ok(()));
+            }
+        }
+        assert_eq!((index.totals.grouped, count_bits(&index)), (declarations, 0));
     }
 }

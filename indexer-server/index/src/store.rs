@@ -1,8 +1,7 @@
 //! Stores blocks.
 //!
-//! There are two ordinary cases: a chain that is new to all ranks, and a run of positions that others hold
-//! and this rank joins. They run block by block and access only the trie. All other cases are decided on the
-//! record of the block's name.
+//! The two ordinary cases, a chain that is new to all ranks and a run of positions that others hold and this rank
+//! joins, access only the trie, block by block. All other cases are decided on the record of the block's name.
 
 use crate::contradicted::{Contradiction, Meaning};
 use crate::holder::Place;
@@ -29,19 +28,15 @@ impl RankChange<'_> {
     pub(crate) fn store(
         &mut self,
         by: Announcement,
-        parent: Option<BlockName>,
+        mut parent: Option<BlockName>,
         blocks: &[StoredBlock],
     ) -> BlockCounts {
         self.holder.adopt_source(by.source);
         if blocks.first().is_some_and(|first| Group::is_mark(first.local)) {
             return self.store_grouped(by, parent, blocks);
         }
-        // Only a faulty publisher mixes them.
-        let marked = blocks.iter().position(|block| Group::is_mark(block.local));
-        let (blocks, mixed) = blocks.split_at(marked.unwrap_or(blocks.len()));
-        let mut counts = BlockCounts { rejected: mixed.len() as u64, ..BlockCounts::default() };
+        let mut counts = BlockCounts::default();
         let mut at = parent.map_or(At::Slot(NONE), |name| self.position(name));
-        let mut parent = parent;
         let mut rest = blocks;
         while let Some((&block, tail)) = rest.split_first() {
             if let At::Slot(slot) = at {
@@ -61,6 +56,11 @@ impl RankChange<'_> {
                     self.holder.stored_at(last);
                     continue;
                 }
+            }
+            if Group::is_mark(block.local) {
+                // Only a faulty publisher mixes the main group with others.
+                counts.rejected += rest.len() as u64;
+                break;
             }
             let outcome = self.store_one(by, at, parent, block, rest.len());
             counts.add(outcome);
@@ -141,7 +141,8 @@ impl RankChange<'_> {
         }
         let new = NewRun::held(at, self.holder.index(), by.tier);
         let records = self.holder.records();
-        let (first, len) = self.trie.create_run(new, blocks, |name| records.is_fresh(name));
+        let is_new = |at: &StoredBlock| !Group::is_mark(at.local) && records.is_fresh(at.name);
+        let (first, len) = self.trie.create_run(new, blocks, is_new);
         if len == 0 {
             return (0, at);
         }
@@ -211,9 +212,8 @@ enum Relation {
 }
 
 impl RankChange<'_> {
-    /// Stores a block that is not ordinary: compares the block with the present content of its name, then counts a
-    /// copy, completes or moves the name, parks it, or rejects the block. `wanted` is the number of blocks left in the
-    /// event.
+    /// Stores a block that is not ordinary: compares it with the present content of its name, then counts a copy,
+    /// completes or moves the name, parks it, or rejects the block. `wanted` is the number of blocks left in the event.
     fn store_one(
         &mut self,
         by: Announcement,

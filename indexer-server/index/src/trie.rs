@@ -208,14 +208,14 @@ impl Trie {
         slot
     }
 
-    /// Adds positions for the leading blocks whose names are new to the name table and accepted by
-    /// `is_fresh`, each the parent of the next. The first position must not exist yet. Returns the first slot
-    /// and the number of blocks, limited to consecutive slots.
+    /// Adds positions for the leading blocks that `is_new` accepts and whose names are new to the name table, each the
+    /// parent of the next. The first position must not exist yet. Returns the first slot and the number of blocks,
+    /// limited to consecutive slots.
     pub(crate) fn create_run(
         &mut self,
         new: NewRun,
         blocks: &[StoredBlock],
-        is_fresh: impl Fn(BlockName) -> bool,
+        is_new: impl Fn(&StoredBlock) -> bool,
     ) -> (Slot, u32) {
         if blocks.is_empty() {
             return (NONE, 0);
@@ -227,7 +227,7 @@ impl Trie {
         let mut filled = 0;
         for (slot, block) in (first..first + len).zip(blocks) {
             self.slots.fill(slot, block.local, block.name);
-            if !is_fresh(block.name) || !self.insert_name(slot, block.name) {
+            if !is_new(block) || !self.insert_name(slot, block.name) {
                 self.slots.free(slot, first + len - slot);
                 break;
             }
