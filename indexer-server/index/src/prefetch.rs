@@ -9,7 +9,6 @@ use std::ptr::from_ref;
     any(target_arch = "x86_64", target_arch = "aarch64"),
     expect(unsafe_code, reason = "see SAFETY")
 )]
-/// Asks the processor to load a value's cache line. No effect on other architectures.
 pub(crate) fn prefetch<T>(value: &T) {
     let at = from_ref(value).cast::<i8>();
     // SAFETY: the instruction is a hint. It has no effect visible to the program, and does not fault for any
