@@ -1,6 +1,6 @@
 //! The measured operations, each with a yardstick.
 
-use super::fleet::{EVENT_BLOCKS, Fleet, PROMPT_BLOCKS, PROMPTS, locals};
+use super::fleet::{EVENT_BLOCKS, Fleet, PROMPT_BLOCKS, PROMPTS, Turns, locals};
 use crate::events::{blocks_of, dump, stored};
 use bench_figures::random::mixed;
 use kvasir_engine::decode::{EngineKind, decode};
@@ -139,10 +139,10 @@ fn lookup(
 ) -> Case {
     let fleet = Rc::clone(fleet);
     let mut scratch = Scratch::default();
-    let mut turn = prompts(blocks);
+    let mut turns = Turns::new(blocks);
     let operation = Box::new(move || {
-        let Some(prompt) = turn.next() else { return };
-        fleet.borrow().index.find(query(&prompt, None), &mut scratch);
+        let prompt = turns.next_prompt();
+        fleet.borrow().index.find(query(prompt, None), &mut scratch);
         assert_eq!(scratch.matches().len(), 2);
     });
     let yardstick = asking(blocks, table);
@@ -154,24 +154,16 @@ fn lookup_shared(name: &'static str, table: &Rc<RefCell<HashMap<u64, u64>>>) -> 
     let Fleet { index, sources } = Fleet::build_with_pool();
     let mut scratch = Scratch::default();
     let mut shared = SharedBlocks::default();
-    let mut turn = prompts(PROMPT_BLOCKS);
+    let mut turns = Turns::new(PROMPT_BLOCKS);
     let operation = Box::new(move || {
-        let Some(prompt) = turn.next() else { return };
+        let prompt = turns.next_prompt();
         shared.begin(prompt.len());
-        index.add_shared(QueryKey::Locals(&prompt), &mut shared, || true);
-        index.find(query(&prompt, Some(&shared)), &mut scratch);
+        index.add_shared(QueryKey::Locals(prompt), &mut shared, || true);
+        index.find(query(prompt, Some(&shared)), &mut scratch);
         assert_eq!(scratch.matches().len(), sources.len());
     });
     let yardstick = asking(PROMPT_BLOCKS, table);
     Case { name, against: "a hash table asked for as many keys", operation, yardstick }
-}
-
-/// The first blocks of the fleet's prompts, in a cycle.
-fn prompts(blocks: usize) -> impl Iterator<Item = Vec<LocalHash>> {
-    let prompts: Vec<Vec<LocalHash>> = (0..PROMPTS)
-        .map(|at| locals(mixed(at) % PROMPTS).into_iter().take(blocks).collect())
-        .collect();
-    prompts.into_iter().cycle()
 }
 
 fn query<'a>(prompt: &'a [LocalHash], shared: Option<&'a SharedBlocks>) -> Query<'a> {

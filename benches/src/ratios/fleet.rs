@@ -24,6 +24,27 @@ pub fn locals(prompt: u64) -> Vec<LocalHash> {
     (0..PROMPT_BLOCKS as u64).map(|block| LocalHash(mixed(prompt << 32 | block))).collect()
 }
 
+/// The first blocks of the fleet's prompts, in a cycle.
+pub struct Turns {
+    prompts: Vec<Vec<LocalHash>>,
+    next: usize,
+}
+
+impl Turns {
+    /// Prompts of `blocks` blocks.
+    pub fn new(blocks: usize) -> Self {
+        let first = |prompt| locals(prompt).into_iter().take(blocks).collect();
+        Self { prompts: (0..PROMPTS).map(|at| first(mixed(at) % PROMPTS)).collect(), next: 0 }
+    }
+
+    /// The next prompt.
+    pub fn next_prompt(&mut self) -> &[LocalHash] {
+        let at = self.next;
+        self.next = (at + 1) % self.prompts.len();
+        self.prompts.get(at).map_or(&[], Vec::as_slice)
+    }
+}
+
 impl Fleet {
     #[expect(clippy::expect_used, reason = "names are valid and the index has room")]
     pub fn build() -> Self {

@@ -2,12 +2,12 @@
 //! blocks.
 
 use super::cases::Case;
-use super::fleet::{EVENT_BLOCKS, PROMPT_BLOCKS, PROMPTS, locals};
+use super::fleet::{EVENT_BLOCKS, PROMPT_BLOCKS, PROMPTS, Turns, locals};
 use crate::events::{blocks_of, stored};
 use bench_figures::random::mixed;
 use kvasir_index::{Index, Limits, Prompt, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, Group, GroupKind, KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, Group, GroupKind, KvEvent, StoredBlock, Tier, TierSet, WorkerId,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -111,13 +111,11 @@ fn of_group(group: Group, main_block: u32, blocks: &[StoredBlock]) -> Vec<Stored
 /// Looks up prompts of 512 blocks, a different one each time.
 fn lookups(index: One, block_size: u32) -> Box<dyn FnMut()> {
     let mut scratch = Scratch::default();
-    let prompts: Vec<Vec<LocalHash>> = (0..PROMPTS).map(|at| locals(mixed(at) % PROMPTS)).collect();
-    let mut turn = prompts.into_iter().cycle();
+    let mut turns = Turns::new(PROMPT_BLOCKS);
     let tokens = u32::try_from(PROMPT_BLOCKS).ok().map(|blocks| blocks * block_size + 1);
     Box::new(move || {
-        let Some(prompt) = turn.next() else { return };
         let query = Query {
-            key: QueryKey::Locals(&prompt),
+            key: QueryKey::Locals(turns.next_prompt()),
             tiers: TierSet::ALL,
             workers: None,
             minimum_overlap: 1,

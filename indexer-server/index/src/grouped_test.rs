@@ -441,8 +441,8 @@ fn blocks_beyond_the_number_of_kinds_have_records() {
     };
     // The first kind has three blocks. Each loss of events makes one more kind.
     assert_eq!(apply(&event(grouped[..3].to_vec()), false), 3);
-    for at in 3..66 {
-        assert_eq!(apply(&event(vec![grouped[at]]), true), at + 1);
+    for (at, block) in grouped.iter().enumerate().take(66).skip(3) {
+        assert_eq!(apply(&event(vec![*block]), true), at + 1);
     }
     // There are 64 kinds: a new block and one of the first kind that is announced again have records.
     assert_eq!(apply(&event(vec![grouped[66]]), false), 66);

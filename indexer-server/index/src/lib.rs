@@ -22,18 +22,16 @@
 //! All other cases (a second copy, a second source, another name for the same content, a parked name) are
 //! explicit records of the rank. A block of a further group takes a bit at the slot of its name, else a record.
 //!
-//! Reading order:
+//! Reading order (a module refers only to earlier ones):
 //! - storage and utilities: `runs`, `slots` and `segments`; `sets`, `numbers`, `table` and `prefetch`
 //! - positions and their holders: `trie` and `hold`
-//! - one rank: `record`, `records`, `bits`, `pages`, `changes`, `dirty`, `contradicted` and `holder`
+//! - one rank: `record`, `records`, `declared`, `bits`, `pages`, `changes`, `dirty`, `contradicted` and `holder`
 //! - workers, pools, sources and connectors' chunks: `meanings`, `source`, `chunks` and `roles`
 //! - the index: `index`, `rank`, `registry` and `views`
 //! - changes: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`
 //! - reads: `walk`, `shared` (blocks in pools), `find`, `dump`, `digest`, and `image` with `cut` and
 //!   `restore`
 //! - `validate`, which checks every invariant
-//!
-//! A module refers only to earlier ones.
 
 mod error;
 mod limits;
@@ -54,6 +52,7 @@ mod chunks;
 mod compact;
 mod contradicted;
 mod cursor;
+mod declared;
 mod dirty;
 mod holder;
 mod listing;

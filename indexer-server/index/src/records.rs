@@ -2,6 +2,7 @@
 //! have a compact record.
 
 use crate::compact::CompactRecord;
+use crate::declared::DeclaredGroups;
 use crate::record::Record;
 use crate::slots::Slot;
 use crate::table::SplitMap;
@@ -29,8 +30,7 @@ pub(crate) struct Records {
     grouped: usize,
     /// The part of `grouped` with a record in `by_name`.
     spelled: usize,
-    /// The declared groups, with the names of their declarations. A group may be declared several times.
-    groups: Vec<(BlockName, Group)>,
+    declared: DeclaredGroups,
 }
 
 // === reading ===
@@ -57,26 +57,27 @@ impl Records {
     }
 
     pub(crate) fn contains(&self, name: BlockName) -> bool {
-        let is_spelled = !self.by_name.is_empty() && self.by_name.contains(name);
-        is_spelled || self.compact_of(name).is_some()
+        self.has_full(name) || self.compact_of(name).is_some()
     }
 
-    /// Whether a name belongs to a further group and is in one of `tiers`.
-    pub(crate) fn is_grouped_in(&self, name: BlockName, tiers: TierSet) -> bool {
-        if let Some(is_in) = self.compact_of(name).and_then(|at| at.is_in_any(tiers)) {
-            return is_in;
-        }
-        let is_in =
-            |record: &Record| Tier::ALL.iter().any(|&at| tiers.contains(at) && record.is_in(at));
-        self.by_name.get(name).is_some_and(|record| record.is_grouped() && is_in(record))
+    /// Whether a name has a full record. All recorded names of the main group have.
+    pub(crate) fn has_full(&self, name: BlockName) -> bool {
+        !self.by_name.is_empty() && self.by_name.contains(name)
     }
 
-    /// The parent of a name, as announced.
-    pub(crate) fn parent(&self, name: BlockName) -> Option<BlockName> {
-        match self.compact_of(name) {
-            Some(compact) => compact.parent(),
-            None => self.by_name.get(name)?.parent,
+    /// Of the block of a further group that has this name: whether it is in one of `tiers`, and its parent as announced.
+    /// `None` if there is no such block.
+    pub(crate) fn grouped_in(
+        &self,
+        name: BlockName,
+        tiers: TierSet,
+    ) -> Option<(bool, Option<BlockName>)> {
+        if let Some(compact) = self.compact_of(name) {
+            return Some((compact.is_in_any(tiers)?, compact.parent()));
         }
+        let record = self.by_name.get(name).filter(|record| record.is_grouped())?;
+        let is_in = Tier::ALL.iter().any(|&tier| tiers.contains(tier) && record.is_in(tier));
+        Some((is_in, record.parent))
     }
 
     pub(crate) fn is_parked(&self, name: BlockName) -> bool {
@@ -93,14 +94,9 @@ impl Records {
         self.by_name.len() > self.spelled
     }
 
-    /// Whether a name is the declaration of a group.
-    pub(crate) fn declares(&self, name: BlockName) -> bool {
-        self.groups.iter().any(|(declared, _)| *declared == name)
-    }
-
     /// The declared groups.
-    pub(crate) const fn groups(&self) -> &[(BlockName, Group)] {
-        self.groups.as_slice()
+    pub(crate) const fn declared(&self) -> &DeclaredGroups {
+        &self.declared
     }
 
     /// Number of parked names.
@@ -178,8 +174,9 @@ impl Records {
 
     /// The names of further groups in one part of the records, without declarations; `None` after the last part.
     pub(crate) fn grouped_in_part(&self, part: usize) -> Option<impl Iterator<Item = BlockName>> {
-        let is_block =
-            |(name, at): &(BlockName, Cow<'_, Record>)| at.is_grouped() && !self.declares(*name);
+        let is_block = |(name, at): &(BlockName, Cow<'_, Record>)| {
+            at.is_grouped() && !self.declared.has(*name)
+        };
         Some(self.part(part)?.filter(is_block).map(|(name, _)| name))
     }
 
@@ -191,7 +188,11 @@ impl Records {
     }
 
     pub(crate) const fn bytes(&self) -> usize {
-        self.by_name.bytes() + self.compact.bytes() + self.at_slots.bytes() + self.waiting.bytes()
+        self.by_name.bytes()
+            + self.compact.bytes()
+            + self.at_slots.bytes()
+            + self.waiting.bytes()
+            + self.declared.bytes()
     }
 
     pub(crate) fn is_counted(&self) -> bool {
@@ -261,7 +262,9 @@ impl Records {
     }
 
     fn note_grouped(&mut self, block: StoredBlock) {
-        self.groups.extend(Group::of_declaration(block).map(|group| (block.name, group)));
+        if let Some(group) = Group::of_declaration(block) {
+            self.declared.add(block.name, group);
+        }
         self.grouped += 1;
     }
 
@@ -327,7 +330,7 @@ impl Records {
             None if record.is_grouped() => {
                 self.grouped -= 1;
                 self.spelled -= usize::from(is_spelled);
-                self.groups.retain(|(declared, _)| *declared != name);
+                self.declared.remove(name);
             }
             None => {
                 self.parked -= 1;

@@ -46,7 +46,7 @@ impl NameKind {
         match self {
             Self::Parked => holder.parked() > 0,
             // Declarations stay.
-            Self::Grouped => holder.records().grouped() > holder.records().groups().len(),
+            Self::Grouped => holder.records().grouped() > holder.records().declared().len(),
         }
     }
 }

@@ -212,8 +212,7 @@ impl RankChange<'_> {
 
     /// Drops the source's declarations of groups: at most a few for each group. Returns the number of dropped keys.
     fn drop_declarations(&mut self, by: Announcement, kind: Kind) -> u64 {
-        let declared: Vec<BlockName> =
-            self.holder.records().groups().iter().map(|&(name, _)| name).collect();
+        let declared: Vec<BlockName> = self.holder.records().declared().names().collect();
         declared.into_iter().map(|name| self.drop_recorded(by, kind, name)).sum()
     }
 
@@ -264,7 +263,7 @@ impl RankChange<'_> {
             |at: &Copies| at.source == by.source && cursor.kind.drops(at.tier, at.epoch < by.epoch);
         let part = self.holder.records().part(cursor.part)?;
         // Declarations go last, because they limit the matches of the blocks that are left.
-        let is_block = |name: BlockName| !self.holder.records().declares(name);
+        let is_block = |name: BlockName| !self.holder.records().declared().has(name);
         let dropped =
             part.filter(|(name, record)| is_block(*name) && record.copies.iter().any(drops));
         Some(dropped.map(|(name, _)| name).take(most).collect())

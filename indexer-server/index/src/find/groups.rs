@@ -13,12 +13,11 @@ use super::blocks::Blocks;
 use super::pools::Pools;
 use super::{Match, Query, Scratch, Stretch};
 use crate::chunks::{NO_CHUNKS, Positions, Run};
-use crate::holder::{Holder, Place};
+use crate::declared::greatest_common_divisor;
+use crate::holder::Holder;
 use crate::index::Index;
 use crate::source::HolderId;
-use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, EngineFacts, Group, GroupKind, Tier, TierSet};
-use smallvec::SmallVec;
 
 /// The prompt of a query, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +47,7 @@ struct Rule<'a> {
     facts: EngineFacts,
     tiers: TierSet,
     /// The further groups, each once.
-    groups: SmallVec<[Group; 4]>,
+    groups: &'a [Group],
     /// Tokens per block of the main group.
     block: u64,
     /// Tokens that the main group serves.
@@ -87,15 +86,10 @@ impl Rule<'_> {
         let step = self.step();
         let mut length = bound.min(self.matched);
         let full = |group: &&Group| self.needs_all_blocks(group);
-        let reaches: SmallVec<[(u64, u64); 4]> = self
-            .groups
-            .iter()
-            .filter(full)
-            .map(|group| (self.reach(group), self.more(group)))
-            .chain([(self.matched, if self.drops_block() { self.block } else { 0 })])
-            .collect();
-        for (reach, more) in reaches {
-            length = length.min(reach.min(room).saturating_sub(more));
+        let dropped = if self.drops_block() { self.block } else { 0 };
+        length = length.min(self.matched.min(room).saturating_sub(dropped));
+        for group in self.groups.iter().filter(full) {
+            length = length.min(self.reach(group).min(room).saturating_sub(self.more(group)));
         }
         'lengths: loop {
             length -= length % step;
@@ -134,14 +128,8 @@ impl Rule<'_> {
     /// Tokens up to which a group holds all blocks.
     fn reach(&self, group: &Group) -> u64 {
         let size = u64::from(group.block_size);
-        let mut reach = 0;
-        while reach + size <= self.matched {
-            match self.held_from(group, reach + size) {
-                0 => break,
-                held => reach += held * size,
-            }
-        }
-        reach.min(self.matched / size * size)
+        let last = self.matched / size * size;
+        self.first_missing(group, size, last).map_or(last, |missing| missing - size)
     }
 
     /// Whether a group holds the blocks that it needs for a length. The blocks furthest from its end are checked first:
@@ -162,18 +150,71 @@ impl Rule<'_> {
             GroupKind::Chunked => length - length % chunk,
             GroupKind::Full => 0,
         };
-        if group.kind == GroupKind::Mamba {
-            let is_held = self.held_from(group, length) > 0;
-            return if is_held { Ok(()) } else { Err(Shorter(length - 1)) };
-        }
-        let mut end = first + size;
-        while end <= length + more {
+        let missing = match group.kind {
+            GroupKind::Mamba => self.first_missing(group, length, length),
+            GroupKind::Window | GroupKind::Chunked | GroupKind::Full => {
+                self.first_missing(group, first + size, length + more)
+            }
+        };
+        missing.map_or(Ok(()), |end| Err(Shorter((end - 1).saturating_sub(more))))
+    }
+
+    /// The first block that a group lacks, of those that end after `first` tokens, one block size later, and so on up
+    /// to `last`. Returns the tokens after which it ends.
+    fn first_missing(&self, group: &Group, first: u64, last: u64) -> Option<u64> {
+        let size = u64::from(group.block_size);
+        let mut end = first;
+        while end <= last {
+            if size < self.block && !end.is_multiple_of(self.block) {
+                let anchor = end.next_multiple_of(self.block);
+                if let Some(missing) = self.first_missing_before(group, anchor, end, last) {
+                    return Some(missing);
+                }
+                end = anchor;
+                continue;
+            }
             match self.held_from(group, end) {
-                0 => return Err(Shorter((end - 1).saturating_sub(more))),
+                0 => return Some(end),
                 held => end += held * size,
             }
         }
-        Ok(())
+        None
+    }
+
+    /// As [`first_missing`](Self::first_missing), for blocks before the end of a block of the main group, at `anchor`:
+    /// follows their links backwards from there.
+    fn first_missing_before(
+        &self,
+        group: &Group,
+        anchor: u64,
+        first: u64,
+        last: u64,
+    ) -> Option<u64> {
+        let size = u64::from(group.block_size);
+        if !(anchor - first).is_multiple_of(size) {
+            return Some(first);
+        }
+        let mut missing = None;
+        let mut name = self.name_at(group, anchor);
+        let mut end = anchor;
+        for _ in 0..=LINKS_MAX {
+            let Some(block) = name.and_then(|name| self.block_in(group, name)) else { break };
+            let (is_held, before) = block;
+            let is_needed = end < anchor && end <= last;
+            if is_needed && !is_held {
+                missing = Some(end);
+            }
+            if end == first {
+                return missing;
+            }
+            // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
+            let own = |name| Group::name(group.number, name);
+            name =
+                before.filter(|&name| !self.holder.has_in_main_group(&self.index.trie, own(name)));
+            end -= size;
+        }
+        // The names before a missing link are unknown.
+        Some(first)
     }
 
     /// Number of consecutive blocks that a group holds, from the block on that ends after `end` tokens. If it is not 0, there may
@@ -205,43 +246,26 @@ impl Rule<'_> {
     }
 
     fn has_record(&self, group: &Group, end: u64) -> bool {
-        let Some(name) = self.name_at(group, end) else { return false };
-        self.holder.records().is_grouped_in(name, self.tiers)
+        let block = self.name_at(group, end);
+        let block = block.and_then(|name| self.holder.records().grouped_in(name, self.tiers));
+        block.is_some_and(|(is_held, _)| is_held)
     }
 
-    /// Name of the block of a group that ends after `end` tokens; `None` if it is unknown.
-    fn name_at(&self, group: &Group, end: u64) -> Option<BlockName> {
-        let anchor = end.next_multiple_of(self.block);
-        if anchor == 0 || anchor > self.matched {
-            return None;
-        }
-        let number = u32::try_from(anchor / self.block).ok()?;
-        let mut name =
-            Group::name(group.number, self.blocks.name(self.index, self.holder, number)?);
-        let size = u64::from(group.block_size);
-        if !(anchor - end).is_multiple_of(size) {
-            return None;
-        }
-        let steps = (anchor - end) / size;
-        if steps > LINKS_MAX {
-            return None;
-        }
+    /// Whether a block of a group is held, and the name of the block directly before it.
+    fn block_in(&self, group: &Group, name: BlockName) -> Option<(bool, Option<BlockName>)> {
         let number = u8::try_from(group.number).ok()?;
-        for _ in 0..steps {
-            name = self.holder.parent_of_grouped(&self.index.trie, number, name)?;
-            // The first block of a run is linked to the last block of the run before it, which ends elsewhere.
-            let own = Group::name(group.number, name);
-            if self.holder.place_without_bits(&self.index.trie, own) != Place::Unknown {
-                return None;
-            }
-        }
-        Some(name)
+        self.holder.grouped_in(&self.index.trie, number, name, self.tiers)
     }
-}
 
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    // Groups often have equal blocks, and divisions are slow.
-    if a == b || b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    /// Name of the block of a group that ends with a block of the main group, after `end` tokens; `None` if no block does
+    /// or if its name is unknown.
+    fn name_at(&self, group: &Group, end: u64) -> Option<BlockName> {
+        if end == 0 || end > self.matched || !end.is_multiple_of(self.block) {
+            return None;
+        }
+        let number = u32::try_from(end / self.block).ok()?;
+        Some(Group::name(group.number, self.blocks.name(self.index, self.holder, number)?))
+    }
 }
 
 fn least_common_multiple(a: u64, b: u64) -> u64 {
@@ -269,12 +293,11 @@ impl Index {
     ) -> Option<(u32, Reuse)> {
         let facts = self.roles.facts_of(holder.0);
         let holder = self.holder_at(holder.0)?;
-        let declared = holder.records().groups();
-        if declared.is_empty() && !facts.limits_matches() {
+        let groups = holder.records().declared().groups();
+        if groups.is_empty() && !facts.limits_matches() {
             return None;
         }
         let block = u64::from(prompt.block_size.max(1));
-        let groups = merge_declared(declared);
         let is_single = groups.is_empty();
         let rule = Rule {
             index: self,
@@ -316,7 +339,7 @@ impl Index {
         (all, held): (u32, [u32; Tier::COUNT]),
         blocks: Blocks<'_>,
     ) -> Option<(u32, Reuse)> {
-        if self.holder_at(holder.0)?.records().groups().is_empty() {
+        if self.holder_at(holder.0)?.records().declared().groups().is_empty() {
             return self.limit_match(holder, prompt, tiers, all, blocks);
         }
         let chunks = self.roles.chunks_of(holder.0).copied().unwrap_or(NO_CHUNKS);
@@ -364,9 +387,11 @@ impl Index {
             let blocks = names.map_or(Blocks::Path(path, per_block), Blocks::Names);
             let before = at.blocks;
             let all = blocks_of(before, per_block, positions.all);
-            let leading = |tier| {
-                let leading = self.leading_in(at, stretches, tier);
-                blocks_of(leading, per_block, positions.all)
+            let leading = |tier: Tier| {
+                if !used.get(tier.index()).is_some_and(|&used| used) {
+                    return 0;
+                }
+                blocks_of(self.leading_in(at, stretches, tier), per_block, positions.all)
             };
             let held = Tier::ALL.map(leading);
             let limited = self.limit_by_tier(holder, prompt, tiers, (all, held), blocks);
@@ -408,28 +433,4 @@ impl Index {
 /// position is the complete block.
 fn blocks_of(positions: u32, per_block: u32, all: u32) -> u32 {
     if positions == all { positions.div_ceil(per_block) } else { positions / per_block }
-}
-
-/// The declared groups, each once. A group that was declared several times gets the largest block and window, and the
-/// greatest common divisor of its units. Groups that need few blocks come first: their checks cost least and reject most
-/// lengths.
-fn merge_declared(declared: &[(BlockName, Group)]) -> SmallVec<[Group; 4]> {
-    let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
-    for &(_, group) in declared {
-        match groups.iter_mut().find(|known| known.number == group.number) {
-            Some(known) => {
-                let unit = greatest_common_divisor(known.unit.into(), group.unit.into());
-                known.unit = index_u32(usize::try_from(unit).unwrap_or(1));
-                known.block_size = known.block_size.max(group.block_size);
-                known.window = known.window.max(group.window);
-            }
-            None => groups.push(group),
-        }
-    }
-    groups.sort_unstable_by_key(|group| match group.kind {
-        GroupKind::Mamba => 1,
-        GroupKind::Window => group.window.div_ceil(group.block_size),
-        GroupKind::Chunked | GroupKind::Full => u32::MAX,
-    });
-    groups
 }

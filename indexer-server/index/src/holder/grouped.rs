@@ -5,7 +5,7 @@ use crate::bits::{BitBlock, BitKind};
 use crate::record::{Copies, Record};
 use crate::slots::{NONE, Slot};
 use crate::trie::Trie;
-use kvasir_proto::types::{BlockName, Group};
+use kvasir_proto::types::{BlockName, Group, TierSet};
 use std::borrow::Cow;
 
 // === reading ===
@@ -44,17 +44,19 @@ impl Holder {
         Group::name(block.kind.group.into(), trie.slots.name(block.slot))
     }
 
-    /// The parent of a further group's block, as announced.
-    pub(crate) fn parent_of_grouped(
+    /// As [`grouped_in`](crate::records::Records::grouped_in), for blocks with a bit, too.
+    pub(crate) fn grouped_in(
         &self,
         trie: &Trie,
         group: u8,
         name: BlockName,
-    ) -> Option<BlockName> {
-        if self.records.contains(name) {
-            return self.records.parent(name);
-        }
-        Self::parent_of_bit(trie, self.find_bit_in(trie, group, name)?)
+        tiers: TierSet,
+    ) -> Option<(bool, Option<BlockName>)> {
+        let of_bit = || {
+            let block = self.find_bit_in(trie, group, name)?;
+            Some((tiers.contains(block.kind.tier), Self::parent_of_bit(trie, block)))
+        };
+        self.records.grouped_in(name, tiers).or_else(of_bit)
     }
 
     /// The parent of a block that has a bit, as announced.

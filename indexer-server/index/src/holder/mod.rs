@@ -397,23 +397,24 @@ impl Holder {
 
     /// Where this rank has a name.
     pub(crate) fn place(&self, trie: &Trie, name: BlockName) -> Place {
-        let found = self.place_without_bits(trie, name);
-        if found != Place::Unknown {
-            return found;
+        if self.records.contains(name) {
+            return Place::Recorded;
+        }
+        if let Some(slot) = self.plain_slot(trie, name) {
+            return Place::Plain(slot);
         }
         self.find_bit(trie, name).map_or(Place::Unknown, Place::Bit)
     }
 
-    /// As [`place`](Self::place), for names that no block with a bit can have.
-    pub(crate) fn place_without_bits(&self, trie: &Trie, name: BlockName) -> Place {
-        if self.records.contains(name) {
-            return Place::Recorded;
-        }
+    /// Whether the main group has a name.
+    pub(crate) fn has_in_main_group(&self, trie: &Trie, name: BlockName) -> bool {
+        self.records.has_full(name) || self.plain_slot(trie, name).is_some()
+    }
+
+    fn plain_slot(&self, trie: &Trie, name: BlockName) -> Option<Slot> {
         let is_last = trie.is_named(self.last, name);
-        match if is_last { Some(self.last) } else { trie.named(name) } {
-            Some(slot) if self.is_plain(trie, slot) => Place::Plain(slot),
-            _ => Place::Unknown,
-        }
+        let slot = if is_last { Some(self.last) } else { trie.named(name) };
+        slot.filter(|&slot| self.is_plain(trie, slot))
     }
 
     /// Records the rank's last stored slot: chains grow at their ends.
