@@ -1,6 +1,6 @@
 //! Runs a program from `main`: configuration, logging, runtime, exit code.
 
-use crate::config::{Action, ConfigError, Options, warn_of_unknown_variables};
+use crate::config::{Action, ConfigError, Options, unknown_variables_of};
 use crate::descriptors;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use kvasir_tasks::causes::causes;
@@ -39,14 +39,19 @@ where
             let log = log(&config).clone();
             start(O::PROGRAM, &log, async || {
                 let signal = stop_signal()?;
-                for warning in warnings {
+                for warning in warnings.into_iter().chain(unknown_variables_of::<O>()) {
                     tracing::warn!("{warning}");
                 }
-                warn_of_unknown_variables::<O>();
                 work(*config, Box::pin(signal)).await.map_err(Into::into)
             })
         }
-        Err(error) => refuse(O::PROGRAM, &error.to_string()),
+        Err(error) => {
+            // A misspelt variable may be the cause.
+            for warning in unknown_variables_of::<O>() {
+                report(O::PROGRAM, &warning, ExitCode::SUCCESS);
+            }
+            refuse(O::PROGRAM, &error.to_string())
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
-    /// Message for a tenant without workers, in answers and at `/readyz`.
+    /// Message for a tenant without workers.
     #[must_use]
     pub fn without_engine(tenant: &str) -> String {
         let of_tenant = match tenant {
@@ -77,7 +77,8 @@ impl ApiError {
     /// The gateway's tenant has no worker, so that no request can be served yet.
     #[must_use]
     pub fn no_engine(tenant: &str) -> Self {
-        let message = Self::without_engine(tenant);
+        let message = Self::without_engine(tenant)
+            + ", or the index does not answer. /readyz and the log name the problem";
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message);
         Self { code: Some("no_engine"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
     }

@@ -121,11 +121,11 @@ impl Discovery {
     async fn round(&self) {
         let mut problems = Vec::new();
         for (number, shard) in self.shards.iter().enumerate() {
-            if let Err(error) = shard.list().await {
-                problems.push(format!("shard {number}: {error}"));
+            if let Err(problem) = shard.list().await {
+                problems.push(format!("shard {number}: {problem}"));
             }
         }
-        *self.problems.lock() = problems;
+        self.set_problems(problems);
         let mut all = Listing::new();
         let mut count = 0;
         let mut before = std::mem::take(&mut *self.held.lock());
@@ -157,6 +157,19 @@ impl Discovery {
         if **self.listed.borrow() != all {
             tracing::info!(workers = count, models = all.len(), "workers");
             self.listed.send_replace(Arc::new(all));
+        }
+    }
+}
+
+impl Discovery {
+    /// Sets the current problems, and logs those that are new.
+    fn set_problems(&self, problems: Vec<String>) {
+        let before = std::mem::replace(&mut *self.problems.lock(), problems.clone());
+        for problem in problems.iter().filter(|problem| !before.contains(problem)) {
+            tracing::warn!(problem, "the index does not list its workers");
+        }
+        if problems.is_empty() && !before.is_empty() {
+            tracing::info!("the index lists its workers");
         }
     }
 }
@@ -206,8 +219,9 @@ fn key(listed: &ListedWorker) -> (PartitionKey, WorkerId) {
 }
 
 impl Shard {
-    /// Lists the workers at the replica that answered last, or at the next replica if that one fails.
-    async fn list(&self) -> Result<(), ClientError> {
+    /// Lists the workers at the replica that answered last, or at the next replica if that one fails. The error names
+    /// the last replica.
+    async fn list(&self) -> Result<(), String> {
         let first = *self.last.lock();
         let mut failed = Ok(());
         for turn in 0..self.replicas.len() {
@@ -221,7 +235,7 @@ impl Shard {
                 }
                 Err(error) => {
                     tracing::debug!(%url, %error, "a replica does not list its workers");
-                    failed = Err(error);
+                    failed = Err(format!("{url}: {error}"));
                 }
             }
         }

@@ -45,6 +45,18 @@ fn every_option_has_a_variable_and_a_place_in_the_file() {
 }
 
 #[test]
+fn a_misspelt_variable_is_named_beside_the_error_that_it_causes() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_router"));
+    let output = command.env_clear().env("KVASIR_ROUTER_INDEXR", "a:1").output().expect("a binary");
+    let printed = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(64), "{printed}");
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].contains("KVASIR_ROUTER_INDEXR is not an option"), "{printed}");
+    assert!(lines[0].ends_with("did you mean KVASIR_ROUTER_INDEXER?"), "{printed}");
+    assert!(lines[1].starts_with("router: indexer: "), "{printed}");
+}
+
+#[test]
 fn the_variable_of_document_004_names_the_nats_server() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_router"));
     command.env_clear().env("NATS_SERVER", "http://a:4222");

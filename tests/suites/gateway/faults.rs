@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// What a server does with each request: it writes this and closes the connection.
-async fn server(answer: &'static str) -> Result<(SocketAddr, JoinSet<()>)> {
+pub async fn server(answer: &'static str) -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let mut serving = JoinSet::new();
@@ -31,7 +31,7 @@ const DIES: &str = "";
 const DIES_BEFORE_THE_FIRST_BYTE: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const DIES_IN_THE_BODY: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"choices\": [";
-const REFUSES: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+pub const REFUSES: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
 const BREAKS_OFF: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
     data: {\"choices\": [{\"index\": 0, \"text\": \"half\"}]}\n\n";
 

@@ -1,7 +1,8 @@
 //! One trace for a request, from its client through gateway, index and engine, in a real collector.
 
 use crate::fake::{Behaviour, Fake};
-use crate::fleet::{FAST, Fleet, MODEL, PATIENCE, engine, profile, until};
+use crate::faults::{REFUSES, server};
+use crate::fleet::{FAST, Fleet, MODEL, PATIENCE, engine, profile, prompt, tokenizer, until};
 use crate::serve::{serve, spec, start_engine};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -45,7 +46,7 @@ async fn start(collector: &Collector) -> Result<(Fleet, Fake)> {
 /// Sends a prompt with a trace context; returns the answer.
 async fn ask(gateway: &Server, traceparent: &str, is_stream: bool) -> Result<String> {
     let body = json!({
-        "model": MODEL, "prompt": "a prompt of some blocks of 16 bytes each", "max_tokens": 1,
+        "model": MODEL, "prompt": prompt("a prompt of some blocks"), "max_tokens": 1,
         "stream": is_stream,
     });
     let body = body.to_string();
@@ -137,6 +138,65 @@ async fn a_failed_call_is_marked_in_its_trace() -> Result<()> {
     let found = collector.wait_for(|spans| find(spans, "indexer-server", path, CLIENT).cloned());
     let span = found.await?;
     ensure!(span.status == "STATUS_CODE_ERROR", "{span:?}");
+    fleet.stop().await
+}
+
+/// Each attempt has a span of its own, and the engine that answers continues the last one.
+#[tokio::test]
+async fn a_retry_is_in_the_trace_of_its_request() -> Result<()> {
+    let collector = Collector::start().await?;
+    let flags = [&collector.option(), "--tokens", "none", "--mode", "round-robin"];
+    let flags = [&flags[..], &["--worker-health", "ejection-failures=0"]].concat();
+    let mut fleet = Fleet::start(vec![(WorkerRole::Both, engine(FAST))], &flags).await?;
+    let (address, _serving) = server(REFUSES).await?;
+    fleet.register("broken", profile(WorkerRole::Both, address), Vec::new()).await?;
+    // One of two requests goes to the broken worker first.
+    for _ in 0..2 {
+        let answer = ask(&fleet.gateway, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
+        ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", fleet.gateway.output());
+    }
+    let found = collector.wait_for(|spans| {
+        let engines = spans.iter().filter(|at| at.name == "engine" && at.trace == TRACE);
+        let engines: Vec<_> = engines.cloned().collect();
+        let broken = engines.iter().find(|at| at.attributes["worker"] == "broken#0")?;
+        let again = engines.iter().find(|at| at.parent == broken.parent && at.id != broken.id)?;
+        let request = spans.iter().find(|at| at.id == broken.parent)?;
+        Some((request.clone(), broken.clone(), again.clone()))
+    });
+    let (request, broken, again) = found.await?;
+    ensure!((request.name.as_str(), request.parent.as_str()) == (PATH, CLIENT), "{request:?}");
+    ensure!(broken.status == "STATUS_CODE_ERROR", "{broken:?}");
+    ensure!(
+        again.attributes["worker"] == "w0#0" && again.status != "STATUS_CODE_ERROR",
+        "{again:?}"
+    );
+    ensure!(request.status != "STATUS_CODE_ERROR", "{request:?}");
+    fleet.stop().await
+}
+
+#[tokio::test]
+async fn a_prefill_is_in_the_trace_of_its_request() -> Result<()> {
+    let collector = Collector::start().await?;
+    let engines = vec![(WorkerRole::Prefill, engine(FAST)), (WorkerRole::Decode, engine(FAST))];
+    let file = tokenizer().display().to_string();
+    let export = collector.option();
+    let flags = ["--tokenizer", &file, "--remote-prefill-tokens-min", "16", &export];
+    let fleet = Fleet::start(engines, &flags).await?;
+    let answer = ask(&fleet.gateway, &format!("00-{TRACE}-{CLIENT}-01"), false).await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", fleet.gateway.output());
+    fleet.metric_is("gateway_prefills_total", "done", 1.0).await?;
+    let found = collector.wait_for(|spans| {
+        let request = find(spans, "gateway", PATH, CLIENT)?;
+        let prefill = find(spans, "gateway", "prefill", &request.id)?;
+        let engine = find(spans, "gateway", "engine", &request.id)?;
+        Some((prefill.clone(), engine.clone()))
+    });
+    let (prefill, engine) = found.await?;
+    ensure!(
+        prefill.attributes["worker"] == "w0#0" && prefill.status != "STATUS_CODE_ERROR",
+        "{prefill:?}"
+    );
+    ensure!(engine.attributes["worker"] == "w1#0", "{engine:?}");
     fleet.stop().await
 }
 

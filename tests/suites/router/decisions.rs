@@ -208,6 +208,16 @@ async fn without_an_index_load_decides_and_the_answer_says_why() -> Result<()> {
         Ok((status == 200 && text.contains("not well: shard 0")).then_some(()))
     })
     .await?;
+    let named = format!("{}: ", fleet.server.addresses.grpc);
+    until("the log tells, once", async || {
+        let log = fleet.process.output();
+        let lines = log.lines().filter(|line| line.contains("does not list its workers"));
+        let lines: Vec<_> = lines.collect();
+        let is_named = lines.iter().all(|line| line.contains("WARN") && line.contains(&named));
+        ensure!(is_named && lines.len() <= 3, "each problem is logged when it is new: {log}");
+        Ok((!lines.is_empty()).then_some(()))
+    })
+    .await?;
     // It comes back with nothing: that takes no worker away.
     let again = fleet.server.addresses;
     fleet.server = Server::start(again.grpc, again.http).await?;

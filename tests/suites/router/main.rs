@@ -12,3 +12,4 @@ mod limits;
 mod recorded;
 mod replicas;
 mod reports;
+mod traces;

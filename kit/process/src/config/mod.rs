@@ -298,16 +298,14 @@ fn unknown_option(option: &str, known: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Logs a warning for each environment variable that has this program's prefix and is not one of its options.
-pub fn warn_of_unknown_variables<O: Options>() {
+/// A warning for each environment variable that has this program's prefix and is not one of its options.
+pub fn unknown_variables_of<O: Options>() -> Vec<String> {
     let command = command::<O>();
     let known = command.get_arguments().filter_map(|option| option.get_env());
     let known = known.map(|name| name.to_string_lossy().into_owned()).collect();
     let prefix = O::VARIABLE_PREFIX;
     let present = env::vars_os().map(|(name, _value)| name.to_string_lossy().into_owned());
-    for warning in unknown_variables(prefix, &known, present) {
-        tracing::warn!("{warning}");
-    }
+    unknown_variables(prefix, &known, present)
 }
 
 /// Builds the command line of a program: its options, `--config`, and the options that print.

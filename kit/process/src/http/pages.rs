@@ -155,7 +155,8 @@ impl Pages {
         let is_health = ["/livez", "/readyz"].contains(&path);
         match sees {
             Sees::Health if !is_health => {
-                let text = b"needs a token or a client certificate\n";
+                let text = b"needs the token or the client certificate of an identity; with tls-client-ca, every \
+                    caller needs a client certificate\n";
                 return page(StatusCode::UNAUTHORIZED, Bytes::from_static(text));
             }
             Sees::Denied if !is_health => {

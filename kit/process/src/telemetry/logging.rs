@@ -1,3 +1,4 @@
+use super::export::LoggedExporter;
 use super::{COMMIT, VERSION, trace};
 use kvasir_trace::TARGET;
 use opentelemetry::KeyValue;
@@ -165,6 +166,7 @@ fn span_exporter(
     endpoint: &str,
 ) -> Result<SdkTracerProvider, ExporterBuildError> {
     let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
+    let exporter = LoggedExporter::new(exporter, endpoint);
     let resource = Resource::builder()
         .with_service_name(name)
         .with_attribute(KeyValue::new("service.version", VERSION))

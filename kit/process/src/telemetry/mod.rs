@@ -2,6 +2,7 @@
 
 mod build_info;
 mod exemplars;
+mod export;
 mod logging;
 mod process;
 mod readiness;

@@ -14,8 +14,9 @@ use tracing::{Instrument, Span};
 
 /// Header or trailer with the status of a gRPC call; 0 is success.
 const GRPC_STATUS: &str = "grpc-status";
-/// Services that every port has, such as health. Their calls are no part of any trace.
-const SIDE_SERVICES: &str = "/grpc.";
+/// Beginnings of the paths whose calls are no part of any trace: services that every port has, such as health, and what
+/// routers call all the time.
+const UNTRACED: [&str; 2] = ["/grpc.", "/kvasir.v1.Indexer/ListWorkers"];
 
 /// Handler of gRPC calls, each in a span.
 #[derive(Debug, Clone)]
@@ -52,7 +53,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        let span = match path.starts_with(SIDE_SERVICES) {
+        let span = match UNTRACED.iter().any(|untraced| path.starts_with(untraced)) {
             true => Span::none(),
             false => request_span(path, |name| request.headers().get(name)?.to_str().ok()),
         };
