@@ -36,14 +36,20 @@ impl DeclaredGroups {
 
     pub(crate) fn add(&mut self, name: BlockName, group: Group) {
         self.declarations.push((name, group));
-        self.merge();
+        self.merge(group);
     }
 
     /// Removes a declaration; other names are ignored.
     pub(crate) fn remove(&mut self, name: BlockName) {
-        if self.has(name) {
-            self.declarations.retain(|(declared, _)| *declared != name);
-            self.merge();
+        let declared = self.declarations.iter().find(|(declared, _)| *declared == name);
+        let Some(&(_, Group { number, .. })) = declared else { return };
+        self.declarations.retain(|(declared, _)| *declared != name);
+        self.groups.retain(|group| group.number != number);
+        for at in 0..self.declarations.len() {
+            if let Some(&(_, group)) = self.declarations.get(at).filter(|at| at.1.number == number)
+            {
+                self.merge(group);
+            }
         }
     }
 
@@ -52,18 +58,16 @@ impl DeclaredGroups {
             + self.groups.capacity() * size_of::<Group>()
     }
 
-    fn merge(&mut self) {
-        self.groups.clear();
-        for &(_, group) in &self.declarations {
-            match self.groups.iter_mut().find(|known| known.number == group.number) {
-                Some(known) => {
-                    let unit = greatest_common_divisor(known.unit.into(), group.unit.into());
-                    known.unit = index_u32(usize::try_from(unit).unwrap_or(1));
-                    known.block_size = known.block_size.max(group.block_size);
-                    known.window = known.window.max(group.window);
-                }
-                None => self.groups.push(group),
+    /// Merges a declaration into the group.
+    fn merge(&mut self, group: Group) {
+        match self.groups.iter_mut().find(|known| known.number == group.number) {
+            Some(known) => {
+                let unit = greatest_common_divisor(known.unit.into(), group.unit.into());
+                known.unit = index_u32(usize::try_from(unit).unwrap_or(1));
+                known.block_size = known.block_size.max(group.block_size);
+                known.window = known.window.max(group.window);
             }
+            None => self.groups.push(group),
         }
         self.groups.sort_unstable_by_key(|group| match group.kind {
             GroupKind::Mamba => 1,

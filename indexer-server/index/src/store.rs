@@ -35,6 +35,8 @@ impl RankChange<'_> {
         if blocks.first().is_some_and(|first| Group::is_mark(first.local)) {
             return self.store_grouped(by, parent, blocks);
         }
+        // Only a faulty publisher mixes the main group with others.
+        let is_mixed = |block: &StoredBlock| Group::is_mark(block.local);
         let mut counts = BlockCounts::default();
         let mut at = parent.map_or(At::Slot(NONE), |name| self.position(name));
         let mut rest = blocks;
@@ -44,7 +46,7 @@ impl RankChange<'_> {
                 let run = rest.get(..room).unwrap_or(rest);
                 if run.is_empty() {
                     counts.rejected += rest.len() as u64;
-                    self.reject_too_deep(parent, rest);
+                    self.reject_too_deep(parent, rest.split(is_mixed).next().unwrap_or_default());
                     break;
                 }
                 let (done, last) = self.store_ordinary(by, slot, parent, run);
@@ -57,8 +59,7 @@ impl RankChange<'_> {
                     continue;
                 }
             }
-            if Group::is_mark(block.local) {
-                // Only a faulty publisher mixes the main group with others.
+            if is_mixed(&block) {
                 counts.rejected += rest.len() as u64;
                 break;
             }
@@ -336,8 +337,7 @@ impl RankChange<'_> {
         };
     }
 
-    /// Whether this rank has the maximum number of names for the block. The announced name is not one of
-    /// them.
+    /// Whether this rank has the maximum number of names for the block, without the announced one.
     fn has_all_names(&self, at: At, block: StoredBlock) -> bool {
         match at {
             At::Slot(parent) => {

@@ -162,7 +162,7 @@ impl Discovery {
 }
 
 impl Discovery {
-    /// Sets the current problems, and logs those that are new.
+    /// Sets the current problems, and logs the new ones.
     fn set_problems(&self, problems: Vec<String>) {
         let before = std::mem::replace(&mut *self.problems.lock(), problems.clone());
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {

@@ -2,8 +2,9 @@
 
 use crate::fleet::{MODEL, loads, request, start_router, tokens, until};
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::hash::bucket;
 use kvasir_proto::pb;
-use kvasir_proto::shard::{ShardCount, ShardMap, bucket};
+use kvasir_proto::shard::{ShardCount, ShardMap};
 use kvasir_proto::types::WorkerId;
 use kvasir_sim::client;
 use kvasir_sim::server::Server;
@@ -56,10 +57,11 @@ fn ids<'s>(spans: &[&'s Span]) -> BTreeSet<&'s str> {
 #[tokio::test]
 async fn a_selection_is_one_trace_over_all_shards() -> Result<()> {
     let collector = Collector::start().await?;
-    let first = shard(0, &collector).await?;
-    let second = shard(1, &collector).await?;
+    let mut first = shard(0, &collector).await?;
+    let mut second = shard(1, &collector).await?;
     let index = format!("{};{}", first.addresses.grpc, second.addresses.grpc);
-    let (process, mut router) = start_router(&index, &[&collector.option()]).await?;
+    let flags = [&collector.option(), "--timing", "index-deadline=10s"];
+    let (mut process, mut router) = start_router(&index, &flags).await?;
     let mut watched = router.clone();
     until("both workers are known", async || {
         Ok((loads(&mut watched).await?.len() == 2).then_some(()))
@@ -77,9 +79,11 @@ async fn a_selection_is_one_trace_over_all_shards() -> Result<()> {
         let path = "/kvasir.v1.Indexer/FindMatches";
         let answered = below(spans, ("indexer-server", path), &ids(&asked));
         let parents: BTreeSet<_> = answered.iter().map(|at| at.parent.clone()).collect();
-        (parents.len() == SHARDS).then_some(answered.len())
+        let is_list = |at: &Span| at.name.contains("ListWorkers");
+        let lists = spans.iter().filter(|at| is_list(at)).count();
+        (parents.len() == SHARDS).then_some((answered.len(), lists))
     });
-    assert_eq!(queries.await?, SHARDS, "each shard was asked once");
+    assert_eq!(queries.await?, (SHARDS, 0), "each shard was asked once, and lists have no spans");
     process.stop().await;
     first.stop().await;
     second.stop().await;

@@ -1,8 +1,8 @@
 //! Answers that are ready before the request's body is read.
 //!
-//! hyper closes a connection whose request was not read to its end, and its answer does not announce that. A client
+//! hyper closes the connection of a request whose body has an unread rest. Its answer does not announce the end. A client
 //! that then sends its next request on this connection loses that request. So the rest of a body is read and discarded
-//! before the answer is sent, within limits; beyond these the answer says `connection: close`.
+//! before the answer is sent, within limits and until the server stops. Otherwise the answer says `connection: close`.
 
 use super::BoxError;
 use http_body_util::BodyExt;
@@ -14,11 +14,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Maximum bytes of a body that are read and discarded.
 const DRAINED_BYTES_MAX: usize = 64 << 20;
-/// Maximum time for these bytes.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to read and discard the rest of a body.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body of a request. If the handler drops it before its end, [`Rest`] receives the rest.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ struct Unread {
 #[derive(Debug)]
 pub(super) struct Rest(oneshot::Receiver<Unread>);
 
-/// Splits a request into the request with the body that a handler reads, and what it leaves of this body.
+/// Gives a request a body that a handler reads, and returns the receiver of the rest of this body.
 pub(super) fn split(request: Request<Incoming>) -> (Request<DrainedBody>, Rest) {
     let (back, rest) = oneshot::channel();
     let waits = request.headers().contains_key(EXPECT);
@@ -92,9 +93,14 @@ impl Drop for DrainedBody {
 impl Rest {
     /// Reads and discards the rest of the body, or lets the answer announce the end of the connection. Leaves bodies
     /// alone that the handler still reads, or has read.
-    pub(super) async fn drain<B>(mut self, mut response: Response<B>) -> Response<B> {
+    pub(super) async fn drain<B>(
+        mut self,
+        mut response: Response<B>,
+        stop: &CancellationToken,
+    ) -> Response<B> {
         let Ok(Unread { body, waits }) = self.0.try_recv() else { return response };
-        let is_read = !waits && matches!(timeout(DRAIN_TIMEOUT, read(body)).await, Ok(true));
+        let reading = stop.run_until_cancelled(timeout(DRAIN_TIMEOUT, read_rest(body)));
+        let is_read = !waits && matches!(reading.await, Some(Ok(true)));
         if !is_read {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -103,7 +109,7 @@ impl Rest {
 }
 
 /// Reads a body, and returns whether it ended within the limit.
-async fn read<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(mut body: B) -> bool {
+async fn read_rest<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(mut body: B) -> bool {
     let mut discarded = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return false };
@@ -130,13 +136,22 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc;
+    use tokio::task::JoinSet;
     use tokio_util::sync::CancellationToken;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A client of a server that answers "no" to every request. The server reads `pieces` pieces of a body, and then
-    /// says that its answer is ready.
-    async fn client(pieces: usize) -> (TcpStream, mpsc::Receiver<()>) {
+    /// A server that answers "no" to every request, and its client.
+    struct Pair {
+        client: TcpStream,
+        /// Receives a message from the server when an answer is ready.
+        is_answered: mpsc::Receiver<()>,
+        stop: CancellationToken,
+        _serving: JoinSet<()>,
+    }
+
+    /// Starts a server that reads `pieces` pieces of each body.
+    async fn pair(pieces: usize) -> Pair {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let limits = ConnectionLimits {
@@ -160,9 +175,11 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"no"))))
             }
         });
-        let serving = serve_connection(socket, service, (LONG, None), CancellationToken::new());
-        tokio::task::spawn(serving);
-        (client.expect("a connection"), is_answered)
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve_connection(socket, service, (LONG, None), stop.clone()));
+        let client = client.expect("a connection");
+        Pair { client, is_answered, stop, _serving: serving }
     }
 
     fn head(headers: &str) -> Vec<u8> {
@@ -180,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_outlives_answers_that_need_no_body() {
-        let (mut client, mut is_answered) = client(0).await;
+        let Pair { mut client, mut is_answered, _serving, .. } = pair(0).await;
         let sized = [0, 1, 100_000, 3 << 20];
         let sized = sized.map(|size| (format!("content-length: {size}"), vec![b'x'; size]));
         let chunked = ["0\r\n\r\n", "2\r\nxy\r\n1\r\nz\r\n0\r\n\r\n"];
@@ -197,13 +214,13 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_waits_is_not_asked_for_a_body_that_nobody_reads() {
         let waits = head("content-length: 5\r\nexpect: 100-continue");
-        let (mut waiting, _is_answered) = client(0).await;
+        let Pair { client: mut waiting, is_answered: _ready, _serving, .. } = pair(0).await;
         waiting.write_all(&waits).await.expect("a head");
         let text = answer(&mut waiting).await;
         assert!(text.starts_with("http/1.1 200") && text.contains("connection: close"), "{text}");
         assert_eq!(waiting.read(&mut [0]).await.expect("the end"), 0);
         // Once it was asked, the rest of its body is read.
-        let (mut client, mut is_answered) = client(1).await;
+        let Pair { mut client, mut is_answered, _serving, .. } = pair(1).await;
         client.write_all(&waits).await.expect("a head");
         let mut asked = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
         client.read_exact(&mut asked).await.expect("a demand");
@@ -216,18 +233,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_beyond_the_limit_ends_its_connection() {
-        let (client, _is_answered) = client(0).await;
+        let Pair { client, is_answered: _ready, _serving, .. } = pair(0).await;
         let (mut reading, mut writing) = client.into_split();
         let size = DRAINED_BYTES_MAX + (1 << 20);
-        let piece = vec![b'x'; 1 << 20];
         let sending = async {
             writing.write_all(&head(&format!("content-length: {size}"))).await.expect("a head");
-            for _ in 0..size / piece.len() {
-                // The server may end the connection before the last piece.
-                if writing.write_all(&piece).await.is_err() {
-                    break;
-                }
-            }
+            // The server may end the connection before the last byte.
+            let _sent = writing.write_all(&vec![b'x'; size]).await;
         };
         let receiving = async {
             let mut text = [0; 200];
@@ -235,6 +247,16 @@ mod tests {
             String::from_utf8_lossy(&text[..count]).to_lowercase()
         };
         let ((), text) = tokio::join!(sending, receiving);
+        assert!(text.contains("connection: close"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stops_waits_for_no_body() {
+        let Pair { mut client, mut is_answered, stop, _serving } = pair(0).await;
+        client.write_all(&head("content-length: 5")).await.expect("a head");
+        is_answered.recv().await.expect("an answer");
+        stop.cancel();
+        let text = answer(&mut client).await;
         assert!(text.contains("connection: close"), "{text}");
     }
 }

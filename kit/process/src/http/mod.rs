@@ -164,7 +164,8 @@ pub async fn serve_connection<S, B>(
     let service = service_fn(|request: Request<Incoming>| {
         let (request, rest) = drain::split(request);
         let answering = service.call(request);
-        async move { Ok::<_, S::Error>(rest.drain(answering.await?).await) }
+        let stop = stop.clone();
+        async move { Ok::<_, S::Error>(rest.drain(answering.await?, &stop).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
