@@ -38,7 +38,7 @@ def test_hashes_equal_the_published_crates() -> None:
 def test_the_contract_shows_the_golden_hashes() -> None:
     lines = GOLDEN.read_text().splitlines()
     rows = re.findall(r"^\| (\d+) (\|.*\|) *$", CONTRACT.read_text(), flags=re.M)
-    assert len(rows) >= 12
+    assert len(rows) == 7
     for number, row in rows:
         vector = json.loads(lines[int(number) - 1])
         cells = [cell.strip().replace("`", "") for cell in row.strip("|").split("|")]
