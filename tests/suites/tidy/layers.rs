@@ -219,7 +219,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
         "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
-         chunks roles meanings source shortfall error image record compact records bits contradicted reuse holder listing index apply cut digest dump walk shared find rank stats \
+         chunks roles meanings source shortfall error image record compact declared records bits contradicted reuse holder listing index apply cut digest dump walk shared find rank stats \
          validate views compare absolute grouped park registry remove restore shed store sweep",
     ),
     (
