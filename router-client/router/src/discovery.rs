@@ -164,13 +164,14 @@ impl Discovery {
 impl Discovery {
     /// Sets the current problems, and logs the new ones.
     fn set_problems(&self, problems: Vec<String>) {
-        let before = std::mem::replace(&mut *self.problems.lock(), problems.clone());
-        for problem in problems.iter().filter(|problem| !before.contains(problem)) {
+        let mut current = self.problems.lock();
+        for problem in problems.iter().filter(|problem| !current.contains(problem)) {
             tracing::warn!(problem, "the index does not list its workers");
         }
-        if problems.is_empty() && !before.is_empty() {
+        if problems.is_empty() && !current.is_empty() {
             tracing::info!("the index lists its workers");
         }
+        *current = problems;
     }
 }
 

@@ -28,7 +28,7 @@ use kvasir_proto::types::WorkerId;
 use kvasir_router::fleet::Fleet;
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::recorder::Recorder;
-use kvasir_trace::step;
+use kvasir_trace::{fail, step};
 use next_turn::NextTurn;
 use parking_lot::Mutex;
 use router_client::router::{Hints, IndexUse, Placement, RouteError};
@@ -368,12 +368,17 @@ impl Gateway {
         };
         let address = &engine.address;
         let span = step!("engine", otel.kind = "client", %worker, server.address = %address);
-        let asking = self.parts.client.send(address, sent).instrument(span);
-        match self.alive(serving, asking).await {
+        let asking = self.parts.client.send(address, sent).instrument(span.clone());
+        let answer = match self.alive(serving, asking).await {
+            Some(Ok(answer)) if is_failure(answer.status()) => Err(engine_status(answer.status())),
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(serving.fail(error.to_string())),
-            None => Err(serving.fail("no answer in time".to_owned())),
-        }
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("no answer in time".to_owned()),
+        };
+        answer.map_err(|why| {
+            fail(&span, &why);
+            serving.fail(why)
+        })
     }
 
     /// Waits for work and renews the request's lease meanwhile. `None` at the deadline.
@@ -383,19 +388,13 @@ impl Gateway {
         while_alive(lease, || serving.is_alive(), timeout_at(deadline, work)).await.ok()
     }
 
-    /// Handles an error status. A rejection is passed to the client; a failure is returned, so that the next worker is
-    /// tried.
+    /// Passes an engine's rejection to the client.
     async fn pass_on(
         &self,
         answer: Answer,
         mut serving: Serving,
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
-        let status = answer.status();
-        // 401 is about the gateway's key, not the client's.
-        if status.is_server_error() || [401, 408, 429].contains(&status.as_u16()) {
-            return Err(serving.fail(engine_status(status)));
-        }
         let whole = match self.alive(&mut serving, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
@@ -492,4 +491,10 @@ fn respond(
 /// Serializes a request body.
 fn bytes(body: Map<String, Value>) -> Bytes {
     Value::Object(body).to_string().into()
+}
+
+/// Whether an engine's status is a failure: another worker may serve the request. 401 is about the gateway's key, not the
+/// client's.
+fn is_failure(status: StatusCode) -> bool {
+    status.is_server_error() || [401, 408, 429].contains(&status.as_u16())
 }

@@ -6,7 +6,7 @@ use super::job::Job;
 use super::{Gateway, bytes, while_alive};
 use crate::error::engine_status;
 use kvasir_engine_http::Sent;
-use kvasir_trace::step;
+use kvasir_trace::{fail, step};
 use router_client::route::FetchPlan;
 use router_client::router::Placement;
 use serde_json::{Map, Value, json};
@@ -66,9 +66,10 @@ impl Gateway {
             serde_json::from_slice::<Value>(&whole.body).map_err(|error| error.to_string())
         };
         let span = step!("prefill", otel.kind = "client", %worker);
-        let asking = asking.instrument(span);
+        let asking = asking.instrument(span.clone());
         let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
-        let mut answer = answer.map_err(|_late| "no answer in time".to_owned())??;
+        let answer = answer.unwrap_or_else(|_late| Err("no answer in time".to_owned()));
+        let mut answer = answer.inspect_err(|why| fail(&span, why))?;
         let parameters = answer.get_mut(PARAMETERS).map(Value::take);
         Ok(parameters.filter(Value::is_object))
     }
