@@ -21,7 +21,7 @@ const DRAINED_BYTES_MAX: usize = 64 << 20;
 /// Maximum time to read and discard the rest of a body.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The body of a request. If the handler drops it before its end, [`Rest`] receives the rest.
+/// The body of a request. The port reads the rest that a handler leaves.
 #[derive(Debug)]
 pub struct DrainedBody {
     rest: Option<(Unread, oneshot::Sender<Unread>)>,
